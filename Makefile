@@ -1,0 +1,40 @@
+# `make` lists the targets. One Cargo profile everywhere: the plain dev profile, target/debug/forebay.
+export PATH := $(CURDIR)/.tools/bin:$(PATH)
+
+FOREBAY := target/debug/forebay
+RUN_TESTS = $(if $(shell command -v cargo-nextest),cargo nextest run,cargo test)
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+tools: ## install what the machine lacks (nats-server, redis, Python packages) into .tools/
+	@infra/tools/setup.sh
+
+build: ## compile everything
+	cargo build --workspace
+
+lint: ## formatting and clippy, warnings are errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+test: tools lint build ## lint, then every test against a real nats-server and redis
+	$(RUN_TESTS) --workspace
+
+chaos: tools build ## the chaos tests in their long form
+	FOREBAY_CHAOS=long $(RUN_TESTS) --workspace chaos
+
+bench: tools build ## measure builds a second on this machine
+	$(FOREBAY) bench builds
+
+demo: tools build ## a farm on this machine compiles zlib, bzip2 and Lua
+	python3 infra/demo/demo.py
+
+schemas: build ## write the JSON schemas of the messages to docs/schemas
+	$(FOREBAY) schema --write docs/schemas
+
+clean: ## remove what was built, keep .tools/
+	cargo clean
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help tools build lint test chaos bench demo schemas clean

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""A farm on this machine compiles three real C projects for three groups and runs their tests.
+
+Starts `forebay up` in a temporary folder, submits nine builds, the batch ones first, follows one of them live,
+fetches a program that the farm built and runs it, and shows how long each build waited and ran.
+Exits with 1 unless every build succeeded. `make demo` prepares what it needs.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+FOREBAY = ROOT / "target/debug/forebay"
+START_SECONDS, STOP_SECONDS, DEMO_SECONDS = 60, 30, 600
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+
+# How each project is built and tested, and the program that is kept.
+PROJECTS = {
+    "zlib": ("./configure && make && make test", "minigzip"),
+    "bzip2": ("make bzip2 && make test", "bzip2"),
+    "lua": ("make -f plain.mk all check", "src/lua"),
+}
+
+
+class Build(NamedTuple):
+    """One build of the demo; its id is given when it is submitted."""
+
+    project: str
+    group: str
+    priority: str
+    id: str = ""
+
+
+BUILDS = [
+    Build("zlib", "nightly", "batch"),
+    Build("lua", "nightly", "batch"),
+    Build("zlib", "mobile", "batch"),
+    Build("bzip2", "nightly", "automated"),
+    Build("bzip2", "mobile", "automated"),
+    Build("zlib", "core", "automated"),
+    Build("lua", "mobile", "interactive"),
+    Build("lua", "core", "interactive"),
+    Build("bzip2", "core", "emergency"),
+]
+FOLLOWED = 6  # the index of the one that is shown live
+
+
+class DemoError(Exception):
+    """What the user is told when the demo cannot go on."""
+
+
+def environment():
+    """Ours with .tools/bin in front, without settings that are meant for another farm."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
+    return {**kept, "PATH": f"{ROOT}/.tools/bin:{kept.get('PATH', os.defpath)}"}
+
+
+@contextlib.contextmanager
+def farm(folder, env):
+    """Runs `forebay up` on free ports; gives its endpoints, and always stops it."""
+    data = folder / "data"
+    ports = [word for name in ("nats", "redis", "http", "grpc") for word in (f"--{name}-port", "0")]
+    with (folder / "up.log").open("wb") as output:
+        command = [FOREBAY, "up", "--data", data, *ports]
+        up = subprocess.Popen(command, env=env, stdout=output, stderr=output, start_new_session=True)
+    try:
+        yield wait_for_endpoints(up, data / "endpoints.json")
+    finally:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # nothing may interrupt the cleaning up
+        up.terminate()
+        try:
+            up.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            print("demo: `forebay up` did not stop, killing it", file=sys.stderr)
+            os.killpg(up.pid, signal.SIGKILL)
+            up.wait()
+
+
+def wait_for_endpoints(up, path):
+    """The content of endpoints.json, which `forebay up` writes when everything answers."""
+    deadline = time.monotonic() + START_SECONDS
+    while not path.exists():
+        if up.poll() is not None or time.monotonic() > deadline:
+            raise DemoError("the farm did not start")
+        time.sleep(0.05)
+    return json.loads(path.read_text())
+
+
+def forebay(env, *arguments):
+    """What a `forebay` command prints."""
+    return subprocess.run([FOREBAY, *arguments], env=env, stdout=subprocess.PIPE, check=True).stdout
+
+
+def digest(path):
+    """Of a file's content, as the farm writes it."""
+    return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def submit(env, build):
+    """Submits the build and returns it with its id; does not wait for it."""
+    command, program = PROJECTS[build.project]
+    archive = ROOT / f".tools/sources/{build.project}.tar.gz"
+    options = ["--group", build.group, "--priority", build.priority, "--output", program]
+    context = ["--archive", archive, "--archive-digest", digest(archive)]
+    reply = forebay(env, "submit", *options, *context, "--json", "--", "sh", "-c", command)
+    return build._replace(id=json.loads(reply)["id"])
+
+
+def follow(env, build):
+    """Shows the build's console, live while it runs."""
+    watch = [FOREBAY, "watch", build.id, "--group", build.group]
+    with subprocess.Popen(watch, env=env, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+        try:
+            for line in process.stdout:
+                print(f"  {build.group}/{build.project} | {line.rstrip()}")
+        finally:
+            process.terminate()
+
+
+def finished(env, build):
+    """The build's record once it has its result."""
+    watch = [FOREBAY, "watch", build.id, "--group", build.group, "--json"]
+    subprocess.run(watch, env=env, stdout=subprocess.DEVNULL, check=False)
+    return json.loads(forebay(env, "get", build.id, "--group", build.group, "--json"))
+
+
+def run_output(env, build, record, folder):
+    """Fetches the program that the farm built, checks its digest and runs it here."""
+    path, program = PROJECTS[build.project][1], folder / "program"
+    forebay(env, "get", build.id, "--group", build.group, "--output", path, program)
+    kept = {output["path"]: output["digest"] for output in record["result"]["outputs"]}
+    if kept[path] != digest(program):
+        raise DemoError(f"{path} is not what the build kept")
+    says = subprocess.run([program, "-v"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    print(f"\nfetched {path} of {build.group}/{build.project}, which says: {says}")
+
+
+def row(build, record):
+    """The build's line in the table."""
+    result, invocation = record.get("result", {}), record.get("invocation")
+    waited = (invocation["started_at_ms"] - record["submitted_at_ms"]) / 1000 if invocation else 0
+    times = f"{waited:>6.1f} s {result.get('wall_seconds', 0):>6.1f} s"
+    ended = f"{result.get('outcome', record['state'])} {result.get('reason', {}).get('message', '')}"
+    return f"{build.project:<6} {build.group:<8} {build.priority:<12} {times}  {ended}".rstrip()
+
+
+def demo(folder, env):
+    """Everything; whether each build succeeded."""
+    for project in PROJECTS:
+        subprocess.run([ROOT / "infra/demo/fetch.sh", project], check=True)
+    with farm(folder, env) as endpoints:
+        env = {**env, "FOREBAY_NATS_URL": endpoints["nats"]}
+        print(f"a farm listens on {endpoints['nats']}; {len(BUILDS)} builds go in, batch first")
+        builds = [submit(env, build) for build in BUILDS]
+        follow(env, shown := builds[FOLLOWED])
+        records = {build: finished(env, build) for build in builds}
+        good = [build for build in builds if records[build].get("result", {}).get("outcome") == "succeeded"]
+        if shown in good:
+            run_output(env, shown, records[shown], folder)
+        for build in set(builds) - set(good):
+            follow(env, build)  # its console says why
+        print("\nin the order of their starts:\nbuild  group    priority       waited      ran  result")
+        for build in sorted(builds, key=lambda build: records[build].get("invocation", {}).get("started_at_ms", 0)):
+            print(row(build, records[build]))
+        print(f"\n{len(good)} of {len(builds)} builds succeeded")
+        return good == builds
+
+
+def main():
+    """The exit code."""
+    for number in SIGNALS:
+        signal.signal(number, signal.default_int_handler)  # KeyboardInterrupt, so that every `finally` runs
+    signal.alarm(DEMO_SECONDS)
+    sys.stdout.reconfigure(line_buffering=True)
+    folder = Path(tempfile.mkdtemp(prefix="forebay-demo-"))
+    try:
+        return 0 if demo(folder, environment()) else 1
+    except (DemoError, KeyboardInterrupt, OSError, subprocess.CalledProcessError) as error:
+        log = folder / "up.log"
+        tail = log.read_text(errors="replace").splitlines()[-20:] if log.exists() else []
+        print(*tail, f"demo: {str(error) or 'stopped'}", sep="\n", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

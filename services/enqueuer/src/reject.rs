@@ -1,0 +1,102 @@
+//! Refusing a plain publish so that everyone concerned hears of it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use async_nats::{HeaderMap, jetstream::Message};
+use bus::{BusError, Encoding, RequestSubject, Subject, Written, encode, message_id};
+use model::{
+    Attempt, Build, BuildId, BuildRecord, BuildResult, Context as BuildContext, Digest, ErrorCode, Millis, Outcome,
+    ReasonCode, Rejection, Sequence,
+};
+use service::{Context, Step, crash_point};
+use telemetry::metrics::{Counter, Label, count};
+use tracing::info;
+
+/// Why a request is refused.
+pub(crate) struct Refused {
+    pub(crate) error: ErrorCode,
+    pub(crate) message: String,
+    /// Set when the id is the refused build's own: its watchers are told.
+    pub(crate) id: Option<BuildId>,
+}
+
+/// Where it is told when the subject's group is no valid name.
+const UNNAMED: &str = "_invalid";
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Publishes the rejection and, where the build has an id, ends it.
+pub(crate) async fn reject(context: &Context, message: &Message, refused: Refused) -> Result<(), BusError> {
+    let subject = message.subject.as_str().parse::<RequestSubject>().ok();
+    let group = match subject.as_ref() {
+        Some(subject) => subject.group.clone(),
+        None => UNNAMED.parse().map_err(|error: model::ParseIdError| BusError::Failed {
+            what: "naming the group of a rejection".into(),
+            source: error.into(),
+        })?,
+    };
+    count(Counter::BuildsRejected, &[(Label::Reason, refused.error.as_str())], 1);
+    info!(subject = %message.subject, reason = refused.message, "request refused");
+    let name = message_id(message.headers.as_ref()).map(str::to_owned);
+    let rejection = Rejection {
+        id: refused.id.or_else(|| name.as_deref().and_then(|text| text.parse().ok())),
+        message_id: name,
+        group: group.clone(),
+        subject: message.subject.to_string(),
+        error: refused.error,
+        message: refused.message.clone(),
+        size_bytes: message.payload.len() as u64,
+        at_ms: Millis::now(),
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert("Content-Type", Encoding::Json.content_type());
+    if let Some(name) = &rejection.message_id {
+        headers.insert("Nats-Msg-Id", name.as_str());
+    }
+    let told = Subject::Rejected(group).to_string();
+    let ack = context
+        .bus
+        .jetstream()
+        .publish_with_headers(told, headers, encode(Encoding::Json, &rejection))
+        .await
+        .map_err(|error| BusError::Failed { what: "publishing a rejection".into(), source: error.into() })?;
+    ack.await.map_err(|error| BusError::Failed { what: "publishing a rejection".into(), source: error.into() })?;
+    crash_point(Step::RejectionPublished);
+    match (refused.id, subject) {
+        (Some(id), Some(subject)) => end(context, &subject, id, refused.message, message).await,
+        (None, _) | (_, None) => Ok(()),
+    }
+}
+
+/// FINISHED (rejected), unless a build of this id exists.
+async fn end(
+    context: &Context,
+    subject: &RequestSubject,
+    id: BuildId,
+    why: String,
+    message: &Message,
+) -> Result<(), BusError> {
+    let now = Millis::now();
+    let build = Build {
+        id,
+        group: subject.group.clone(),
+        priority: subject.priority,
+        command: Vec::new(),
+        env: BTreeMap::new(),
+        context: BuildContext::Empty,
+        timeout_seconds: 0,
+        queue_timeout_seconds: 0,
+        max_attempts: Attempt::FIRST,
+        outputs: Vec::new(),
+        labels: BTreeMap::new(),
+        submitted_at_ms: now,
+        request_digest: Digest::of(&message.payload),
+        traceparent: crate::requests::trace(message.headers.as_ref()),
+    };
+    let result = BuildResult::without_run(Outcome::Rejected, ReasonCode::InvalidRequest, why);
+    let record = BuildRecord::enqueued(build).finished(result, now);
+    match context.bus.transition(&record, Sequence(0), PATIENCE).await? {
+        Written::Won(_) => count(Counter::BuildsFinished, &[(Label::Outcome, "rejected")], 1),
+        Written::Lost(_) => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Plain publishes: one loop a priority.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::jetstream::{AckKind, Message};
+use bus::{Encoding, RequestSubject, decode, header, message_id, stream, traceparent};
+use futures::StreamExt as _;
+use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority};
+use service::{Context, ServiceError, Step, crash_point};
+use tokio::sync::Semaphore;
+use tracing::{Instrument as _, debug, debug_span, warn};
+
+use crate::{
+    enqueue::{NotEnqueued, enqueue},
+    reject::{Refused, reject},
+};
+
+/// Requests in hand at once. The shares are the weights of the priorities when there is more than can be done.
+fn share(priority: Priority) -> usize {
+    match priority {
+        Priority::Emergency => 512,
+        Priority::Interactive => 256,
+        Priority::Automated => 128,
+        Priority::Batch => 64,
+    }
+}
+
+const PULL: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Takes requests of one priority until the service stops, then finishes what it holds.
+pub(crate) async fn serve(context: Context, priority: Priority) -> Result<(), ServiceError> {
+    let consumer = jetstream::open(&context.bus, stream::REQUESTS, &jetstream::request_consumer(priority)).await?;
+    let permits = Arc::new(Semaphore::new(share(priority)));
+    let mut reconnects = context.bus.reconnects();
+    while !context.stop.is_cancelled() {
+        // At least one; whoever holds none cannot be handed a message that then waits.
+        let Ok(permit) = permits.clone().acquire_owned().await else { break };
+        drop(permit);
+        let free = permits.available_permits().max(1);
+        let pulled = consumer.batch().max_messages(free).expires(PULL).messages().await;
+        let mut batch = match pulled {
+            Ok(batch) => batch,
+            Err(error) => {
+                debug!(%error, %priority, "pulling again");
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        };
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = context.stop.cancelled() => break,
+                () = reconnects.next() => break,
+                message = batch.next() => message,
+            };
+            match message {
+                Some(Ok(message)) => {
+                    let Ok(permit) = permits.clone().acquire_owned().await else { break };
+                    let context = context.clone();
+                    tokio::spawn(async move {
+                        handle(&context, &message).await;
+                        drop(permit);
+                    });
+                }
+                Some(Err(error)) => {
+                    debug!(%error, %priority, "pulling again");
+                    tokio::time::sleep(RETRY).await;
+                    break;
+                }
+                None => break,
+            }
+        }
+    }
+    let all = u32::try_from(share(priority)).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(PATIENCE, permits.acquire_many(all)).await;
+    Ok(())
+}
+
+async fn handle(context: &Context, message: &Message) {
+    let span = debug_span!("enqueue", otel.kind = "consumer", subject = %message.subject);
+    telemetry::set_parent(&span, traceparent(message.headers.as_ref()), None);
+    async {
+        crash_point(Step::RequestPulled);
+        if let Err(error) = settle(context, message).await {
+            // It is delivered again; the delay is short and such faults are rare.
+            warn!(subject = %message.subject, error = telemetry::error_chain(&error), "request not queued yet");
+            let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
+            return;
+        }
+        if let Err(error) = message.ack().await {
+            debug!(%error, "the acknowledgement was not sent; the request comes again and is a duplicate");
+        }
+    }
+    .instrument(span)
+    .await;
+}
+
+/// Queues the build or refuses it, for good in both cases.
+async fn settle(context: &Context, message: &Message) -> Result<(), bus::BusError> {
+    let refused = match read(context, message) {
+        Ok(build) => match enqueue(&context.bus, build, PATIENCE).await {
+            Ok(_) => {
+                crash_point(Step::EnqueuedWritten);
+                return Ok(());
+            }
+            Err(NotEnqueued::Bus(bus::BusError::TooLarge { what })) => {
+                Refused { error: ErrorCode::InvalidRequest, message: format!("{what} is too large"), id: None }
+            }
+            Err(NotEnqueued::Bus(error)) => return Err(error),
+            // The other build goes its way: nothing is written on its subject.
+            Err(error @ NotEnqueued::Conflict { .. }) => {
+                Refused { error: ErrorCode::Conflict, message: error.to_string(), id: None }
+            }
+        },
+        Err(refused) => refused,
+    };
+    reject(context, message, refused).await
+}
+
+fn read(context: &Context, message: &Message) -> Result<model::Build, Refused> {
+    let headers = message.headers.as_ref();
+    let refuse = |message: String, id: Option<BuildId>| Refused { error: ErrorCode::InvalidRequest, message, id };
+    let header_id = match message_id(headers).map(str::parse::<BuildId>) {
+        Some(Ok(id)) => Some(id),
+        Some(Err(error)) => return Err(refuse(format!("header Nats-Msg-Id: {error}"), None)),
+        None => None,
+    };
+    let subject: RequestSubject =
+        message.subject.as_str().parse().map_err(|error| refuse(format!("{error}"), header_id))?;
+    let limits = context.settings.request_limits();
+    if message.payload.len() > limits.request_bytes_max {
+        let (size, most) = (message.payload.len(), limits.request_bytes_max);
+        return Err(refuse(format!("the request has {size} bytes, at most {most} are taken"), header_id));
+    }
+    let encoding = Encoding::of(header(headers, "Content-Type"), &message.payload);
+    let request: BuildRequest = decode(encoding, &message.payload)
+        .map_err(|error| refuse(telemetry::error_chain(&error), header_id))?;
+    let id = request.id.or(header_id);
+    let mut build = request
+        .validate(&subject.group, Some(subject.priority), header_id, &limits, Millis::now())
+        .map_err(|error| refuse(error.to_string(), id))?;
+    build.traceparent = trace(headers);
+    Ok(build)
+}
+
+/// The trace that the build goes on with: our span when tracing is on, else the client's own.
+pub(crate) fn trace(headers: Option<&async_nats::HeaderMap>) -> Option<String> {
+    let ours = telemetry::current().map(|context| context.traceparent);
+    ours.or_else(|| traceparent(headers).filter(|text| telemetry::is_valid_traceparent(text)).map(str::to_owned))
+}

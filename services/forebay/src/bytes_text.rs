@@ -1,0 +1,77 @@
+//! Quantities as people read them.
+
+use std::time::{Duration, SystemTime};
+
+use model::Millis;
+
+/// `1.5 MB`
+pub(crate) fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if value < 999.5 {
+            let digits = usize::from(unit != "B" && value < 99.95);
+            return format!("{value:.digits$} {unit}");
+        }
+        value /= 1000.0;
+    }
+    format!("{value:.1} TB")
+}
+
+/// `0.123 s`, `12.3 s`, `5m 2s`
+pub(crate) fn seconds(seconds: f64) -> String {
+    if seconds < 1.0 {
+        return format!("{seconds:.3} s");
+    }
+    if seconds < 60.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
+    humantime::format_duration(Duration::from_secs(whole)).to_string()
+}
+
+/// The time between two instants, as [`seconds`] shows it.
+pub(crate) fn span(from: Millis, to: Millis) -> String {
+    seconds(to.since(from).as_secs_f64())
+}
+
+/// An instant, and how long ago it is.
+pub(crate) fn instant(at: Millis, now: Millis) -> String {
+    let time = humantime::format_rfc3339_seconds(SystemTime::from(at));
+    format!("{time} ({} ago)", age(at, now))
+}
+
+/// How long ago it is, in its two largest units.
+pub(crate) fn age(at: Millis, now: Millis) -> String {
+    let whole = now.since(at).as_secs();
+    let step = match whole {
+        0..3600 => 1,
+        3600..86_400 => 60,
+        _ => 3600,
+    };
+    humantime::format_duration(Duration::from_secs(whole / step * step)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Millis, age, instant, seconds, size};
+
+    #[test]
+    fn sizes() {
+        for (bytes, text) in [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (123_456, "123 kB")] {
+            assert_eq!(size(bytes), text);
+        }
+        assert_eq!(size(4_200_000_000), "4.2 GB");
+        assert_eq!(size(u64::MAX), "18446744.1 TB");
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(seconds(0.0123), "0.012 s");
+        assert_eq!(seconds(12.34), "12.3 s");
+        assert_eq!(seconds(302.9), "5m 2s");
+        assert_eq!(age(Millis(0), Millis(90_061_000)), "1day 1h");
+        assert_eq!(age(Millis(0), Millis(3_661_000)), "1h 1m");
+        assert_eq!(age(Millis(5000), Millis(0)), "0s");
+        assert_eq!(instant(Millis(0), Millis(1000)), "1970-01-01T00:00:00Z (1s ago)");
+    }
+}

@@ -1,0 +1,43 @@
+//! `forebay cancel`
+
+use std::process::ExitCode;
+
+use clap::Args;
+use settings::Settings;
+
+use crate::{
+    failure::Failure,
+    farm::{BuildArgs, Farm},
+    globals::Globals,
+    record_text::state_line,
+    stdout,
+};
+
+/// Options of `forebay cancel`.
+#[derive(Debug, Args)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    build: BuildArgs,
+    /// Why, shown in the result
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Ends the build. One that had ended stays as it is, which is no failure.
+pub(crate) async fn run(
+    args: CancelArgs,
+    globals: &Globals,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
+    let farm = Farm::connect(globals, settings).await?;
+    let key = farm.resolve(&args.build).await?;
+    let reply = farm.call(async |client| client.cancel(&key, args.reason.clone()).await).await?;
+    if globals.json {
+        stdout::json(&reply)?;
+    } else if reply.cancelled {
+        stdout::line(&format!("build {key} is cancelled"))?;
+    } else {
+        stdout::line(&format!("build {key} had ended before: {}", state_line(&reply.build.record)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

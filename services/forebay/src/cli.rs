@@ -1,0 +1,148 @@
+//! The commands, and what is set up before one runs.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{
+    cancel, doctor, drain, failure::Failure, get, globals::Globals, ls, schema, serve, submit, topology, up,
+    watch, workers,
+};
+
+const UP_EXAMPLES: &str = "\
+Examples:
+  forebay up
+      runs nats-server, redis-server and every service until Ctrl-C; keeps everything in ./forebay-data
+  forebay up --data /tmp/farm --nats-port 0 --redis-port 0 --http-port 0
+      runs another farm beside it on free ports; forebay submit --data /tmp/farm finds it";
+
+/// A build farm on NATS JetStream
+///
+/// Exit codes: 0 succeeded, 1 the build failed, 2 bad usage or bad input, 3 cancelled or expired,
+/// 4 a server or service is not reachable.
+#[derive(Debug, Parser)]
+#[command(name = "forebay", version)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a whole farm on this machine
+    #[command(after_help = UP_EXAMPLES)]
+    Up(up::UpArgs),
+    /// Run one or more services
+    Serve(serve::ServeArgs),
+    /// Queue a build
+    Submit(Box<submit::SubmitArgs>),
+    /// Follow a build until it ends
+    Watch(watch::WatchArgs),
+    /// Show a build, or fetch a file that it kept
+    Get(get::GetArgs),
+    /// End a build
+    Cancel(cancel::CancelArgs),
+    /// List recent builds
+    Ls(ls::LsArgs),
+    /// List the workers that live
+    Workers,
+    /// Have a worker finish what runs and take nothing new
+    Drain(drain::DrainArgs),
+    /// Show the streams, buckets and consumers that a farm uses
+    Topology(topology::TopologyArgs),
+    /// Check that everything a farm needs is there and works
+    Doctor,
+    /// Print the JSON Schemas of every public message
+    Schema(schema::SchemaArgs),
+}
+
+impl Command {
+    /// The name that logs and traces show.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Up(_) => "up",
+            Self::Serve(args) => args.name(),
+            Self::Submit(_)
+            | Self::Watch(_)
+            | Self::Get(_)
+            | Self::Cancel(_)
+            | Self::Ls(_)
+            | Self::Workers
+            | Self::Drain(_)
+            | Self::Topology(_)
+            | Self::Doctor
+            | Self::Schema(_) => "cli",
+        }
+    }
+
+    /// Servers log what they do; a command only what is wrong.
+    fn log_filter(&self) -> &'static str {
+        if self.name() == "cli" { "warn" } else { "info" }
+    }
+}
+
+impl Cli {
+    /// Runs the command to its end.
+    pub(crate) fn run(self) -> ExitCode {
+        self.try_run().unwrap_or_else(|failure| failure.report())
+    }
+
+    fn try_run(self) -> Result<ExitCode, Failure> {
+        let settings = self.globals.settings()?;
+        let log = if settings.log_format == "json" {
+            telemetry::LogFormat::Json
+        } else {
+            telemetry::LogFormat::Human
+        };
+        let instance = format!("{}-{}", self.command.name(), std::process::id());
+        let mut telemetry = telemetry::Settings::from_env(self.command.name(), &instance, log);
+        if std::env::var_os("FOREBAY_LOG").is_none() {
+            self.command.log_filter().clone_into(&mut telemetry.filter);
+        }
+        let guard = telemetry::init_with(telemetry);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::new(1, "cannot start threads", &error))?;
+        let code = runtime.block_on(dispatch(self.command, &self.globals, settings));
+        // A read from a terminal or a slow disk must not keep a finished command.
+        runtime.shutdown_background();
+        drop(guard);
+        code
+    }
+}
+
+async fn dispatch(
+    command: Command,
+    globals: &Globals,
+    settings: settings::Settings,
+) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Up(args) => {
+            Ok(ExitCode::from(up::run(args, settings, globals.patience(), globals.json).await?))
+        }
+        Command::Serve(args) => serve::run(&args, settings, globals.patience()).await,
+        Command::Submit(args) => submit::run(&args, globals, &settings).await,
+        Command::Watch(args) => watch::run(args, globals, &settings).await,
+        Command::Get(args) => get::run(args, globals, &settings).await,
+        Command::Cancel(args) => cancel::run(args, globals, &settings).await,
+        Command::Ls(args) => ls::run(&args, globals, &settings).await,
+        Command::Workers => workers::run(globals, &settings).await,
+        Command::Drain(args) => drain::run(&args, globals, &settings).await,
+        Command::Topology(args) => topology::run(&args, globals, &settings).await,
+        Command::Doctor => doctor::run(globals, &settings).await,
+        Command::Schema(args) => schema::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,108 @@
+//! `forebay doctor`: checks that everything a farm needs is there and works, and says what to do where not.
+
+mod bus_checks;
+mod machine_checks;
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+use settings::Settings;
+
+use crate::{
+    failure::{FAILED, Failure, UNREACHABLE},
+    globals::Globals,
+    stdout,
+};
+
+/// What a check found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    /// As it should be.
+    Ok,
+    /// It works, with a limit.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Finding {
+    check: &'static str,
+    status: Status,
+    found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+    /// A server or service is not there: exit code 4.
+    #[serde(skip)]
+    unreachable: bool,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, status: Status::Ok, found: found.into(), advice: None, unreachable: false }
+    }
+
+    fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { status: Status::Warn, advice: Some(advice.into()), ..Self::ok(check, found) }
+    }
+
+    fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { status: Status::Fail, ..Self::warn(check, found, advice) }
+    }
+
+    fn unreachable(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { unreachable: true, ..Self::fail(check, found, advice) }
+    }
+
+    fn line(&self) -> String {
+        let status = match self.status {
+            Status::Ok => "ok  ",
+            Status::Warn => "warn",
+            Status::Fail => "FAIL",
+        };
+        let advice = self.advice.as_ref().map(|advice| format!(" -> {advice}")).unwrap_or_default();
+        format!("{status}  {:<10} {}{advice}", self.check, self.found)
+    }
+}
+
+/// Runs all checks, waiting for nothing: 0 all work, 1 one does not, 4 a server or service is not there.
+pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
+    let mut findings = bus_checks::run(globals, settings).await;
+    findings.extend(machine_checks::run());
+    if globals.json {
+        stdout::json(&findings)?;
+    } else {
+        for finding in &findings {
+            stdout::line(&finding.line())?;
+        }
+    }
+    Ok(ExitCode::from(exit_code(&findings)))
+}
+
+fn exit_code(findings: &[Finding]) -> u8 {
+    if findings.iter().any(|finding| finding.unreachable) {
+        return UNREACHABLE;
+    }
+    u8::from(findings.iter().any(|finding| finding.status == Status::Fail)) * FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Finding, exit_code};
+
+    #[test]
+    fn exit_codes() {
+        let ok = Finding::ok("git", "2.43");
+        let warn = Finding::warn("git", "not found", "install git");
+        let fail = Finding::fail("store", "full", "free some space");
+        let gone = Finding::unreachable("redis", "not reachable", "start it");
+        assert_eq!(exit_code(&[ok.clone(), warn.clone()]), 0);
+        assert_eq!(exit_code(&[ok.clone(), fail.clone()]), 1);
+        assert_eq!(exit_code(&[gone, fail]), 4);
+        assert_eq!(ok.line(), "ok    git        2.43");
+        assert_eq!(warn.line(), "warn  git        not found -> install git");
+    }
+}

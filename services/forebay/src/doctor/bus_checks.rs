@@ -1,0 +1,237 @@
+//! Checks of the servers and services.
+
+use std::time::Duration;
+
+use bus::{Bus, EventSubject, Patience, SettingKey};
+use bytes::Bytes;
+use client::Client;
+use index::Index;
+use jetstream::Topology;
+use model::{Sequence, WorkerStatus, WorkspaceState};
+use settings::Settings;
+use store::Store;
+use telemetry::error_chain;
+
+use super::Finding;
+use crate::globals::Globals;
+
+const START_NATS: &str = "start nats-server (`forebay up` does), or name it with --nats";
+const START_REDIS: &str = "start redis-server (`forebay up` does), or name it with --redis";
+const START_SERVICES: &str = "start the services: forebay serve enqueuer dispatcher worker reaper";
+
+/// Checks NATS and, through it, everything else.
+pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let bus = match connect(globals, settings).await {
+        Ok(bus) => Some(bus),
+        Err(finding) => {
+            findings.push(finding);
+            None
+        }
+    };
+    if let Some(bus) = &bus {
+        findings.push(server(bus));
+        findings.push(topology(bus, settings).await);
+    }
+    findings.extend(redis(globals, settings, bus.as_ref()).await);
+    if let Some(bus) = bus {
+        findings.push(store(&bus, settings).await);
+        let client = Client::new(bus);
+        findings.push(enqueuer(&client).await);
+        findings.push(workers(&client).await);
+    }
+    findings
+}
+
+async fn connect(globals: &Globals, settings: &Settings) -> Result<Bus, Finding> {
+    let failed = |found: String| Finding::unreachable("nats", found, START_NATS);
+    let url = globals.nats_url(settings).map_err(|failure| failed(failure.line().to_owned()))?;
+    Bus::connect(&url, "forebay doctor", Patience::None).await.map_err(|error| failed(error_chain(&error)))
+}
+
+/// Per-message time to live, markers and scheduled messages came with this one.
+const VERSION_MIN: (u64, u64) = (2, 12);
+
+fn server(bus: &Bus) -> Finding {
+    let info = bus.client().server_info();
+    let found = format!("nats-server {} at {}", info.version, bus.url());
+    if version(&info.version).is_none_or(|version| version < VERSION_MIN) {
+        return Finding::fail(
+            "nats",
+            found,
+            format!("version {}.{} or later is needed", VERSION_MIN.0, VERSION_MIN.1),
+        );
+    }
+    if !info.jetstream {
+        return Finding::fail(
+            "nats",
+            format!("{found} without JetStream"),
+            "start it with -js and a store_dir",
+        );
+    }
+    Finding::ok("nats", found)
+}
+
+fn version(text: &str) -> Option<(u64, u64)> {
+    let mut parts = text.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+async fn topology(bus: &Bus, settings: &Settings) -> Finding {
+    let topology = Topology::new(settings);
+    match jetstream::check(bus, &topology).await {
+        Ok(differences) if differences.is_empty() => {
+            let count = (topology.streams.len(), topology.consumers.len());
+            Finding::ok(
+                "topology",
+                format!("{} streams and buckets, {} consumers, as wanted", count.0, count.1),
+            )
+        }
+        Ok(differences) if differences.iter().any(|difference| difference.field == "existence") => {
+            let found = format!("{} streams or consumers are not there or differ", differences.len());
+            Finding::fail(
+                "topology",
+                found,
+                "any service creates them at its start; see forebay topology --check",
+            )
+        }
+        Ok(differences) => {
+            let found = differences.first().map(ToString::to_string).unwrap_or_default();
+            let found = format!("{} differences, the first: {found}", differences.len());
+            Finding::warn(
+                "topology",
+                found,
+                "change the settings or the server; see forebay topology --check",
+            )
+        }
+        Err(error) => Finding::fail("topology", error_chain(&error), "see the log of nats-server"),
+    }
+}
+
+async fn redis(globals: &Globals, settings: &Settings, bus: Option<&Bus>) -> Vec<Finding> {
+    let url = match globals.redis_url(settings) {
+        Ok(url) => url,
+        Err(failure) => return vec![Finding::unreachable("redis", failure.line(), START_REDIS)],
+    };
+    let index = match Index::connect(&url, false).await {
+        Ok(index) => index,
+        Err(error) => return vec![Finding::unreachable("redis", error_chain(&error), START_REDIS)],
+    };
+    let reached = Finding::ok("redis", format!("reachable at {url}"));
+    match bus {
+        Some(bus) => vec![reached, index_state(&index, bus).await],
+        None => vec![reached],
+    }
+}
+
+async fn index_state(index: &Index, bus: &Bus) -> Finding {
+    const REBUILD: &str = "a running dispatcher builds it: forebay serve dispatcher";
+    let health = match index.health().await {
+        Ok(Some(health)) => health,
+        Ok(None) => return Finding::fail("index", "there is none", REBUILD),
+        Err(error) => return Finding::fail("index", error_chain(&error), "see the log of redis-server"),
+    };
+    if !health.ready {
+        return Finding::fail("index", "it is being rebuilt", REBUILD);
+    }
+    let next = Sequence(health.watermark.0 + 1);
+    match bus.events_from(EventSubject::LIFECYCLES, next, 100).await {
+        Ok(tail) if tail.events.is_empty() => {
+            Finding::ok("index", format!("complete up to the last event, {}", health.watermark))
+        }
+        Ok(tail) => {
+            let mark = if tail.more { "more than " } else { "" };
+            let found = format!("{mark}{} events behind, at {}", tail.events.len(), health.watermark);
+            Finding::warn(
+                "index",
+                found,
+                "where that stays so, no dispatcher works: forebay serve dispatcher",
+            )
+        }
+        Err(error) => Finding::fail("index", error_chain(&error), "see the log of nats-server"),
+    }
+}
+
+async fn store(bus: &Bus, settings: &Settings) -> Finding {
+    const SET: &str = "set store_url, or run `forebay up`, which sets it";
+    let url = match bus.setting(SettingKey::Store).await {
+        _ if !settings.store_url.is_empty() => settings.store_url.clone(),
+        Ok(Some(url)) => url,
+        Ok(None) => return Finding::warn("store", "the farm does not say where it is", SET),
+        Err(error) => return Finding::fail("store", error_chain(&error), SET),
+    };
+    let folder = url.strip_prefix("file://").map(std::path::Path::new);
+    if folder.is_some_and(|folder| !folder.exists()) {
+        return Finding::warn(
+            "store",
+            format!("{url} is not on this machine"),
+            "output can be fetched where it is",
+        );
+    }
+    let kept = match Store::open(&url) {
+        Ok(store) => keep_and_read(&store).await,
+        Err(error) => Err(error),
+    };
+    match kept {
+        Ok(()) => Finding::ok("store", format!("{url} keeps and gives back")),
+        Err(error) => {
+            Finding::fail("store", format!("{url}: {}", error_chain(&error)), "see its rights and space")
+        }
+    }
+}
+
+/// The same few bytes each time: checking leaves one small blob.
+async fn keep_and_read(store: &Store) -> Result<(), store::StoreError> {
+    let digest = store.put(Bytes::from_static(b"forebay doctor\n")).await?;
+    store.stream(&digest).await.map(drop)
+}
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
+
+async fn enqueuer(client: &Client) -> Finding {
+    match tokio::time::timeout(ANSWER_TIMEOUT, client.groups()).await {
+        Ok(Ok(groups)) => {
+            Finding::ok("enqueuer", format!("answers; {} groups had builds lately", groups.len()))
+        }
+        Ok(Err(error)) => Finding::unreachable("enqueuer", error_chain(&error), START_SERVICES),
+        Err(_) => Finding::unreachable("enqueuer", "does not answer in time", "see its log"),
+    }
+}
+
+async fn workers(client: &Client) -> Finding {
+    let workers = match tokio::time::timeout(ANSWER_TIMEOUT, client.workers()).await {
+        Ok(Ok(workers)) => workers,
+        Ok(Err(error)) => return Finding::unreachable("workers", error_chain(&error), START_SERVICES),
+        Err(_) => return Finding::unreachable("workers", "no answer in time", START_SERVICES),
+    };
+    let ready: Vec<_> = workers
+        .iter()
+        .map(|view| &view.heartbeat)
+        .filter(|beat| beat.status == WorkerStatus::Ready)
+        .collect();
+    let spaces: Vec<_> = ready.iter().flat_map(|beat| &beat.workspaces).collect();
+    let idle = spaces.iter().filter(|space| ***space == WorkspaceState::Idle).count();
+    let found = format!(
+        "{} live, {} of them ready; {idle} of {} workspaces idle",
+        workers.len(),
+        ready.len(),
+        spaces.len()
+    );
+    match (workers.is_empty(), ready.is_empty()) {
+        (true, _) => Finding::unreachable("workers", "none lives", "start one: forebay serve worker"),
+        (false, true) => Finding::warn("workers", found, "start another, or forebay drain --undo WORKER"),
+        (false, false) => Finding::ok("workers", found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{VERSION_MIN, version};
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(version("2.9.25").unwrap() < VERSION_MIN);
+        assert!(version("2.12.0-RC.1").unwrap() >= VERSION_MIN);
+        assert_eq!(version(""), None);
+    }
+}

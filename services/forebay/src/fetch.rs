@@ -1,0 +1,105 @@
+//! Fetching a file that a build kept.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use bus::SettingKey;
+use futures::StreamExt as _;
+use model::{Digest, OutputFile};
+use settings::Settings;
+use sha2::{Digest as _, Sha256};
+use store::{Store, StoreError};
+
+use crate::{
+    failure::{FAILED, Failure},
+    farm::Farm,
+    stdout,
+};
+
+/// Writes `file` to `destination`: a file, a folder, or `-`.
+pub(crate) async fn fetch(
+    farm: &Farm,
+    settings: &Settings,
+    file: &OutputFile,
+    destination: &str,
+) -> Result<(), Failure> {
+    let store = open(farm, settings).await?;
+    if destination == "-" {
+        return print(&store, &file.digest).await;
+    }
+    let path = place(&file.path, Path::new(destination));
+    store.fetch(&file.digest, &path).await?;
+    if file.executable {
+        allow_execution(&path).map_err(|error| {
+            Failure::new(FAILED, format!("cannot make {} executable", path.display()), &error)
+        })?;
+    }
+    Ok(())
+}
+
+/// The farm's store: as the settings say, else as the bus says.
+async fn open(farm: &Farm, settings: &Settings) -> Result<Store, Failure> {
+    if !settings.store_url.is_empty() {
+        return Ok(Store::open(&settings.store_url)?);
+    }
+    let url = farm.call(async |client| Ok(client.bus().setting(SettingKey::Store).await?)).await?;
+    match url {
+        Some(url) => Ok(Store::open(&url)?),
+        None => Err(Failure::plain(FAILED, "the farm does not say where its store is: set store_url")),
+    }
+}
+
+/// Into a folder under its own name.
+fn place(kept: &str, destination: &Path) -> PathBuf {
+    match Path::new(kept).file_name() {
+        Some(name) if destination.is_dir() => destination.join(name),
+        Some(_) | None => destination.to_owned(),
+    }
+}
+
+fn allow_execution(path: &Path) -> io::Result<()> {
+    let mode = fs::metadata(path)?.permissions().mode();
+    // Whoever may read it may execute it.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode | (mode & 0o444) >> 2))
+}
+
+/// To stdout: what is damaged is known only at its end.
+async fn print(store: &Store, digest: &Digest) -> Result<(), Failure> {
+    let (_, mut parts) = store.stream(digest).await?;
+    let mut hasher = Sha256::new();
+    while let Some(part) = parts.next().await {
+        let part = part?;
+        hasher.update(&part);
+        stdout::bytes(&part)?;
+    }
+    let found = Digest::from_hasher(hasher);
+    if found != *digest {
+        return Err(StoreError::Damaged { wanted: digest.clone(), found }.into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::{Path, allow_execution, fs, place};
+
+    #[test]
+    fn a_folder_takes_the_file_under_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(place("out/a.txt", folder.path()), folder.path().join("a.txt"));
+        assert_eq!(place("out/a.txt", Path::new("b.txt")), Path::new("b.txt"));
+    }
+
+    #[test]
+    fn readers_may_execute() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o640)).unwrap();
+        allow_execution(file.path()).unwrap();
+        assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o750);
+    }
+}

@@ -1,0 +1,102 @@
+//! Options that every command has.
+
+use std::path::{Path, PathBuf};
+
+use bus::Patience;
+use clap::Args;
+use model::Endpoints;
+use settings::Settings;
+
+use crate::failure::{Failure, UNREACHABLE};
+
+const NATS_HELP: &str = "Where nats-server listens [default: as `forebay up` wrote it into the data folder, \
+    else nats://127.0.0.1:4222]";
+const REDIS_HELP: &str = "Where Redis listens [default: likewise, else redis://127.0.0.1:6379]";
+
+/// Options that every command has.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub(crate) struct Globals {
+    #[arg(long, help = NATS_HELP, value_name = "URL", env = "FOREBAY_NATS_URL", hide_env_values = true, global = true)]
+    nats: Option<String>,
+    #[arg(long, help = REDIS_HELP, value_name = "URL", env = "FOREBAY_REDIS_URL", hide_env_values = true, global = true)]
+    redis: Option<String>,
+    /// The data folder [default: ./forebay-data]
+    #[arg(long, value_name = "DIR", env = "FOREBAY_DATA", hide_env_values = true, global = true)]
+    data: Option<PathBuf>,
+    /// The settings file [default: ./forebay.toml where there is one]
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Fail at once with exit code 4 where a server or service is not there, instead of waiting for it
+    #[arg(long, global = true)]
+    no_wait: bool,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+impl Globals {
+    /// Whether to wait for servers.
+    pub(crate) fn patience(&self) -> Patience {
+        if self.no_wait { Patience::None } else { Patience::Wait }
+    }
+
+    /// Defaults, file, environment, flags.
+    pub(crate) fn settings(&self) -> Result<Settings, Failure> {
+        let file = self.config.clone().unwrap_or_else(|| PathBuf::from("forebay.toml"));
+        let mut settings = Settings::load(&file, self.config.is_some())?;
+        if let Some(url) = &self.nats {
+            settings.nats_url.clone_from(url);
+        }
+        if let Some(url) = &self.redis {
+            settings.redis_url.clone_from(url);
+        }
+        if let Some(folder) = &self.data {
+            settings.data.clone_from(folder);
+        }
+        Ok(settings)
+    }
+
+    /// Where nats-server listens, for a client. What was named goes before what was found.
+    pub(crate) fn nats_url(&self, settings: &Settings) -> Result<String, Failure> {
+        let named = self.nats.is_some();
+        let found = self.endpoints(settings, named, settings.nats_url != Settings::default().nats_url)?;
+        Ok(found.map_or_else(|| settings.nats_url.clone(), |endpoints| endpoints.nats))
+    }
+
+    /// Likewise for Redis.
+    pub(crate) fn redis_url(&self, settings: &Settings) -> Result<String, Failure> {
+        let named = self.redis.is_some();
+        let found = self.endpoints(settings, named, settings.redis_url != Settings::default().redis_url)?;
+        Ok(found.map_or_else(|| settings.redis_url.clone(), |endpoints| endpoints.redis))
+    }
+
+    /// The farm of the data folder, unless a URL was `named` by flag or `set` in the file. A folder that was
+    /// named must hold one.
+    fn endpoints(&self, settings: &Settings, named: bool, set: bool) -> Result<Option<Endpoints>, Failure> {
+        if named || (set && self.data.is_none()) {
+            return Ok(None);
+        }
+        let found = read_endpoints(&settings.data)?;
+        if found.is_none() && self.data.is_some() && !set {
+            let folder = settings.data.display();
+            return Err(Failure::plain(
+                UNREACHABLE,
+                format!("no farm runs in {folder}: it has no endpoints.json"),
+            ));
+        }
+        Ok(found)
+    }
+}
+
+fn read_endpoints(folder: &Path) -> Result<Option<Endpoints>, Failure> {
+    let path = folder.join("endpoints.json");
+    let unreadable = |cause: &dyn std::error::Error| {
+        Failure::new(UNREACHABLE, format!("cannot read {}", path.display()), cause)
+    };
+    match std::fs::read(&path) {
+        Ok(content) => serde_json::from_slice(&content).map(Some).map_err(|error| unreadable(&error)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(&error)),
+    }
+}

@@ -1,0 +1,37 @@
+//! `forebay`: the one binary. Every service, the command line, and `up`, which runs them all.
+
+mod bytes_text;
+mod cancel;
+mod cli;
+mod doctor;
+mod drain;
+mod failure;
+mod farm;
+mod fetch;
+mod follow;
+mod get;
+mod globals;
+mod ls;
+mod present;
+mod record_text;
+mod request;
+mod schema;
+mod serve;
+mod stdout;
+mod submit;
+mod topology;
+mod up;
+mod watch;
+mod workers;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    // A shim makes namespaces: nothing may have started a thread before.
+    if std::env::args_os().nth(1).is_some_and(|first| first == "shim") {
+        return shim::main();
+    }
+    cli::Cli::parse().run()
+}

@@ -1,0 +1,171 @@
+//! A build's record as people read it.
+
+use std::fmt::Write as _;
+
+use model::{BuildRecord, BuildView, Context, Invocation, Millis, Outcome, Phase, Reason, ReasonCode};
+
+use crate::bytes_text::{instant, seconds, size, span};
+
+/// One line: what a lifecycle message says happened.
+pub(crate) fn state_line(record: &BuildRecord) -> String {
+    let attempts = format!("attempt {} of {}", record.attempt, record.build.max_attempts);
+    match &record.phase {
+        Phase::Enqueued => match &record.queue.retry {
+            None => format!("ENQUEUED in group {}, priority {}", record.build.group, record.build.priority),
+            Some(retry) => {
+                format!("ENQUEUED again, {attempts}: worker {}: {}", retry.worker, reason_text(&retry.reason))
+            }
+        },
+        Phase::InProgress { invocation } => format!("IN_PROGRESS in {}, {attempts}", place(invocation)),
+        Phase::Finished { result, .. } => {
+            let mut line = format!("FINISHED {}", outcome_text(result.outcome));
+            if result.wall_seconds > 0.0 {
+                let _ = write!(line, " in {}", seconds(result.wall_seconds));
+            }
+            if let Some(reason) = &result.reason {
+                let _ = write!(line, ": {}", reason_text(reason));
+            }
+            line
+        }
+    }
+}
+
+/// The whole record, a fact a line.
+pub(crate) fn full_text(view: &BuildView, now: Millis) -> String {
+    let record = &view.record;
+    let build = &record.build;
+    let mut text = Facts::default();
+    text.add("build", build.key());
+    let attempts = format!("attempt {} of {}", record.attempt, build.max_attempts);
+    text.add("state", format!("{} ({attempts}, position {})", view.state.as_str(), view.sequence));
+    why(&mut text, record, now);
+    text.add("priority", build.priority);
+    text.add("command", command_text(&build.command));
+    text.add("context", context_text(&build.context));
+    for (name, value) in &build.env {
+        text.add("env", format!("{name}={value}"));
+    }
+    for (name, value) in &build.labels {
+        text.add("label", format!("{name}={value}"));
+    }
+    text.add("submitted", instant(build.submitted_at_ms, now));
+    times(&mut text, record, now);
+    result(&mut text, record);
+    text.0
+}
+
+#[derive(Default)]
+struct Facts(String);
+
+impl Facts {
+    fn add(&mut self, name: &str, value: impl std::fmt::Display) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.0, "{name:<10} {value}");
+    }
+}
+
+/// Why the build is where it is.
+fn why(text: &mut Facts, record: &BuildRecord, now: Millis) {
+    match &record.phase {
+        Phase::Enqueued => {
+            text.add("waiting", format!("{} for a workspace", span(record.queue.enqueued_at_ms, now)));
+            if let Some(retry) = &record.queue.retry {
+                text.add("again", format!("worker {}: {}", retry.worker, reason_text(&retry.reason)));
+            }
+        }
+        Phase::InProgress { invocation } => {
+            text.add("running", format!("{} in {}", span(invocation.started_at_ms, now), place(invocation)));
+        }
+        Phase::Finished { result, .. } => {
+            text.add("outcome", outcome_text(result.outcome));
+            if let Some(reason) = &result.reason {
+                text.add("why", reason_text(reason));
+            }
+        }
+    }
+}
+
+fn times(text: &mut Facts, record: &BuildRecord, now: Millis) {
+    let (run, ended) = match &record.phase {
+        Phase::Enqueued => return,
+        Phase::InProgress { invocation } => (Some(invocation), None),
+        Phase::Finished { invocation, .. } => (invocation.as_ref(), Some(record.at_ms)),
+    };
+    if let Some(run) = run {
+        text.add("queued", span(record.queue.enqueued_at_ms, run.started_at_ms));
+        text.add("started", format!("{} in {}", instant(run.started_at_ms, now), place(run)));
+    }
+    if let Some(ended) = ended {
+        text.add("finished", instant(ended, now));
+    }
+}
+
+fn result(text: &mut Facts, record: &BuildRecord) {
+    let Some(result) = record.result() else { return };
+    if let Some(code) = result.exit_code {
+        text.add("exit code", code);
+    }
+    if let Some(signal) = result.signal {
+        text.add("signal", signal);
+    }
+    if record.invocation().is_some() {
+        let used =
+            (seconds(result.wall_seconds), seconds(result.cpu_seconds), size(result.peak_memory_bytes));
+        text.add("used", format!("{} of time, {} of CPU, {} of memory at its peak", used.0, used.1, used.2));
+        let log = &result.log;
+        let mut line = format!("{} of stdout, {} of stderr", size(log.stdout_bytes), size(log.stderr_bytes));
+        if log.dropped_bytes > 0 {
+            let _ = write!(line, ", {} past the limit not kept", size(log.dropped_bytes));
+        }
+        text.add("log", line);
+    }
+    for file in result.log.overflow.iter().chain(&result.outputs) {
+        let mark = if file.executable { " executable" } else { "" };
+        text.add("output", format!("{}  {}{mark}  {}", file.path, size(file.size_bytes), file.digest));
+    }
+}
+
+fn place(run: &Invocation) -> String {
+    format!("workspace {}/{}", run.worker, run.workspace)
+}
+
+/// The outcome in words.
+pub(crate) fn outcome_text(outcome: Outcome) -> String {
+    outcome.as_str().replace('_', " ")
+}
+
+/// The reason in words, then its code in brackets.
+fn reason_text(reason: &Reason) -> String {
+    format!("{} ({})", reason.message, code_text(reason.code))
+}
+
+fn code_text(code: ReasonCode) -> String {
+    match serde_json::to_value(code) {
+        Ok(serde_json::Value::String(name)) => name,
+        Ok(_) | Err(_) => format!("{code:?}"),
+    }
+}
+
+/// The command as one would type it.
+pub(crate) fn command_text(command: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
+    let quote = |word: &String| match word.as_str() {
+        text if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
+        text => format!("'{}'", text.replace('\'', r"'\''")),
+    };
+    command.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+fn context_text(context: &Context) -> String {
+    match context {
+        Context::Empty => "an empty folder".to_owned(),
+        Context::Directory { path } => format!("a copy of {path}"),
+        Context::Git { url, revision, patch: None } => format!("{url} at {revision}"),
+        Context::Git { url, revision, patch: Some(_) } => format!("{url} at {revision} with a patch"),
+        Context::Archive { location, .. } => format!("archive {location}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "record_text_tests.rs"]
+mod tests;

@@ -1,0 +1,73 @@
+//! What people read.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::{
+    Attempt, Build, BuildId, BuildRecord, BuildResult, BuildView, Context, Digest, Invocation, Millis,
+    Outcome, Priority, Reason, ReasonCode, Retry, Sequence,
+};
+
+use super::{command_text, full_text, state_line};
+
+fn waiting() -> BuildRecord {
+    BuildRecord::enqueued(Build {
+        id: BuildId::generate(),
+        group: "ci".parse().unwrap(),
+        priority: Priority::Batch,
+        command: vec!["sh".into(), "-c".into(), "echo 'a'".into()],
+        env: BTreeMap::new(),
+        context: Context::Empty,
+        timeout_seconds: 60,
+        queue_timeout_seconds: 60,
+        max_attempts: Attempt(3),
+        outputs: Vec::new(),
+        labels: BTreeMap::new(),
+        submitted_at_ms: Millis(1_000_000),
+        request_digest: Digest::of(b""),
+        traceparent: None,
+    })
+}
+
+fn running() -> BuildRecord {
+    let invocation = Invocation {
+        worker: "w1".parse().unwrap(),
+        workspace: 2,
+        lease_revision: 1,
+        started_at_ms: Millis(1_002_000),
+        dispatched_at_us: 0,
+        dispatched_at_sequence: Sequence(1),
+    };
+    waiting().started(invocation, Sequence(5))
+}
+
+#[test]
+fn commands_can_be_typed_again() {
+    assert_eq!(command_text(&waiting().build.command), r"sh -c 'echo '\''a'\'''");
+    assert_eq!(command_text(&["true".to_owned(), String::new()]), "true ''");
+}
+
+#[test]
+fn states_in_a_line() {
+    assert_eq!(state_line(&waiting()), "ENQUEUED in group ci, priority batch");
+    assert_eq!(state_line(&running()), "IN_PROGRESS in workspace w1/2, attempt 1 of 3");
+    let reason = Reason { code: ReasonCode::LeaseExpired, message: "the worker was lost".into() };
+    let again = running().requeued(Retry { reason, worker: "w1".parse().unwrap() }, true, Millis(1_003_000));
+    assert_eq!(
+        state_line(&again),
+        "ENQUEUED again, attempt 2 of 3: worker w1: the worker was lost (lease_expired)"
+    );
+    let result = BuildResult::without_run(Outcome::TimedOut, ReasonCode::RunningTooLong, "too long");
+    let ended = running().finished(result, Millis(1_003_000));
+    assert_eq!(state_line(&ended), "FINISHED timed out: too long (running_too_long)");
+}
+
+#[test]
+fn the_whole_record_says_what_and_why() {
+    let now = Millis(1_000_000).after(Duration::from_secs(10));
+    let text = full_text(&BuildView::new(Sequence(9), waiting()), now);
+    assert!(text.contains("state      ENQUEUED (attempt 1 of 3, position 9)\n"), "{text}");
+    assert!(text.contains("waiting    10.0 s for a workspace\n"), "{text}");
+    let text = full_text(&BuildView::new(Sequence(9), running()), now);
+    assert!(text.contains("running    8.0 s in workspace w1/2\n"), "{text}");
+    assert!(text.contains("queued     2.0 s\n"), "{text}");
+}

@@ -1,0 +1,158 @@
+//! From flags to a request.
+
+use std::{collections::BTreeMap, fs::File, io, path::Path, time::Duration};
+
+use model::{BuildId, BuildRequest, Context, Digest};
+
+use crate::{failure::Failure, submit::SubmitArgs};
+
+/// The request that the flags ask for.
+pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildRequest, Failure> {
+    Ok(BuildRequest {
+        id: Some(id),
+        group: Some(args.group.clone()),
+        priority: args.priority,
+        command: args.command.clone(),
+        env: pairs("--env", &args.env)?,
+        context: context(args)?,
+        timeout_seconds: args.timeout.map(|span| whole_seconds(*span)),
+        queue_timeout_seconds: args.queue_timeout.map(|span| whole_seconds(*span)),
+        max_attempts: args.max_attempts,
+        outputs: args.output.clone(),
+        labels: pairs("--label", &args.label)?,
+    })
+}
+
+fn pairs(flag: &str, given: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let split = |pair: &String| {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("{flag} {pair:?} is not valid: NAME=VALUE is expected")))?;
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    given.iter().map(split).collect()
+}
+
+/// A part of a second counts as a whole one, so that no time becomes none.
+fn whole_seconds(span: Duration) -> u64 {
+    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+}
+
+fn context(args: &SubmitArgs) -> Result<Context, Failure> {
+    if let Some(folder) = &args.dir {
+        return Ok(Context::Directory { path: absolute("--dir", folder)? });
+    }
+    if let (Some(url), Some(revision)) = (&args.git, &args.revision) {
+        let patch = args.patch.as_deref().map(read_patch).transpose()?;
+        return Ok(Context::Git { url: url.clone(), revision: revision.clone(), patch });
+    }
+    match &args.archive {
+        Some(location) => archive(location, args.archive_digest.clone()),
+        None => Ok(Context::Empty),
+    }
+}
+
+fn archive(location: &str, digest: Option<Digest>) -> Result<Context, Failure> {
+    if location.contains("://") {
+        return Ok(Context::Archive { location: location.to_owned(), digest });
+    }
+    let location = absolute("--archive", Path::new(location))?;
+    // An absolute path may be one of the worker's machine only.
+    let digest = match digest {
+        None if Path::new(&location).is_file() => Some(digest_of(Path::new(&location))?),
+        other => other,
+    };
+    Ok(Context::Archive { location, digest })
+}
+
+/// Relative paths are ours and must exist; absolute ones may be the worker's.
+fn absolute(flag: &str, path: &Path) -> Result<String, Failure> {
+    let what = || format!("{flag} {}", path.display());
+    let absolute = match path.canonicalize() {
+        Ok(found) => found,
+        Err(_) if path.is_absolute() => path.to_owned(),
+        Err(error) => return Err(Failure::new(crate::failure::USAGE, what(), &error)),
+    };
+    let text = absolute.into_os_string().into_string();
+    text.map_err(|_| Failure::usage(format!("{}: the path is not UTF-8", what())))
+}
+
+fn read_patch(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(crate::failure::USAGE, format!("--patch {}", path.display()), &error))
+}
+
+fn digest_of(path: &Path) -> Result<Digest, Failure> {
+    use sha2::{Digest as _, Sha256};
+    let mut hasher = Sha256::new();
+    let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut hasher));
+    read.map_err(|error| {
+        Failure::new(crate::failure::USAGE, format!("--archive {}", path.display()), &error)
+    })?;
+    Ok(Digest::from_hasher(hasher))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{BuildId, Context, Digest, Duration, SubmitArgs, build_request, whole_seconds};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        submit: SubmitArgs,
+    }
+
+    fn request(line: &[&str]) -> Result<model::BuildRequest, String> {
+        let parsed = Line::try_parse_from([&["submit"], line].concat()).map_err(|error| error.to_string())?;
+        build_request(&parsed.submit, BuildId::generate()).map_err(|failure| failure.line().to_owned())
+    }
+
+    #[test]
+    fn flags_become_fields() {
+        let line =
+            ["--group", "ci", "--priority", "batch", "--env", "A=b=c", "--timeout", "1m 500ms", "--output"];
+        let found = request(&[&line[..], &["out/*", "--label", "k=", "--", "make", "-j", "--json"]].concat())
+            .unwrap();
+        assert_eq!(found.command, ["make", "-j", "--json"]);
+        assert_eq!(found.env.get("A").unwrap(), "b=c");
+        assert_eq!(found.labels.get("k").unwrap(), "");
+        assert_eq!(found.timeout_seconds, Some(61));
+        assert_eq!(found.outputs, ["out/*"]);
+        assert_eq!(found.context, Context::Empty);
+    }
+
+    #[test]
+    fn contexts() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = folder.path().canonicalize().unwrap().join("a.tar");
+        std::fs::write(&archive, b"x").unwrap();
+        let location = archive.to_str().unwrap().to_owned();
+        let digest = Some(Digest::of(b"x"));
+        let found = request(&["--archive", &location, "true"]).unwrap().context;
+        assert_eq!(found, Context::Archive { location, digest });
+        let there = request(&["--dir", "/nowhere/on/this/machine", "true"]).unwrap().context;
+        assert_eq!(there, Context::Directory { path: "/nowhere/on/this/machine".into() });
+        assert!(request(&["--dir", "nowhere", "true"]).unwrap_err().contains("--dir nowhere"));
+        let git = request(&["--git", "https://h/r", "--revision", "main", "true"]).unwrap().context;
+        let (url, revision) = ("https://h/r".into(), "main".into());
+        assert_eq!(git, Context::Git { url, revision, patch: None });
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        assert!(request(&[]).is_err());
+        assert!(request(&["--git", "u", "true"]).is_err());
+        assert!(request(&["--revision", "r", "true"]).is_err());
+        assert!(request(&["--dir", "/", "--archive", "/x", "true"]).is_err());
+        assert!(request(&["--group", "a b", "true"]).is_err());
+        assert!(request(&["--env", "A", "true"]).unwrap_err().contains("NAME=VALUE"));
+    }
+
+    #[test]
+    fn no_time_is_lost() {
+        assert_eq!(whole_seconds(Duration::from_millis(1)), 1);
+        assert_eq!(whole_seconds(Duration::from_secs(60)), 60);
+    }
+}

@@ -1,0 +1,136 @@
+//! `forebay schema`
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Args;
+use model::{
+    ApiError, BuildRecord, BuildRequest, BuildView, CancelReply, CreateReply, Endpoints, GroupsReply,
+    ListReply, Rejection, ToolEvent, WorkerView,
+};
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value};
+
+use crate::{
+    failure::{FAILED, Failure},
+    stdout,
+};
+
+/// Options of `forebay schema`.
+#[derive(Debug, Args)]
+pub(crate) struct SchemaArgs {
+    /// Write one file NAME.schema.json for each into this folder, instead of printing them as one object
+    #[arg(long, value_name = "FOLDER")]
+    write: Option<PathBuf>,
+}
+
+/// Prints or writes the schemas.
+pub(crate) fn run(args: &SchemaArgs) -> Result<ExitCode, Failure> {
+    let schemas = all();
+    match &args.write {
+        Some(folder) => {
+            for (name, schema) in &schemas {
+                write(folder, name, schema)?;
+            }
+        }
+        None => stdout::bytes(pretty(&Value::Object(schemas.into_iter().collect()))?.as_bytes())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Every public message, by name.
+fn all() -> Vec<(String, Value)> {
+    vec![
+        strict::<BuildRequest>(),
+        open::<ApiError>(),
+        open::<BuildRecord>(),
+        open::<BuildView>(),
+        open::<CancelReply>(),
+        open::<CreateReply>(),
+        open::<Endpoints>(),
+        open::<GroupsReply>(),
+        open::<ListReply>(),
+        open::<Rejection>(),
+        open::<ToolEvent>(),
+        open::<client::WatchLine>(),
+        open::<WorkerView>(),
+    ]
+}
+
+/// What we read: an unknown field is an error.
+fn strict<T: JsonSchema>() -> (String, Value) {
+    (T::schema_name().into_owned(), SchemaGenerator::default().into_root_schema_for::<T>().to_value())
+}
+
+/// What we write: later versions may add fields.
+fn open<T: JsonSchema>() -> (String, Value) {
+    let (name, mut schema) = strict::<T>();
+    allow_more(&mut schema);
+    (name, schema)
+}
+
+fn allow_more(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            for closed in ["additionalProperties", "unevaluatedProperties"] {
+                if map.get(closed) == Some(&Value::Bool(false)) {
+                    map.remove(closed);
+                }
+            }
+            map.values_mut().for_each(allow_more);
+        }
+        Value::Array(items) => items.iter_mut().for_each(allow_more),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn write(folder: &Path, name: &str, schema: &Value) -> Result<(), Failure> {
+    let path = folder.join(format!("{name}.schema.json"));
+    let text = pretty(schema)?;
+    let written = fs::create_dir_all(folder).and_then(|()| fs::write(&path, text));
+    written.map_err(|error| Failure::new(FAILED, format!("cannot write {}", path.display()), &error))
+}
+
+/// With sorted names, so that the same schema is the same text.
+fn pretty(schema: &Value) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(&sorted(schema))
+        .map_err(|error| Failure::new(FAILED, "cannot print a schema", &error))?;
+    Ok(text + "\n")
+}
+
+fn sorted(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_by_key(|(name, _)| *name);
+            Value::Object(
+                entries.into_iter().map(|(name, value)| (name.clone(), sorted(value))).collect::<Map<_, _>>(),
+            )
+        }
+        Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{all, pretty};
+
+    #[test]
+    fn only_what_we_read_refuses_more() {
+        for (name, schema) in all() {
+            let closed = pretty(&schema).unwrap().contains("Properties\": false");
+            assert_eq!(closed, name == "BuildRequest", "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_the_messages() {
+        let names: Vec<String> = all().into_iter().map(|(name, _)| name).collect();
+        assert!(names.contains(&"WatchLine".to_owned()) && names.contains(&"BuildView".to_owned()));
+        assert_eq!(names.len(), 13);
+    }
+}

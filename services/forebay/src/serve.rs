@@ -1,0 +1,170 @@
+//! `forebay serve`: one or more services in one process.
+
+use std::process::ExitCode;
+
+use bus::Patience;
+use clap::{Args, ValueEnum};
+use service::{Context, ServiceError, StartError};
+use settings::Settings;
+use tokio::{signal::unix::SignalKind, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::failure::{FAILED, Failure, UNREACHABLE};
+
+/// Options of `forebay serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Which services to run
+    #[arg(required = true, value_name = "SERVICE")]
+    services: Vec<Service>,
+    /// Address of /metrics and /healthz, with port 0 any free one
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics_listen: Option<String>,
+    /// Address of the gateway's HTTP API
+    #[arg(long, value_name = "HOST:PORT")]
+    http_listen: Option<String>,
+    /// Workspaces of the worker [default: two for each processor]
+    #[arg(long, value_name = "N")]
+    workspaces: Option<u16>,
+    #[arg(long, help = "Where blobs are kept, as file:///PATH", value_name = "URL")]
+    store: Option<String>,
+}
+
+/// The services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Service {
+    /// Checks build requests, queues them, and answers the API
+    Enqueuer,
+    /// Hands waiting builds to idle workspaces
+    Dispatcher,
+    /// Runs builds
+    Worker,
+    /// Brings builds back whose worker was lost, and ends those that wait or run too long
+    Reaper,
+    /// Serves HTTP
+    Gateway,
+}
+
+impl Service {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Enqueuer => "enqueuer",
+            Self::Dispatcher => "dispatcher",
+            Self::Worker => "worker",
+            Self::Reaper => "reaper",
+            Self::Gateway => "gateway",
+        }
+    }
+
+    async fn run(self, context: Context) -> Result<(), ServiceError> {
+        match self {
+            Self::Enqueuer => enqueuer::run(context).await,
+            Self::Dispatcher => dispatcher::run(context).await,
+            Self::Worker => worker::run(context).await,
+            Self::Reaper => reaper::run(context).await,
+            Self::Gateway => gateway::run(context).await,
+        }
+    }
+}
+
+impl ServeArgs {
+    /// The service's name in logs and traces.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.services.as_slice() {
+            [one] => one.name(),
+            _ => "serve",
+        }
+    }
+
+    fn apply(&self, settings: &mut Settings) {
+        if let Some(address) = &self.metrics_listen {
+            settings.metrics_listen.clone_from(address);
+        }
+        if let Some(address) = &self.http_listen {
+            settings.http_listen.clone_from(address);
+        }
+        if let Some(count) = self.workspaces {
+            settings.workspaces = count;
+        }
+        if let Some(url) = &self.store {
+            settings.store_url.clone_from(url);
+        }
+    }
+}
+
+/// Runs the services until they are told to stop, or until one fails: then the others stop too.
+pub(crate) async fn run(
+    args: &ServeArgs,
+    mut settings: Settings,
+    patience: Patience,
+) -> Result<ExitCode, Failure> {
+    args.apply(&mut settings);
+    settings.check()?;
+    let stop = CancellationToken::new();
+    stop_on_signals(&stop)?;
+    let mut running = JoinSet::new();
+    for service in &args.services {
+        running.spawn(run_one(*service, settings.clone(), patience, stop.clone()));
+    }
+    let mut first = None;
+    while let Some(ended) = running.join_next().await {
+        let ended = ended.unwrap_or_else(|error| Err(Failure::new(FAILED, "a service panicked", &error)));
+        match (ended, &first) {
+            (Ok(()), _) => {}
+            (Err(failure), None) => {
+                first = Some(failure);
+                stop.cancel();
+            }
+            (Err(failure), Some(_)) => error!("{}", failure.line()),
+        }
+    }
+    first.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+async fn run_one(
+    service: Service,
+    settings: Settings,
+    patience: Patience,
+    stop: CancellationToken,
+) -> Result<(), Failure> {
+    let name = service.name();
+    let connected = tokio::select! {
+        connected = Context::connect(settings, name, patience, stop.clone()) => connected,
+        // Told to stop while waiting for a server: there is nothing to drain.
+        () = stop.cancelled() => return Ok(()),
+    };
+    let context = connected.map_err(|error| failure(name, &ServiceError::Start(error)))?;
+    service.run(context).await.map_err(|error| failure(name, &error))?;
+    info!(service = name, "drained");
+    Ok(())
+}
+
+fn failure(service: &str, error: &ServiceError) -> Failure {
+    let unreachable = matches!(error, ServiceError::Start(start) if StartError::is_unreachable(start));
+    Failure::new(if unreachable { UNREACHABLE } else { FAILED }, service, error)
+}
+
+/// The first SIGTERM or SIGINT has the services drain; the second ends the process at once.
+fn stop_on_signals(stop: &CancellationToken) -> Result<(), Failure> {
+    let listen = |kind| {
+        tokio::signal::unix::signal(kind)
+            .map_err(|error| Failure::new(FAILED, "cannot listen to signals", &error))
+    };
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if stop.is_cancelled() {
+                std::process::exit(i32::from(FAILED));
+            }
+            info!("told to stop: draining; once more ends at once");
+            stop.cancel();
+        }
+    });
+    Ok(())
+}

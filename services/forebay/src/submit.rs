@@ -1,0 +1,108 @@
+//! `forebay submit`
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use model::{BuildId, BuildKey, Digest, Group, Priority, Sequence};
+use settings::Settings;
+use tracing::Instrument as _;
+
+use crate::{failure::Failure, farm::Farm, follow, globals::Globals, request::build_request, stdout};
+
+const EXAMPLES: &str = "\
+Examples:
+  forebay submit -- echo hello
+      queues a build and prints its id
+  forebay submit --follow --dir . --output 'target/*.log' -- make test
+      runs `make test` in a copy of this folder, shows its output and exits as it does
+  forebay submit --git https://example.org/app.git --revision main --patch fix.diff \\
+      --group ci --priority automated --timeout 10m --env CI=1 -- ./build.sh
+      runs a script at a revision with a patch on top
+
+With --follow the exit code is the build's: 0 succeeded, 1 failed, 2 refused, 3 cancelled or expired.
+Ctrl-C then only stops following; the build goes on.";
+
+/// Options of `forebay submit`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SubmitArgs {
+    /// The quota group
+    #[arg(long, default_value = "default")]
+    pub(crate) group: Group,
+    /// emergency, interactive, automated or batch [default: interactive]
+    #[arg(long)]
+    pub(crate) priority: Option<Priority>,
+    /// The build's id, a UUID: the same id again is the same build [default: a new one]
+    #[arg(long, value_name = "UUID")]
+    id: Option<BuildId>,
+    /// Run in a copy of this folder, which the worker must see
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["git", "archive"])]
+    pub(crate) dir: Option<PathBuf>,
+    /// Run in a checkout of this git repository
+    #[arg(long, value_name = "URL", requires = "revision", conflicts_with = "archive")]
+    pub(crate) git: Option<String>,
+    /// The commit, tag or branch
+    #[arg(long, requires = "git")]
+    pub(crate) revision: Option<String>,
+    /// A patch to apply on top
+    #[arg(long, value_name = "FILE", requires = "git")]
+    pub(crate) patch: Option<PathBuf>,
+    /// Run in this unpacked tar archive, a file that the worker sees or an http(s) URL
+    #[arg(long, value_name = "PATH|URL")]
+    pub(crate) archive: Option<String>,
+    /// What the archive must hash to [default: computed, for a file]
+    #[arg(long, value_name = "sha256:HEX", requires = "archive")]
+    pub(crate) archive_digest: Option<Digest>,
+    /// An environment variable of the command; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// How long it may run, as 90s, 10m or 1h30m [default: a setting]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<humantime::Duration>,
+    /// How long it may wait in the queue [default: a setting]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) queue_timeout: Option<humantime::Duration>,
+    /// How many workers may be lost under it before it is given up [default: a setting]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_attempts: Option<u32>,
+    /// Files to keep, a glob relative to the workspace; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) output: Vec<String>,
+    /// A label to show; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) label: Vec<String>,
+    /// Show its states and output until it ends, and exit as it does
+    #[arg(long)]
+    follow: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true)]
+    pub(crate) command: Vec<String>,
+}
+
+/// Queues the build.
+pub(crate) async fn run(
+    args: &SubmitArgs,
+    globals: &Globals,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
+    let id = args.id.unwrap_or_else(BuildId::generate);
+    let request = build_request(args, id)?;
+    let farm = Farm::connect(globals, settings).await?;
+    let key = BuildKey { group: args.group.clone(), id };
+    // A trace that whoever called us started goes on.
+    let outer = std::env::var("TRACEPARENT").ok().filter(|text| telemetry::is_valid_traceparent(text));
+    let span = tracing::info_span!("submit", build = %key);
+    telemetry::set_parent(&span, outer.as_deref(), None);
+    let trace = telemetry::context_of(&span).map(|context| context.traceparent).or(outer);
+    let create = farm.call(async |client| client.create(&key.group, &request, trace.as_deref()).await);
+    let reply = create.instrument(span).await?;
+    if args.follow {
+        return follow::follow(&farm, &key, Sequence(0), &[], globals.json).await;
+    }
+    if globals.json {
+        stdout::json(&reply)?;
+    } else {
+        stdout::line(&reply.id.to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,118 @@
+//! `forebay up`: a whole farm on this machine, in a folder of its own.
+//!
+//! It starts a real nats-server and a real redis-server and one process for each service, starts again what dies,
+//! and stops them in order. It waits for events only: an idle farm costs it nothing.
+
+mod child;
+mod error;
+mod farm;
+mod find;
+mod folder;
+mod nats;
+mod ports;
+mod process;
+mod redis;
+mod roster;
+mod services;
+mod signals;
+
+use std::{fmt::Write as _, io::Write as _};
+
+use bus::Patience;
+use model::Endpoints;
+use settings::Settings;
+use tokio::time::Instant;
+
+pub(crate) use error::UpError;
+
+use farm::Farm;
+use folder::Folder;
+use signals::Signals;
+
+/// Runs a whole farm on this machine until Ctrl-C
+///
+/// Everything it keeps is in the folder --data, which one `up` at a time may use. A nats-server and a
+/// redis-server are started, unless --nats or --redis (or the setting) names another one than the default.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct UpArgs {
+    /// Port of nats-server; 0 is any free one
+    #[arg(long, value_name = "PORT", default_value_t = 4222)]
+    pub(crate) nats_port: u16,
+    /// Port of redis-server; 0 is any free one
+    #[arg(long, value_name = "PORT", default_value_t = 6379)]
+    pub(crate) redis_port: u16,
+    /// Port of the HTTP API; 0 is any free one [default: that of the setting `http_listen`, 8080]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) http_port: Option<u16>,
+    /// Port of the Remote Execution API, which is not served yet: accepted and without effect
+    #[arg(long, value_name = "PORT", default_value_t = 8980)]
+    pub(crate) grpc_port: u16,
+    /// When nats-server writes to the disk: `always` survives a power cut, and is slower
+    #[arg(long, value_enum, value_name = "WHEN", env = "FOREBAY_NATS_SYNC", default_value = "default")]
+    pub(crate) sync: Sync,
+    /// Start the servers and set them up, and no service
+    #[arg(long)]
+    pub(crate) no_services: bool,
+    /// Workspaces of each worker: how many builds it runs at once [default: two for each processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) workspaces: Option<u16>,
+    /// Workers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) workers: u16,
+}
+
+/// When nats-server writes to the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Sync {
+    /// Every two minutes; what was acknowledged survives the server's death, not the machine's
+    #[default]
+    Default,
+    /// Before each acknowledgement
+    Always,
+}
+
+/// Runs a farm until SIGTERM or SIGINT. Returns the exit code.
+pub(crate) async fn run(
+    args: UpArgs,
+    settings: Settings,
+    patience: Patience,
+    json: bool,
+) -> Result<u8, UpError> {
+    let began = Instant::now();
+    let mut signals = Signals::listen()?;
+    let folder = Folder::hold(&settings.data)?;
+    let mut farm = Farm::new(folder, args, settings, patience);
+    let started = tokio::select! {
+        started = farm.start() => started.map(Some),
+        () = signals.next() => Ok(None),
+    };
+    if let Ok(Some(endpoints)) = &started {
+        announce(endpoints, json, began);
+        signals.next().await;
+    }
+    eprintln!("forebay stops; once more kills it");
+    farm.stop(&mut signals).await;
+    started.map(|_| 0)
+}
+
+/// For people on stderr, for programs on stdout.
+fn announce(endpoints: &Endpoints, json: bool, began: Instant) {
+    eprint!("{}", banner(endpoints, began.elapsed().as_secs_f64()));
+    if json {
+        let line = serde_json::to_string(endpoints).unwrap_or_default();
+        // Whoever reads may have gone; the farm runs on.
+        let _ = writeln!(std::io::stdout(), "{line}");
+    }
+}
+
+fn banner(endpoints: &Endpoints, seconds: f64) -> String {
+    let Endpoints { nats, redis, data, pid, .. } = endpoints;
+    // Writing to a String cannot fail.
+    let mut text = format!("forebay is up after {seconds:.1} s (process {pid})\n");
+    if let Some(http) = &endpoints.http {
+        let _ = writeln!(text, "  HTTP    {http}/v1/builds");
+    }
+    let _ = writeln!(text, "  NATS    {nats}\n  Redis   {redis}\n  data    {data} (logs/, endpoints.json)");
+    let _ = writeln!(text, "  try     forebay submit --data {data} --follow -- echo hello\n  stop    Ctrl-C");
+    text
+}

@@ -1,0 +1,261 @@
+//! One child: started, started again whenever it dies, and stopped.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use nix::{
+    fcntl::{Flock, FlockArg},
+    sys::signal::Signal,
+};
+use tokio::{
+    process::{Child, Command},
+    sync::watch,
+    task::JoinHandle,
+    time::Instant,
+};
+use tracing::{info, warn};
+
+use super::{process, roster::Roster};
+
+/// How a child is started.
+#[derive(Debug, Clone)]
+pub(super) struct Spec {
+    /// Its name, unique in the farm.
+    pub(super) name: String,
+    /// The program.
+    pub(super) program: PathBuf,
+    /// Its arguments.
+    pub(super) args: Vec<OsString>,
+    /// Variables added to our own.
+    pub(super) env: BTreeMap<String, String>,
+    /// Where its output goes.
+    pub(super) log: PathBuf,
+    /// A file that it keeps locked while it lives, so that no second one touches the same data.
+    pub(super) lock: Option<PathBuf>,
+    /// Run when it died: what to add to `env` next time.
+    pub(super) remember: fn(&Spec) -> BTreeMap<String, String>,
+}
+
+/// What a keeper is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Run,
+    /// SIGTERM, and SIGKILL after this.
+    Stop(Duration),
+    Kill,
+}
+
+/// Keeps one child running until it is told to stop.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    spec: Spec,
+    orders: watch::Sender<Order>,
+    deaths: watch::Receiver<Option<String>>,
+    task: JoinHandle<()>,
+}
+
+const LOG_BYTES_MAX: u64 = 10 << 20;
+const TAIL_BYTES: u64 = 4 << 10;
+const TAIL_LINES: usize = 3;
+const SHORT_LIFE: Duration = Duration::from_secs(5);
+const DELAY_MIN: Duration = Duration::from_millis(100);
+const DELAY_MAX: Duration = Duration::from_secs(5);
+
+impl Keeper {
+    /// Starts the child.
+    pub(super) fn start(spec: Spec, roster: Roster) -> Self {
+        let (orders, inbox) = watch::channel(Order::Run);
+        let (obituary, deaths) = watch::channel(None);
+        let work = Work { spec: spec.clone(), roster, inbox, obituary };
+        Self { spec, orders, deaths, task: tokio::spawn(work.keep()) }
+    }
+
+    /// The child's name.
+    pub(super) fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// Returns when the child has died once, with how.
+    pub(super) async fn died(&self) -> String {
+        let mut deaths = self.deaths.clone();
+        match deaths.wait_for(Option::is_some).await {
+            Ok(how) => how.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Tells the child to stop: SIGTERM, and SIGKILL after `grace`.
+    pub(super) fn stop(&self, grace: Duration) {
+        // Only a keeper that is done does not listen.
+        let _ = self.orders.send(Order::Stop(grace));
+    }
+
+    /// Ends the child at once.
+    pub(super) fn kill(&self) {
+        let _ = self.orders.send(Order::Kill);
+    }
+
+    /// Returns when the child is gone for good.
+    pub(super) async fn gone(&mut self) {
+        if !self.task.is_finished() {
+            let _ = (&mut self.task).await;
+        }
+    }
+}
+
+/// What the keeper's task owns.
+struct Work {
+    spec: Spec,
+    roster: Roster,
+    inbox: watch::Receiver<Order>,
+    obituary: watch::Sender<Option<String>>,
+}
+
+impl Work {
+    async fn keep(mut self) {
+        let mut delay = Duration::ZERO;
+        loop {
+            let began = Instant::now();
+            let how = match self.spawn() {
+                Ok((child, log_start)) => match self.attend(child).await {
+                    None => return,
+                    Some(status) => format!("{status}{}", tail(&self.spec.log, log_start)),
+                },
+                Err(error) => format!("cannot start {}: {error}", self.spec.program.display()),
+            };
+            let lived = began.elapsed();
+            delay = next_delay(delay, lived);
+            let name = &self.spec.name;
+            warn!(name, ?lived, restart_in = ?delay, "{name} died: {how}");
+            self.obituary.send_replace(Some(how));
+            let remembered = (self.spec.remember)(&self.spec);
+            self.spec.env.extend(remembered);
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                _ = self.inbox.wait_for(|order| *order != Order::Run) => return,
+            }
+        }
+    }
+
+    /// Starts the process; returns also where its output begins in the log.
+    fn spawn(&self) -> io::Result<(Attended, u64)> {
+        let spec = &self.spec;
+        let log = open_log(&spec.log)?;
+        let start = log.metadata()?.len();
+        let lock = spec.lock.as_deref().map(lock).transpose()?;
+        let stdin = match &lock {
+            None => Stdio::null(),
+            Some(lock) => lock.try_clone()?.into(),
+        };
+        let child = Command::new(&spec.program)
+            .args(&spec.args)
+            .envs(&spec.env)
+            .stdin(stdin)
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .spawn()?;
+        let pid = child.id().unwrap_or_default();
+        self.roster.started(&spec.name, pid);
+        info!(name = spec.name, pid, "started");
+        Ok((Attended { child, pid, _lock: lock }, start))
+    }
+
+    /// Waits for the end of the process. None: it was told to end.
+    async fn attend(&mut self, mut attended: Attended) -> Option<std::process::ExitStatus> {
+        let mut told = false;
+        let mut deadline: Option<Instant> = None;
+        loop {
+            let late = async move {
+                match deadline {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                status = attended.child.wait() => {
+                    self.roster.ended(&self.spec.name);
+                    return status.ok().filter(|_| !told);
+                }
+                changed = self.inbox.changed() => {
+                    told = true;
+                    let order = *self.inbox.borrow_and_update();
+                    match order {
+                        Order::Stop(grace) if changed.is_ok() => {
+                            process::send(attended.pid, Signal::SIGTERM);
+                            deadline = Some(Instant::now() + grace);
+                        }
+                        // Whoever gave orders is gone: so is the farm.
+                        Order::Run | Order::Stop(_) | Order::Kill => {
+                            process::send(attended.pid, Signal::SIGKILL);
+                            return finish(attended, &self.roster, &self.spec.name).await;
+                        }
+                    }
+                }
+                () = late => {
+                    warn!(name = self.spec.name, "did not stop in time: killing it");
+                    process::send(attended.pid, Signal::SIGKILL);
+                    return finish(attended, &self.roster, &self.spec.name).await;
+                }
+            }
+        }
+    }
+}
+
+async fn finish(mut attended: Attended, roster: &Roster, name: &str) -> Option<std::process::ExitStatus> {
+    let _ = attended.child.wait().await;
+    roster.ended(name);
+    None
+}
+
+/// A running process. Its id stays its own until `child` was waited for.
+struct Attended {
+    child: Child,
+    pid: u32,
+    _lock: Option<Flock<File>>,
+}
+
+/// Restarts are immediate, unless the child dies young.
+fn next_delay(last: Duration, lived: Duration) -> Duration {
+    if lived >= SHORT_LIFE { Duration::ZERO } else { (last * 2).clamp(DELAY_MIN, DELAY_MAX) }
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    if path.metadata().is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
+        fs::rename(path, path.with_extension("log.1"))?;
+    }
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+fn lock(path: &Path) -> io::Result<Flock<File>> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+        let other = format!("{} is locked: another one that uses the same data still runs", path.display());
+        if errno == nix::errno::Errno::EWOULDBLOCK { io::Error::other(other) } else { errno.into() }
+    })
+}
+
+/// The last lines that were written to a log behind `start`, each on a line of its own.
+fn tail(path: &Path, start: u64) -> String {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(path)?;
+        let end = file.metadata()?.len();
+        file.seek(SeekFrom::Start(start.max(end.saturating_sub(TAIL_BYTES))))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines.iter().skip(lines.len().saturating_sub(TAIL_LINES)).flat_map(|line| ["\n  | ", line]).collect()
+}
+
+#[cfg(test)]
+mod tests;

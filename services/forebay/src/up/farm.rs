@@ -1,0 +1,279 @@
+//! A whole farm: its servers and services, brought up in order and taken down in order.
+
+use std::{future::Future, time::Duration};
+
+use bus::{Patience, SettingKey};
+use futures::future::try_join_all;
+use jetstream::Topology;
+use model::{Endpoints, Millis};
+use settings::Settings;
+use tracing::info;
+
+use super::{
+    UpArgs, UpError,
+    child::{Keeper, Spec},
+    folder::Folder,
+    nats, ports, redis,
+    roster::Roster,
+    services,
+    signals::Signals,
+};
+
+/// A farm on this machine.
+#[derive(Debug)]
+pub(super) struct Farm {
+    folder: Folder,
+    roster: Roster,
+    args: UpArgs,
+    settings: Settings,
+    patience: Patience,
+    keepers: Vec<Keeper>,
+}
+
+/// A free port may be taken before it is used, though hardly this often.
+const PORT_TRIES: u32 = 5;
+const STILL_WAITING: Duration = Duration::from_secs(10);
+/// From the SIGTERM of a service to its SIGKILL, beside what a worker may need for its builds.
+const GRACE: Duration = Duration::from_secs(2);
+const REDIS_GRACE: Duration = Duration::from_secs(1);
+const NATS_GRACE: Duration = Duration::from_secs(3);
+
+impl Farm {
+    /// A farm that does not run yet.
+    pub(super) fn new(folder: Folder, args: UpArgs, mut settings: Settings, patience: Patience) -> Self {
+        if let Some(port) = args.http_port {
+            settings.http_listen = ports::with_port(&settings.http_listen, port);
+        }
+        settings.workspaces = args.workspaces.unwrap_or(settings.workspaces);
+        let roster = Roster::new(folder.root());
+        Self { folder, roster, args, settings, patience, keepers: Vec::new() }
+    }
+
+    /// Brings everything up; returns when everything answers. What runs when it fails, `stop` ends.
+    pub(super) async fn start(&mut self) -> Result<Endpoints, UpError> {
+        self.roster.end_leftovers().await;
+        self.check_ports()?;
+        let nats = self.start_nats().await?;
+        let redis = self.start_redis().await?;
+        let store = self.set_up(&nats).await?;
+        let mut endpoints = Endpoints {
+            nats,
+            redis,
+            http: None,
+            grpc: None,
+            store,
+            data: self.folder.text().to_owned(),
+            pid: std::process::id(),
+            started_at_ms: Millis::now(),
+            metrics: std::collections::BTreeMap::new(),
+            processes: std::collections::BTreeMap::new(),
+        };
+        if !self.args.no_services {
+            self.start_services(&mut endpoints).await?;
+        }
+        let path = self.folder.root().join("endpoints.json");
+        self.roster.publish(endpoints).map_err(|source| UpError::Write { path, source })
+    }
+
+    /// Fails early where a port that was asked for is taken.
+    fn check_ports(&self) -> Result<(), UpError> {
+        if self.external_nats().is_none() {
+            ports::check(nats::NAME, "127.0.0.1", self.args.nats_port, "--nats-port")?;
+        }
+        if self.external_redis().is_none() {
+            ports::check(redis::NAME, "127.0.0.1", self.args.redis_port, "--redis-port")?;
+        }
+        if !self.args.no_services {
+            let (host, port) = ports::split(&self.settings.http_listen);
+            ports::check("the HTTP API", host, port, "--http-port")?;
+        }
+        Ok(())
+    }
+
+    /// The nats-server that someone else runs, when one was named.
+    fn external_nats(&self) -> Option<&str> {
+        Some(self.settings.nats_url.as_str()).filter(|url| *url != Settings::default().nats_url)
+    }
+
+    /// The Redis that someone else runs, when one was named.
+    fn external_redis(&self) -> Option<&str> {
+        Some(self.settings.redis_url.as_str()).filter(|url| *url != Settings::default().redis_url)
+    }
+
+    async fn start_nats(&mut self) -> Result<String, UpError> {
+        if let Some(url) = self.external_nats() {
+            return Ok(url.to_owned());
+        }
+        let server = nats::Server::prepare(&self.folder)?;
+        let sync = self.args.sync;
+        let wanted = Wanted { port: self.args.nats_port, name: nats::NAME, flag: "--nats-port" };
+        let spec = |folder: &Folder, port| server.spec(folder, port, sync);
+        let port = self.start_server(wanted, spec, |port| server.answers(port)).await?;
+        Ok(format!("nats://127.0.0.1:{port}"))
+    }
+
+    async fn start_redis(&mut self) -> Result<String, UpError> {
+        if let Some(url) = self.external_redis() {
+            redis::connect(url, self.patience).await?;
+            return Ok(url.to_owned());
+        }
+        let program = redis::find()?;
+        let wanted = Wanted { port: self.args.redis_port, name: redis::NAME, flag: "--redis-port" };
+        let spec = |folder: &Folder, port| Ok(redis::spec(program.clone(), folder, port));
+        let roster = self.roster.clone();
+        let answers = |port| redis::answers(port, || roster.pid(redis::NAME));
+        let port = self.start_server(wanted, spec, answers).await?;
+        Ok(format!("redis://127.0.0.1:{port}"))
+    }
+
+    /// Starts a server and waits until it, and no other, answers on its port.
+    async fn start_server<A: Future<Output = bool>>(
+        &mut self,
+        wanted: Wanted,
+        spec: impl Fn(&Folder, u16) -> Result<Spec, UpError>,
+        answers: impl Fn(u16) -> A,
+    ) -> Result<u16, UpError> {
+        let mut tries = if wanted.port == 0 { PORT_TRIES } else { 1 };
+        loop {
+            let port = if wanted.port == 0 { ports::any()? } else { wanted.port };
+            let mut keeper = Keeper::start(spec(&self.folder, port)?, self.roster.clone());
+            let fault = tokio::select! {
+                ours = patiently(wanted.name, answers(port)) => (!ours)
+                    .then_some(UpError::Busy { name: wanted.name, port, flag: wanted.flag }),
+                how = keeper.died() => Some(self.not_started(wanted.name, how)),
+            };
+            let Some(fault) = fault else {
+                self.keepers.push(keeper);
+                return Ok(port);
+            };
+            keeper.kill();
+            keeper.gone().await;
+            tries -= 1;
+            if tries == 0 {
+                return Err(fault);
+            }
+        }
+    }
+
+    fn not_started(&self, name: &str, how: String) -> UpError {
+        UpError::NotStarted { name: name.to_owned(), how, log: self.folder.log(name) }
+    }
+
+    /// Streams, buckets and what the services of a farm must agree on. Returns where blobs are kept.
+    async fn set_up(&self, nats: &str) -> Result<String, UpError> {
+        let bus = nats::connect(nats, self.patience).await?;
+        jetstream::ensure(&bus, &Topology::new(&self.settings)).await?;
+        let store = match self.settings.store_url.as_str() {
+            "" => store::Store::url_of(&self.folder.root().join("objects")),
+            url => url.to_owned(),
+        };
+        bus.set_setting(SettingKey::Store, &store).await?;
+        bus.close(Duration::from_secs(1)).await;
+        Ok(store)
+    }
+
+    async fn start_services(&mut self, endpoints: &mut Endpoints) -> Result<(), UpError> {
+        let settings = services::child_settings(
+            &self.settings,
+            &self.folder,
+            &endpoints.nats,
+            &endpoints.redis,
+            &endpoints.store,
+        );
+        let specs = services::specs(&self.folder, &settings, self.args.workers)?;
+        let first = self.keepers.len();
+        self.keepers.extend(specs.into_iter().map(|spec| Keeper::start(spec, self.roster.clone())));
+        let started = self.keepers.get(first..).unwrap_or_default();
+        try_join_all(started.iter().map(|keeper| async {
+            tokio::select! {
+                () = patiently(keeper.name(), services::ready(&self.folder, keeper.name())) => Ok(()),
+                how = keeper.died() => Err(self.not_started(keeper.name(), how)),
+            }
+        }))
+        .await?;
+        for keeper in started {
+            services::add_endpoints(&self.folder, keeper.name(), endpoints);
+        }
+        Ok(())
+    }
+
+    /// Takes everything down, users' side first; a signal meanwhile kills what is left at once.
+    pub(super) async fn stop(&mut self, signals: &mut Signals) {
+        self.roster.withdraw();
+        let drain = Duration::from_secs(self.settings.drain_seconds);
+        tokio::select! {
+            () = take_down(&mut self.keepers, drain) => {}
+            () = signals.next() => {
+                info!("told to stop again: killing everything");
+                self.keepers.iter().for_each(Keeper::kill);
+                for keeper in &mut self.keepers {
+                    keeper.gone().await;
+                }
+            }
+        }
+        self.roster.close();
+    }
+}
+
+/// A port that was asked for; 0 is any.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    port: u16,
+    name: &'static str,
+    flag: &'static str,
+}
+
+/// Waits as long as it takes, and says so: a server may have a large store to read.
+async fn patiently<T>(name: &str, what: impl Future<Output = T>) -> T {
+    let mut what = std::pin::pin!(what);
+    loop {
+        tokio::select! {
+            done = &mut what => return done,
+            () = tokio::time::sleep(STILL_WAITING) => tracing::warn!(name, "still waiting until {name} answers"),
+        }
+    }
+}
+
+/// Who stops when, and how long it may take.
+fn stage(name: &str, drain: Duration) -> (u8, Duration) {
+    match name {
+        services::GATEWAY | services::ENQUEUER => (0, GRACE),
+        services::DISPATCHER | services::REAPER => (2, GRACE),
+        redis::NAME => (3, REDIS_GRACE),
+        nats::NAME => (4, NATS_GRACE),
+        // The workers.
+        _ => (1, drain + GRACE),
+    }
+}
+
+async fn take_down(keepers: &mut [Keeper], drain: Duration) {
+    for now in 0..=4 {
+        let mut part: Vec<&mut Keeper> =
+            keepers.iter_mut().filter(|keeper| stage(keeper.name(), drain).0 == now).collect();
+        for keeper in &part {
+            keeper.stop(stage(keeper.name(), drain).1);
+        }
+        for keeper in &mut part {
+            keeper.gone().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, nats, redis, services, stage};
+
+    #[test]
+    fn stopping_is_ordered_and_bounded() {
+        let drain = Duration::from_secs(10);
+        let names =
+            ["gateway", "enqueuer", "worker", "worker-2", "dispatcher", "reaper", redis::NAME, nats::NAME];
+        let stages: Vec<u8> = names.iter().map(|name| stage(name, drain).0).collect();
+        assert_eq!(stages, [0, 0, 1, 1, 2, 2, 3, 4]);
+        let longest: Duration = ["gateway", "worker", services::REAPER, redis::NAME, nats::NAME]
+            .iter()
+            .map(|name| stage(name, drain).1)
+            .sum();
+        assert_eq!(longest, drain + Duration::from_secs(10));
+    }
+}

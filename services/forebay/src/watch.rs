@@ -1,0 +1,49 @@
+//! `forebay watch`
+
+use std::process::ExitCode;
+
+use bus::EventKind;
+use clap::Args;
+use model::Sequence;
+use settings::Settings;
+
+use crate::{
+    failure::Failure,
+    farm::{BuildArgs, Farm},
+    follow,
+    globals::Globals,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  forebay watch 0198c5b2-9d53-7c12-b3a5-3f0f6c1d2e4f
+      shows states and output from the start until the build ends, and exits as it does
+  forebay watch ID --from 1234
+      goes on behind position 1234, the number before every state
+  forebay watch ID --kind lifecycle --json
+      one JSON object a line, states only";
+
+/// Options of `forebay watch`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct WatchArgs {
+    #[command(flatten)]
+    build: BuildArgs,
+    /// Show only what comes behind this position
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    from: u64,
+    /// Show only this kind: lifecycle, console or tool; may be repeated
+    #[arg(long)]
+    kind: Vec<EventKind>,
+}
+
+/// Follows the build.
+pub(crate) async fn run(
+    args: WatchArgs,
+    globals: &Globals,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
+    let farm = Farm::connect(globals, settings).await?;
+    let key = farm.resolve(&args.build).await?;
+    follow::follow(&farm, &key, Sequence(args.from), &args.kind, globals.json).await
+}

@@ -1,0 +1,56 @@
+//! `forebay workers`
+
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets};
+use model::{Millis, WorkerStatus, WorkerView, WorkspaceState};
+use settings::Settings;
+
+use crate::{bytes_text::age, failure::Failure, farm::Farm, globals::Globals, stdout};
+
+/// Lists the workers that live.
+pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
+    let farm = Farm::connect(globals, settings).await?;
+    let mut workers = farm.call(async |client| client.workers().await).await?;
+    workers.sort_by(|a, b| a.heartbeat.worker.cmp(&b.heartbeat.worker));
+    if globals.json {
+        stdout::json(&workers)?;
+    } else {
+        stdout::line(&table(&workers, Millis::now()).trim_fmt())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(workers: &[WorkerView], now: Millis) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["WORKER", "HOST", "PID", "STATUS", "BUSY", "UP", "BUILDS"]);
+    for WorkerView { heartbeat } in workers {
+        let builds: Vec<String> = heartbeat.workspaces.iter().filter_map(build_of).collect();
+        table.add_row([
+            heartbeat.worker.to_string(),
+            heartbeat.host.clone(),
+            heartbeat.pid.to_string(),
+            status(heartbeat.status).to_owned(),
+            format!("{}/{}", builds.len(), heartbeat.workspaces.len()),
+            age(heartbeat.started_at_ms, now),
+            builds.join(" "),
+        ]);
+    }
+    table
+}
+
+fn build_of(workspace: &WorkspaceState) -> Option<String> {
+    match workspace {
+        WorkspaceState::Idle => None,
+        WorkspaceState::Busy { group, id } => Some(format!("{group}/{id}")),
+    }
+}
+
+fn status(status: WorkerStatus) -> &'static str {
+    match status {
+        WorkerStatus::Ready => "ready",
+        WorkerStatus::Draining => "draining",
+        WorkerStatus::Gone => "gone",
+    }
+}

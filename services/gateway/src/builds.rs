@@ -1,0 +1,127 @@
+//! Builds: queue, show, list, end.
+
+use std::cmp::Reverse;
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State as FromState,
+    http::{HeaderMap, HeaderName, StatusCode, header},
+    response::IntoResponse,
+};
+use client::ClientError;
+use futures::{StreamExt as _, TryStreamExt as _};
+use model::{BuildId, BuildRequest, BuildView, CancelReply, Group, ListReply, ListRequest};
+use serde::Deserialize;
+
+use crate::{
+    failure::Failure,
+    input::{self, Names, Pairs},
+    routes::Gateway,
+};
+
+const LIST_DEFAULT: usize = 50;
+const LIST_MAX: usize = 1000;
+const GROUPS_AT_ONCE: usize = 16;
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// `POST /v1/builds/{group}`
+pub(crate) async fn create(
+    FromState(gateway): FromState<Gateway>,
+    names: Names,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<impl IntoResponse, Failure> {
+    let group = names.group()?;
+    let body = input::read(body, gateway.request_bytes_max).await?;
+    let mut request: BuildRequest = input::decode(&headers, &body)?;
+    // With an id the call can be repeated over the bus without queueing the build twice.
+    request.id.get_or_insert_with(BuildId::generate);
+    let trace =
+        input::header_text(&headers, TRACEPARENT).filter(|text| telemetry::is_valid_traceparent(text));
+    let reply = gateway.client.create(&group, &request, trace).await?;
+    let status = if reply.duplicate { StatusCode::OK } else { StatusCode::CREATED };
+    let location = format!("/v1/builds/{}/{}", reply.group, reply.id);
+    Ok((status, [(header::LOCATION, location)], Json(reply)))
+}
+
+/// `GET /v1/builds/{group}/{id}`
+pub(crate) async fn show(
+    FromState(gateway): FromState<Gateway>,
+    names: Names,
+    pairs: Pairs,
+) -> Result<Json<BuildView>, Failure> {
+    pairs.only(&[])?;
+    Ok(Json(gateway.client.get(&names.key()?).await?))
+}
+
+/// Body of a cancellation; may be left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CancelBody {
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+/// `POST /v1/builds/{group}/{id}/cancel`
+pub(crate) async fn cancel(
+    FromState(gateway): FromState<Gateway>,
+    names: Names,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<CancelReply>, Failure> {
+    let key = names.key()?;
+    let body = input::read(body, gateway.request_bytes_max).await?;
+    let CancelBody { reason } =
+        if body.is_empty() { CancelBody::default() } else { input::decode(&headers, &body)? };
+    Ok(Json(gateway.client.cancel(&key, reason).await?))
+}
+
+/// `GET /v1/builds/{group}`
+pub(crate) async fn list(
+    FromState(gateway): FromState<Gateway>,
+    names: Names,
+    pairs: Pairs,
+) -> Result<Json<ListReply>, Failure> {
+    Ok(Json(gateway.client.list(&names.group()?, &list_request(&pairs)?).await?))
+}
+
+/// `GET /v1/builds`
+pub(crate) async fn list_all(
+    FromState(gateway): FromState<Gateway>,
+    pairs: Pairs,
+) -> Result<Json<ListReply>, Failure> {
+    let request = list_request(&pairs)?;
+    let groups = gateway.client.groups().await?;
+    let replies: Vec<ListReply> = futures::stream::iter(groups)
+        .map(|group| list_group(&gateway, &request, group))
+        .buffer_unordered(GROUPS_AT_ONCE)
+        .try_collect()
+        .await?;
+    Ok(Json(merge(replies, request.limit.unwrap_or(LIST_DEFAULT))))
+}
+
+async fn list_group(
+    gateway: &Gateway,
+    request: &ListRequest,
+    group: Group,
+) -> Result<ListReply, ClientError> {
+    gateway.client.list(&group, request).await
+}
+
+fn list_request(pairs: &Pairs) -> Result<ListRequest, Failure> {
+    pairs.only(&["state", "limit"])?;
+    let limit: Option<usize> = pairs.number("limit")?;
+    if limit.is_some_and(|limit| limit == 0 || limit > LIST_MAX) {
+        return Err(Failure::invalid(format!("limit is expected to be 1 to {LIST_MAX}")));
+    }
+    Ok(ListRequest { state: pairs.state()?, limit })
+}
+
+/// Newest first, as each of them is.
+fn merge(replies: Vec<ListReply>, limit: usize) -> ListReply {
+    let mut builds: Vec<BuildView> = replies.into_iter().flat_map(|reply| reply.builds).collect();
+    builds.sort_by_key(|view| Reverse((view.record.build.submitted_at_ms, view.record.build.id)));
+    builds.truncate(limit);
+    ListReply { builds }
+}

@@ -1,0 +1,96 @@
+//! A build's events as server-sent events.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    extract::State as FromState,
+    http::{HeaderMap, HeaderName, StatusCode},
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use bus::EventKind;
+use client::{Watch, WatchEvent};
+use futures::Stream;
+use model::{Sequence, State};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    failure::Failure,
+    input::{self, Names, Pairs},
+    routes::Gateway,
+};
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// `GET /v1/builds/{group}/{id}/events`: what comes behind the position `from`, or behind `Last-Event-ID`, which
+/// goes before because a reconnecting browser sends both.
+pub(crate) async fn stream(
+    FromState(gateway): FromState<Gateway>,
+    names: Names,
+    pairs: Pairs,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let key = names.key()?;
+    pairs.only(&["from", "kind"])?;
+    let after = position(&pairs, &headers)?;
+    let kinds = kinds(&pairs)?;
+    let build = gateway.client.get(&key).await?;
+    if build.state == State::Finished && after >= build.sequence {
+        // The one answer that keeps a browser from connecting again and again.
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
+    let watch = gateway.client.watch(&key, after, &kinds);
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    Ok(Sse::new(events(watch, gateway.stop)).keep_alive(keep_alive).into_response())
+}
+
+fn position(pairs: &Pairs, headers: &HeaderMap) -> Result<Sequence, Failure> {
+    let last_seen = input::header_text(headers, LAST_EVENT_ID).filter(|text| !text.is_empty());
+    let position = match last_seen {
+        Some(text) => Some(input::number("Last-Event-ID", text)?),
+        None => pairs.number("from")?,
+    };
+    Ok(Sequence(position.unwrap_or(0)))
+}
+
+fn kinds(pairs: &Pairs) -> Result<Vec<EventKind>, Failure> {
+    let parse = |text: &str| {
+        text.parse().map_err(|_| Failure::invalid(format!("kind {text:?} is not lifecycle, console or tool")))
+    };
+    pairs.all("kind").map(parse).collect()
+}
+
+/// Pulled by the connection, one event at a time: nothing runs on when that closes.
+fn events(watch: Watch, stop: CancellationToken) -> impl Stream<Item = Result<Event, Infallible>> {
+    futures::stream::unfold(Some((watch, stop)), async |state| {
+        let (mut watch, stop) = state?;
+        let next = tokio::select! {
+            next = watch.next() => next,
+            () = stop.cancelled() => return None,
+        };
+        match next {
+            Ok(None) => None,
+            Ok(Some(event)) => Some((Ok(event_of(&event)), (!event.is_last()).then_some((watch, stop)))),
+            Err(error) => {
+                let build = watch.key();
+                tracing::warn!(%build, error = telemetry::error_chain(&error), "an event stream ended early");
+                // The client comes back with the last position it saw.
+                Some((Ok(Event::default().comment("the stream broke off: connect again")), None))
+            }
+        }
+    })
+}
+
+fn event_of(event: &WatchEvent) -> Event {
+    Event::default()
+        .id(event.position.to_string())
+        .event(event.kind().as_str())
+        // JSON has its line ends escaped: it is one line.
+        .data(event.to_json().to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+use axum::{extract::FromRequestParts as _, http::Request};
+
+use super::{EventKind, HeaderMap, Pairs, Sequence, kinds, position};
+
+async fn asked(uri: &str, last: Option<&str>) -> (Pairs, HeaderMap) {
+    let mut request = Request::builder().uri(uri);
+    if let Some(last) = last {
+        request = request.header("Last-Event-ID", last);
+    }
+    let (mut parts, ()) = request.body(()).unwrap().into_parts();
+    (Pairs::from_request_parts(&mut parts, &()).await.unwrap(), parts.headers)
+}
+
+#[tokio::test]
+async fn where_a_stream_starts() {
+    for (uri, last, wanted) in [
+        ("/x", None, Some(0)),
+        ("/x?from=7", None, Some(7)),
+        ("/x?from=7", Some("9"), Some(9)),
+        ("/x?from=7", Some(""), Some(7)),
+        ("/x?from=-1", None, None),
+        ("/x", Some("nine"), None),
+    ] {
+        let (pairs, headers) = asked(uri, last).await;
+        assert_eq!(position(&pairs, &headers).ok(), wanted.map(Sequence), "{uri} {last:?}");
+    }
+}
+
+#[tokio::test]
+async fn which_kinds_a_stream_has() {
+    let (pairs, _) = asked("/x?kind=console&kind=tool", None).await;
+    assert_eq!(kinds(&pairs).unwrap(), [EventKind::Console, EventKind::Tool]);
+    let (pairs, _) = asked("/x?kind=stderr", None).await;
+    assert!(kinds(&pairs).is_err());
+    assert!(kinds(&asked("/x", None).await.0).unwrap().is_empty());
+}

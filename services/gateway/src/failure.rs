@@ -1,0 +1,108 @@
+//! What goes wrong, as HTTP says it: a status and an [`ApiError`] as JSON.
+
+use axum::{
+    Json,
+    extract::rejection::{PathRejection, QueryRejection},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use bus::BusError;
+use client::ClientError;
+use model::{ApiError, ErrorCode, ParseDigestError, ParseIdError};
+use store::StoreError;
+use telemetry::error_chain;
+
+/// A request that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    body: ApiError,
+}
+
+impl Failure {
+    /// A failure with the status that goes with `code`.
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self { status, body: ApiError::new(code, message) }
+    }
+
+    /// A request that will never be valid.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidRequest, message)
+    }
+
+    /// Something that is not there.
+    pub(crate) fn missing(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::NotFound, message)
+    }
+
+    /// The same failure with another status.
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() {
+            tracing::warn!(status = self.status.as_u16(), error = self.body.message, "a request failed");
+        }
+        (self.status, Json(self.body)).into_response()
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Api(ApiError { error, message }) => Self::new(error, message),
+            ClientError::Unreachable { .. }
+            | ClientError::Doubtful { .. }
+            | ClientError::Answer { .. }
+            | ClientError::Bus(_) => Self::new(ErrorCode::Unavailable, error_chain(&error)),
+        }
+    }
+}
+
+impl From<BusError> for Failure {
+    fn from(error: BusError) -> Self {
+        ClientError::from(error).into()
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let code = match &error {
+            StoreError::Missing { .. } => ErrorCode::NotFound,
+            StoreError::Unsupported { .. }
+            | StoreError::Folder { .. }
+            | StoreError::Failed { .. }
+            | StoreError::File { .. }
+            | StoreError::Damaged { .. } => ErrorCode::Unavailable,
+        };
+        Self::new(code, error_chain(&error))
+    }
+}
+
+impl From<ParseIdError> for Failure {
+    fn from(error: ParseIdError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<ParseDigestError> for Failure {
+    fn from(error: ParseDigestError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<PathRejection> for Failure {
+    fn from(rejection: PathRejection) -> Self {
+        Self::invalid(rejection.body_text()).with_status(rejection.status())
+    }
+}
+
+impl From<QueryRejection> for Failure {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::invalid(rejection.body_text()).with_status(rejection.status())
+    }
+}

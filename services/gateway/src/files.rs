@@ -1,0 +1,73 @@
+//! Kept files, sent as they are read.
+
+use axum::{
+    body::Body,
+    extract::State as FromState,
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use model::Digest;
+use store::Store;
+
+use crate::{
+    failure::Failure,
+    input::{self, Names},
+    routes::Gateway,
+};
+
+/// `GET /v1/builds/{group}/{id}/outputs/{path}`
+pub(crate) async fn output(
+    FromState(gateway): FromState<Gateway>,
+    names: Names,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let key = names.key()?;
+    let build = gateway.client.get(&key).await?;
+    let path = names.text("path");
+    let result = build.record.result();
+    let result = result
+        .ok_or_else(|| Failure::missing(format!("build {key} has not finished: it kept no file yet")))?;
+    let output = result.outputs.iter().find(|output| output.path == path);
+    let output = output.ok_or_else(|| Failure::missing(format!("build {key} kept no file {path:?}")))?;
+    send(&gateway.store, &output.digest, &headers).await
+}
+
+/// `GET /v1/blobs/{digest}`
+pub(crate) async fn blob(
+    FromState(gateway): FromState<Gateway>,
+    names: Names,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    send(&gateway.store, &names.digest()?, &headers).await
+}
+
+async fn send(store: &Store, digest: &Digest, headers: &HeaderMap) -> Result<Response, Failure> {
+    let tag = format!("\"{digest}\"");
+    if input::header_text(headers, header::IF_NONE_MATCH).is_some_and(|seen| matches(seen, &tag)) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+    }
+    let (length, parts) = store.stream(digest).await?;
+    let head = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+        (header::CONTENT_LENGTH, HeaderValue::from(length)),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    ];
+    Ok((head, [(header::ETAG, tag)], Body::from_stream(parts)).into_response())
+}
+
+/// Whether an `If-None-Match` names the tag.
+fn matches(seen: &str, tag: &str) -> bool {
+    seen.split(',').map(str::trim).any(|seen| seen == "*" || seen.trim_start_matches("W/") == tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn tags() {
+        let tag = "\"sha256:ab\"";
+        assert!(matches(tag, tag) && matches("*", tag) && matches("\"x\", W/\"sha256:ab\"", tag));
+        assert!(!matches("\"sha256:a\"", tag) && !matches("", tag));
+    }
+}

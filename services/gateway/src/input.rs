@@ -1,0 +1,170 @@
+//! Reading what a client sent: names in the path, pairs in the query, a bounded body.
+
+use std::{collections::HashMap, str::FromStr};
+
+use axum::{
+    body::Body,
+    extract::{FromRequestParts, Path, Query},
+    http::{HeaderMap, HeaderName, StatusCode, header, request::Parts},
+};
+use bus::Encoding;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt as _;
+use model::{BuildKey, Digest, Group, State};
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+
+/// The named parts of the path.
+#[derive(Debug)]
+pub(crate) struct Names(HashMap<String, String>);
+
+impl Names {
+    /// The build that the path names.
+    pub(crate) fn key(&self) -> Result<BuildKey, Failure> {
+        Ok(BuildKey { group: self.group()?, id: self.text("id").parse()? })
+    }
+
+    /// The group that the path names.
+    pub(crate) fn group(&self) -> Result<Group, Failure> {
+        Ok(self.text("group").parse()?)
+    }
+
+    /// The digest that the path names.
+    pub(crate) fn digest(&self) -> Result<Digest, Failure> {
+        Ok(self.text("digest").parse()?)
+    }
+
+    /// A part as it is.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Names {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let Path(names) = Path::from_request_parts(parts, state).await?;
+        Ok(Self(names))
+    }
+}
+
+/// The pairs of the query.
+#[derive(Debug)]
+pub(crate) struct Pairs(Vec<(String, String)>);
+
+impl Pairs {
+    /// Refuses names that the route does not know: a misspelt one would be ignored without a word.
+    pub(crate) fn only(&self, known: &[&str]) -> Result<(), Failure> {
+        match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some((name, _)) => Err(Failure::invalid(format!(
+                "the query has {name:?}; known here: {}",
+                if known.is_empty() { "nothing".to_owned() } else { known.join(", ") }
+            ))),
+        }
+    }
+
+    /// Every value of `name`.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The number `name`.
+    pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
+        self.all(name).last().map(|text| number(name, text)).transpose()
+    }
+
+    /// The state `state`.
+    pub(crate) fn state(&self) -> Result<Option<State>, Failure> {
+        let states = [State::Enqueued, State::InProgress, State::Finished];
+        let parse = |text: &str| {
+            states.into_iter().find(|state| state.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
+                Failure::invalid(format!("state {text:?} is not ENQUEUED, IN_PROGRESS or FINISHED"))
+            })
+        };
+        self.all("state").last().map(parse).transpose()
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Pairs {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let Query(pairs) = Query::from_request_parts(parts, state).await?;
+        Ok(Self(pairs))
+    }
+}
+
+/// A whole number, from a query or header called `name`.
+pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T, Failure> {
+    text.trim()
+        .parse()
+        .map_err(|_| Failure::invalid(format!("{name} is {text:?}: a whole number is expected")))
+}
+
+/// A header's value, where it is text.
+pub(crate) fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// A client that sends too much is heard out up to here, or it would never read why it was refused.
+const DISCARDED_BYTES_MAX: usize = 16 << 20;
+
+/// Reads a whole body of at most `limit` bytes.
+pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, Failure> {
+    let mut parts = body.into_data_stream();
+    let mut content = BytesMut::new();
+    let mut length = 0;
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|error| Failure::invalid(format!("the body broke off: {error}")))?;
+        length += part.len();
+        if length <= limit {
+            content.extend_from_slice(&part);
+        } else if length > DISCARDED_BYTES_MAX {
+            break;
+        }
+    }
+    if length > limit {
+        let message = format!("the body is larger than the {limit} bytes that a request may have");
+        return Err(Failure::invalid(message).with_status(StatusCode::PAYLOAD_TOO_LARGE));
+    }
+    Ok(content.freeze())
+}
+
+/// Decodes a body: JSON, or MessagePack.
+pub(crate) fn decode<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
+    let encoding = Encoding::of(header_text(headers, header::CONTENT_TYPE), body);
+    bus::decode(encoding, body).map_err(|error| Failure::invalid(telemetry::error_chain(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Body, Pairs, State, number, read};
+
+    fn pairs(pairs: &[(&str, &str)]) -> Pairs {
+        Pairs(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn queries() {
+        let query = pairs(&[("kind", "console"), ("limit", "7"), ("kind", "tool"), ("state", "in_progress")]);
+        assert_eq!(query.all("kind").collect::<Vec<_>>(), ["console", "tool"]);
+        assert_eq!(query.number::<usize>("limit").unwrap(), Some(7));
+        assert_eq!(query.number::<usize>("from").unwrap(), None);
+        assert_eq!(query.state().unwrap(), Some(State::InProgress));
+        assert!(query.only(&["kind", "limit", "state"]).is_ok());
+        assert!(query.only(&["kind", "limit"]).is_err());
+        assert!(pairs(&[("limit", "-1")]).number::<usize>("limit").is_err());
+        assert!(pairs(&[("state", "DONE")]).state().is_err());
+        assert!(number::<u64>("Last-Event-ID", " 12 ").is_ok());
+    }
+
+    #[tokio::test]
+    async fn bodies_are_bounded() {
+        assert_eq!(read(Body::from("12345"), 5).await.unwrap(), "12345");
+        assert!(read(Body::from("123456"), 5).await.is_err());
+        assert!(read(Body::empty(), 5).await.unwrap().is_empty());
+    }
+}

@@ -1,0 +1,80 @@
+//! The gateway: builds over HTTP.
+//!
+//! It holds no state: every call goes to the services over the bus, every event stream is a watch of its own, and
+//! every file comes from the store as it is sent.
+
+mod builds;
+mod events;
+mod failure;
+mod farm;
+mod files;
+mod input;
+mod listener;
+mod log;
+mod measure;
+mod routes;
+
+use std::{net::SocketAddr, time::Duration};
+
+use client::Client;
+use service::{Context, Ready, ServiceError, StartError};
+use tokio::net::TcpListener;
+
+use listener::Guarded;
+use routes::Gateway;
+
+/// Requests that run on when the gateway is told to stop may take this long. Event streams end at once.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Serves HTTP until told to stop.
+pub async fn run(context: Context) -> Result<(), ServiceError> {
+    let gateway = Gateway {
+        client: Client::new(context.bus.clone()),
+        store: context.store().await?,
+        request_bytes_max: context.settings.request_bytes_max,
+        stop: context.stop.clone(),
+    };
+    let address = &context.settings.http_listen;
+    let unusable = |source| StartError::Listen { address: address.clone(), source };
+    let listener = TcpListener::bind(address).await.map_err(unusable)?;
+    let bound = listener.local_addr().map_err(unusable)?;
+    let stop = context.stop.clone();
+    let server = axum::serve(Guarded::new(listener), routes::router(gateway))
+        .with_graceful_shutdown(async move { stop.cancelled().await });
+    let http = url(bound);
+    tracing::info!(http, "serving HTTP");
+    context.ready(Ready { http: Some(http), ..Ready::default() }).await?;
+    tokio::select! {
+        ended = server => ended.map_err(|error| ServiceError::failed("the HTTP server", error)),
+        () = late(&context) => Ok(()),
+    }
+}
+
+async fn late(context: &Context) {
+    context.stop.cancelled().await;
+    tokio::time::sleep(DRAIN).await;
+}
+
+/// Where a client on this machine reaches `bound`.
+fn url(mut bound: SocketAddr) -> String {
+    if bound.ip().is_unspecified() {
+        bound.set_ip(if bound.is_ipv4() {
+            std::net::Ipv4Addr::LOCALHOST.into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        });
+    }
+    format!("http://{bound}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::url;
+
+    #[test]
+    fn the_url_can_be_connected_to() {
+        assert_eq!(url("127.0.0.1:80".parse().unwrap()), "http://127.0.0.1:80");
+        assert_eq!(url("0.0.0.0:81".parse().unwrap()), "http://127.0.0.1:81");
+        assert_eq!(url("[::]:82".parse().unwrap()), "http://[::1]:82");
+    }
+}

@@ -1,0 +1,94 @@
+//! A build's console output as plain bytes.
+
+use std::time::Duration;
+
+use axum::{
+    body::Body,
+    extract::State as FromState,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use bus::{EventKind, EventSubject, stream};
+use bytes::Bytes;
+use client::{ClientError, Watch, WatchBody};
+use futures::{
+    Stream, StreamExt as _, TryStreamExt as _,
+    stream::{self as streams, BoxStream},
+};
+use model::{Attempt, BuildView, Sequence, State};
+
+use crate::{
+    failure::Failure,
+    input::{Names, Pairs},
+    routes::Gateway,
+};
+
+type Part = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+/// What is known to be stored comes at once; what does not come was superseded by a later run.
+const NEXT_WITHIN: Duration = Duration::from_secs(3);
+
+/// `GET /v1/builds/{group}/{id}/log`: what the last run has written until now, stdout and stderr in the order of
+/// arrival: first what is on the bus, then what did not fit there.
+pub(crate) async fn show(
+    FromState(gateway): FromState<Gateway>,
+    names: Names,
+    pairs: Pairs,
+) -> Result<Response, Failure> {
+    pairs.only(&[])?;
+    let key = names.key()?;
+    let build = gateway.client.get(&key).await?;
+    let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
+    let last = gateway.client.bus().last_stored(stream::EVENTS, &subject).await?;
+    let watch = gateway.client.watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
+    let until = last.map_or(Sequence(0), |stored| stored.sequence);
+    let chunks = OnBus { watch, run: run_of(&build), position: Sequence(0), until };
+    let parts = chunks.parts().chain(overflow(&gateway, &build).await?);
+    let head =
+        [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    Ok((head, Body::from_stream(parts)).into_response())
+}
+
+/// The run that wrote last: while a build is queued again, the one before.
+fn run_of(build: &BuildView) -> Attempt {
+    let attempt = build.record.attempt;
+    if build.state == State::Enqueued { Attempt(attempt.0.saturating_sub(1)) } else { attempt }
+}
+
+/// The chunks of one run up to a position.
+struct OnBus {
+    watch: Watch,
+    run: Attempt,
+    position: Sequence,
+    until: Sequence,
+}
+
+impl OnBus {
+    async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        while self.position < self.until {
+            let Ok(next) = tokio::time::timeout(NEXT_WITHIN, self.watch.next()).await else {
+                return Ok(None);
+            };
+            let Some(event) = next? else { return Ok(None) };
+            self.position = event.position;
+            if let WatchBody::Console(chunk) = event.body
+                && chunk.attempt == self.run
+                && !chunk.data.is_empty()
+            {
+                return Ok(Some(chunk.data));
+            }
+        }
+        Ok(None)
+    }
+
+    fn parts(self) -> impl Stream<Item = Part> {
+        streams::try_unfold(self, async |mut chunks| Ok(chunks.next().await?.map(|data| (data, chunks))))
+    }
+}
+
+async fn overflow(gateway: &Gateway, build: &BuildView) -> Result<BoxStream<'static, Part>, Failure> {
+    let overflow = build.record.result().and_then(|result| result.log.overflow.as_ref());
+    let Some(file) = overflow else { return Ok(streams::empty().boxed()) };
+    let (_, parts) = gateway.store.stream(&file.digest).await?;
+    Ok(parts.map_err(Into::into).boxed())
+}

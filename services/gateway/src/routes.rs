@@ -1,0 +1,55 @@
+//! Which path does what.
+
+use axum::{
+    Router,
+    http::StatusCode,
+    middleware,
+    routing::{get, post},
+};
+use client::Client;
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::{builds, events, failure::Failure, farm, files, log, measure};
+
+/// What every request is answered from. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Gateway {
+    /// Calls the services.
+    pub(crate) client: Client,
+    /// Where files and long logs are.
+    pub(crate) store: Store,
+    /// Bytes of a request at most.
+    pub(crate) request_bytes_max: usize,
+    /// Cancelled when the gateway is to end.
+    pub(crate) stop: CancellationToken,
+}
+
+/// All routes.
+pub(crate) fn router(gateway: Gateway) -> Router {
+    Router::new()
+        .route("/v1/builds", get(builds::list_all))
+        .route("/v1/builds/{group}", get(builds::list).post(builds::create))
+        .route("/v1/builds/{group}/{id}", get(builds::show))
+        .route("/v1/builds/{group}/{id}/cancel", post(builds::cancel))
+        .route("/v1/builds/{group}/{id}/events", get(events::stream))
+        .route("/v1/builds/{group}/{id}/log", get(log::show))
+        .route("/v1/builds/{group}/{id}/outputs/{*path}", get(files::output))
+        .route("/v1/blobs/{digest}", get(files::blob))
+        .route("/v1/groups", get(farm::groups))
+        .route("/v1/workers", get(farm::workers))
+        .route("/metrics", get(farm::metrics))
+        .route("/healthz", get(farm::health))
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn(measure::measure))
+        .with_state(gateway)
+}
+
+async fn unknown() -> Failure {
+    Failure::missing("there is nothing at this path; builds are at /v1/builds")
+}
+
+async fn wrong_method() -> Failure {
+    Failure::invalid("this path does not take this method").with_status(StatusCode::METHOD_NOT_ALLOWED)
+}

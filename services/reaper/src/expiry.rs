@@ -1,0 +1,91 @@
+//! Expired leases: each comes as a message.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::jetstream::{AckKind, Message};
+use bus::{LeaseChange, LeaseSubject, stream};
+use futures::StreamExt as _;
+use service::{Context, ServiceError, Step, crash_point};
+use telemetry::metrics::{Counter, count};
+use tokio::sync::Semaphore;
+use tracing::{debug, warn};
+
+use crate::verdict;
+
+const PULL: Duration = Duration::from_secs(30);
+const BATCH: usize = 2000;
+const RETRY: Duration = Duration::from_millis(200);
+/// Builds moved on at once.
+const HANDS: usize = 64;
+
+/// Listens to the lease bucket until the service stops.
+pub(crate) async fn serve(context: Context) -> Result<(), ServiceError> {
+    let consumer = jetstream::open(&context.bus, stream::LEASES, jetstream::LEASE_CONSUMER).await?;
+    let hands = Arc::new(Semaphore::new(HANDS));
+    let mut reconnects = context.bus.reconnects();
+    while !context.stop.is_cancelled() {
+        let mut batch = match consumer.batch().max_messages(BATCH).expires(PULL).messages().await {
+            Ok(batch) => batch,
+            Err(error) => {
+                debug!(%error, "pulling again");
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        };
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = context.stop.cancelled() => break,
+                () = reconnects.next() => break,
+                message = batch.next() => message,
+            };
+            match message {
+                Some(Ok(message)) => take(&context, &hands, message).await,
+                Some(Err(error)) => {
+                    debug!(%error, "pulling again");
+                    tokio::time::sleep(RETRY).await;
+                    break;
+                }
+                None => break,
+            }
+        }
+    }
+    let all = u32::try_from(HANDS).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(PULL, hands.acquire_many(all)).await;
+    Ok(())
+}
+
+async fn take(context: &Context, hands: &Arc<Semaphore>, message: Message) {
+    if LeaseChange::of(message.headers.as_ref()) != LeaseChange::Expired {
+        let _ = message.ack().await;
+        return;
+    }
+    let Ok(permit) = hands.clone().acquire_owned().await else { return };
+    let context = context.clone();
+    tokio::spawn(async move {
+        handle(&context, &message).await;
+        drop(permit);
+    });
+}
+
+async fn handle(context: &Context, message: &Message) {
+    crash_point(Step::ExpiryHeard);
+    count(Counter::LeasesExpired, &[], 1);
+    let key = match message.subject.as_str().parse::<LeaseSubject>() {
+        Ok(LeaseSubject(key)) => key,
+        Err(error) => {
+            warn!(%error, "a lease with a strange name expired");
+            let _ = message.ack().await;
+            return;
+        }
+    };
+    match verdict::lost(&context.bus, &key).await {
+        Ok(()) => {
+            let _ = message.ack().await;
+        }
+        Err(error) => {
+            warn!(%key, error = telemetry::error_chain(&error), "an expired lease is looked at again");
+            let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
+        }
+    }
+}

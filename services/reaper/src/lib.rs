@@ -1,0 +1,24 @@
+//! `reaper`: ends what nobody else will end.
+//!
+//! in: expired leases, the index's times · out: BUILD_ENQUEUED of the next attempt, or FINISHED · Redis: reads times ·
+//! decides with `policy::after_loss`
+
+mod expiry;
+mod sweep;
+mod verdict;
+
+use service::{Context, Ready, ServiceError};
+use tokio::task::JoinSet;
+
+/// Runs the service until it is told to stop.
+pub async fn run(context: Context) -> Result<(), ServiceError> {
+    let index = context.index().await?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(expiry::serve(context.clone()));
+    tasks.spawn(sweep::run(context.clone(), index));
+    context.ready(Ready::default()).await?;
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| ServiceError::failed("a loop of the reaper", error))??;
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! What no message tells of: builds that waited or ran too long, and runs that never had, or lost, a lease unheard.
+
+use std::time::Duration;
+
+use bus::BusError;
+use index::{Index, IndexError};
+use model::{BuildKey, Millis};
+use service::{Context, ServiceError, Step, crash_point};
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::verdict;
+
+/// How often the times are looked at while something waits or runs; the precision of queue time-outs.
+const BUSY: Duration = Duration::from_secs(1);
+/// The same while nothing does.
+const QUIET: Duration = Duration::from_secs(5);
+const MOST: isize = 500;
+
+#[derive(Debug, thiserror::Error)]
+enum SweepError {
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error(transparent)]
+    Bus(#[from] BusError),
+}
+
+/// Sweeps until the service stops.
+pub(crate) async fn run(context: Context, index: Index) -> Result<(), ServiceError> {
+    let mut orphans_due = Instant::now();
+    loop {
+        let pause = match sweep(&context, &index, &mut orphans_due).await {
+            Ok(true) => BUSY,
+            Ok(false) => QUIET,
+            Err(error) => {
+                warn!(error = telemetry::error_chain(&error), "sweeping again soon");
+                BUSY
+            }
+        };
+        tokio::select! {
+            () = context.stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// One look at everything that is due. Says whether anything waits or runs.
+async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> Result<bool, SweepError> {
+    let now = Millis::now();
+    let bus = &context.bus;
+    for key in index.expired(now, MOST).await? {
+        crash_point(Step::OverdueFound);
+        verdict::waited_too_long(bus, &key).await?;
+    }
+    let overrun = Duration::from_secs(context.settings.overrun_seconds);
+    for key in index.overrun(now, MOST).await? {
+        crash_point(Step::OverdueFound);
+        verdict::ran_too_long(bus, &key, overrun).await?;
+    }
+    let counts = index.counts().await?;
+    let ttl = Duration::from_secs(context.settings.lease_ttl_seconds);
+    if counts.running > 0 && Instant::now() >= *orphans_due {
+        *orphans_due = Instant::now() + ttl / 2;
+        orphans(context, index, now, ttl).await?;
+    }
+    Ok(counts.waiting + counts.running > 0)
+}
+
+/// Runs without a lease: their worker died between two effects, or the expiry was never heard.
+///
+/// A run younger than a lease's life is left alone: its lease was held when it was written.
+async fn orphans(context: &Context, index: &Index, now: Millis, ttl: Duration) -> Result<(), SweepError> {
+    let since = Millis(now.0.saturating_sub(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)));
+    let running = index.running_since(since, isize::MAX).await?;
+    if running.is_empty() {
+        return Ok(());
+    }
+    let held: std::collections::HashSet<BuildKey> =
+        context.bus.leases_held(&running).await?.into_iter().map(|(key, _)| key).collect();
+    for key in running.iter().filter(|key| !held.contains(key)) {
+        crash_point(Step::OrphanFound);
+        verdict::lost(&context.bus, key).await?;
+    }
+    Ok(())
+}

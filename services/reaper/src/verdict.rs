@@ -1,0 +1,98 @@
+//! Writing what became of a build.
+
+use std::time::Duration;
+
+use bus::{Bus, BusError, Encoding, Subject, Written, encode};
+use model::{
+    BuildKey, BuildRecord, BuildResult, Control, Millis, Outcome, Phase, Reason, ReasonCode, Sequence, State,
+};
+use policy::{AfterLoss, after_loss};
+use service::{Step, crash_point};
+use telemetry::metrics::{Counter, Label, count};
+use tracing::{debug, info};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Moves a build on whose run has no lease any more. Another state, or another lease, and nothing happens.
+pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
+    let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
+    let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
+    // Read after the record: a lease that is held now belongs to this run or to a later one.
+    if bus.lease(key).await?.is_some() {
+        return Ok(());
+    }
+    let worker = invocation.worker.clone();
+    let message = format!("the lease of worker {worker} ran out: it died, hung or was cut off");
+    let reason = Reason { code: ReasonCode::LeaseExpired, message };
+    let next = after_loss(&record, worker.clone(), reason, Millis::now());
+    if let Written::Won(_) = bus.transition(next.record(), sequence, PATIENCE).await? {
+        match &next {
+            AfterLoss::Requeue(_) => {
+                count(Counter::BuildsRequeued, &[(Label::Reason, "lease_expired")], 1);
+                info!(%key, %worker, attempt = %record.attempt, "run lost, the build waits again");
+            }
+            AfterLoss::GiveUp(_) => {
+                count(Counter::BuildsFinished, &[(Label::Outcome, "lost")], 1);
+                info!(%key, %worker, attempt = %record.attempt, "run lost, the build is given up");
+            }
+        }
+    }
+    crash_point(Step::VerdictWritten);
+    Ok(())
+}
+
+/// Ends a build that waited too long, if it still waits for longer than it may.
+pub(crate) async fn waited_too_long(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
+    let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
+    let now = Millis::now();
+    if record.state() != State::Enqueued || record.queue.expires_at_ms > now {
+        return Ok(());
+    }
+    let waited = now.since(record.queue.enqueued_at_ms).as_secs();
+    let message = format!("queued for {waited} s; it may wait {} s", record.build.queue_timeout_seconds);
+    let result = BuildResult::without_run(Outcome::Expired, ReasonCode::QueuedTooLong, message);
+    end(bus, key, sequence, &record, result).await
+}
+
+/// Ends a build that ran longer than its worker should have let it.
+pub(crate) async fn ran_too_long(bus: &Bus, key: &BuildKey, overrun: Duration) -> Result<(), BusError> {
+    let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
+    let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
+    let limit = Duration::from_secs(record.build.timeout_seconds);
+    let now = Millis::now();
+    if invocation.started_at_ms.after(limit + overrun) > now {
+        return Ok(());
+    }
+    let ran = now.since(invocation.started_at_ms).as_secs();
+    let message = format!(
+        "in progress for {ran} s on worker {}; it may run {} s",
+        invocation.worker, record.build.timeout_seconds
+    );
+    let result = BuildResult::without_run(Outcome::TimedOut, ReasonCode::RunningTooLong, message);
+    end(bus, key, sequence, &record, result).await
+}
+
+/// FINISHED by compare-and-set, then the lease, then the worker: a lost push costs one renewal.
+async fn end(
+    bus: &Bus,
+    key: &BuildKey,
+    sequence: Sequence,
+    record: &BuildRecord,
+    result: BuildResult,
+) -> Result<(), BusError> {
+    let outcome = result.outcome.as_str();
+    if let Written::Lost(_) = bus.transition(&record.finished(result, Millis::now()), sequence, PATIENCE).await? {
+        return Ok(());
+    }
+    count(Counter::BuildsFinished, &[(Label::Outcome, outcome)], 1);
+    info!(%key, outcome, "build ended");
+    crash_point(Step::OverdueWritten);
+    let Some(invocation) = record.invocation() else { return Ok(()) };
+    if let Err(error) = bus.revoke_lease(key).await {
+        debug!(%key, %error, "the lease was not revoked; its next renewal finds the build ended");
+    }
+    let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: record.attempt };
+    let subject = Subject::Control(invocation.worker.clone()).to_string();
+    let _ = bus.client().publish(subject, encode(Encoding::Json, &order)).await;
+    Ok(())
+}

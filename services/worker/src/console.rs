@@ -1,0 +1,117 @@
+//! A build's console output: on the bus, then in a file for the store, then nowhere, each change marked where it
+//! happens.
+
+use std::{path::PathBuf, time::Duration};
+
+use bus::{Chunk, ChunkFault, GuardedWriter};
+use bytes::Bytes;
+use model::{LogSummary, OutputFile, OutputStream, ToolEvent};
+use service::{Step, crash_point};
+use store::{Store, StoreError};
+use telemetry::metrics::{Counter, Label, count};
+use tokio::{fs::File, io::AsyncWriteExt as _};
+
+/// What output may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes on the bus.
+    pub(crate) bus: u64,
+    /// Bytes at all.
+    pub(crate) total: u64,
+}
+
+/// Where the output of a run goes.
+pub(crate) struct Console {
+    writer: GuardedWriter,
+    limits: Limits,
+    overflow_path: PathBuf,
+    overflow: Option<File>,
+    overflow_bytes: u64,
+    summary: LogSummary,
+}
+
+/// As long as a lease may take to be lost: then the run is over anyway.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Console {
+    /// The console of one run.
+    pub(crate) fn new(writer: GuardedWriter, limits: Limits, overflow_path: PathBuf) -> Self {
+        let summary = LogSummary::default();
+        Self { writer, limits, overflow_path, overflow: None, overflow_bytes: 0, summary }
+    }
+
+    /// Takes a chunk of output.
+    pub(crate) async fn write(&mut self, stream: OutputStream, data: Bytes) -> Result<(), ChunkFault> {
+        let length = data.len() as u64;
+        let seen = match stream {
+            OutputStream::Stdout => &mut self.summary.stdout_bytes,
+            OutputStream::Stderr => &mut self.summary.stderr_bytes,
+        };
+        let offset = *seen;
+        *seen += length;
+        count(Counter::ConsoleBytes, &[(Label::Stream, stream.as_str())], length);
+        if self.overflow.is_none() && self.summary.bus_bytes + length <= self.limits.bus {
+            self.summary.bus_bytes += length;
+            self.writer.write(Chunk::Console { stream, offset, data }, PATIENCE).await?;
+            crash_point(Step::ChunkWritten);
+            return Ok(());
+        }
+        if self.overflow.is_none() && self.overflow_bytes == 0 && self.summary.dropped_bytes == 0 {
+            // From here on nothing more of this run is on the bus.
+            self.writer.write(Chunk::Dropped { stream, offset, bytes: 0 }, PATIENCE).await?;
+        }
+        self.keep_aside(data).await;
+        Ok(())
+    }
+
+    /// Tells what the worker does.
+    pub(crate) async fn tool(&mut self, event: &ToolEvent) -> Result<(), ChunkFault> {
+        self.writer.write(Chunk::Tool(event), PATIENCE).await
+    }
+
+    /// A line of the worker's own, among the command's.
+    pub(crate) async fn say(&mut self, line: &str) -> Result<(), ChunkFault> {
+        self.write(OutputStream::Stderr, Bytes::from(format!("forebay: {line}\n"))).await
+    }
+
+    async fn keep_aside(&mut self, data: Bytes) {
+        let length = data.len() as u64;
+        let room = self.limits.total.saturating_sub(self.summary.bus_bytes + self.overflow_bytes);
+        if length > room || self.summary.dropped_bytes > 0 {
+            if self.summary.dropped_bytes == 0 {
+                let mark = format!("\nforebay: the log limit of {} bytes is reached here\n", self.limits.total);
+                let _ = self.append(mark.as_bytes()).await;
+            }
+            self.summary.dropped_bytes += length;
+            return;
+        }
+        if self.append(&data).await.is_ok() {
+            self.overflow_bytes += length;
+        } else {
+            // A full disk loses the log, not the build.
+            self.summary.dropped_bytes += length;
+        }
+    }
+
+    async fn append(&mut self, data: &[u8]) -> std::io::Result<()> {
+        if self.overflow.is_none() {
+            self.overflow = Some(File::create(&self.overflow_path).await?);
+        }
+        match self.overflow.as_mut() {
+            Some(file) => file.write_all(data).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps what did not fit on the bus, and sums up.
+    pub(crate) async fn finish(mut self, store: &Store) -> Result<LogSummary, StoreError> {
+        if let Some(mut file) = self.overflow.take() {
+            let _ = file.flush().await;
+            drop(file);
+            let (digest, size_bytes) = store.put_file(&self.overflow_path).await?;
+            let path = "log".to_owned();
+            self.summary.overflow = Some(OutputFile { path, digest, size_bytes, executable: false });
+        }
+        Ok(self.summary)
+    }
+}

@@ -1,0 +1,68 @@
+//! Orders to this worker.
+
+use std::sync::Arc;
+
+use async_nats::Message;
+use bus::{Encoding, Subject, decode};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use model::{BuildKey, Control, Phase};
+use service::ServiceError;
+use tracing::{debug, info, warn};
+
+use crate::{Shared, stop::Cause};
+
+/// Takes orders until the worker ends.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let subject = Subject::Control(shared.id.clone()).to_string();
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| ServiceError::failed("subscribing to orders", error);
+    let subscribed = shared.context.bus.client().subscribe(subject).await;
+    let mut orders = subscribed.map_err(|error| failed(Box::new(error)))?;
+    while let Some(message) = orders.next().await {
+        tokio::spawn(obey(shared.clone(), message));
+    }
+    Err(failed("the subscription ended".into()))
+}
+
+async fn obey(shared: Arc<Shared>, message: Message) {
+    let order = match decode::<Control>(Encoding::Json, &message.payload) {
+        Ok(order) => order,
+        Err(error) => {
+            warn!(error = telemetry::error_chain(&error), "an order cannot be read");
+            return;
+        }
+    };
+    match order {
+        Control::Drain => {
+            info!("draining: nothing new is taken");
+            shared.slots.set_draining(true);
+        }
+        Control::Resume => {
+            info!("taking builds again");
+            shared.slots.set_draining(false);
+        }
+        Control::Cancel { group, id, attempt } => {
+            let key = BuildKey { group, id };
+            if let Some(stop) = shared.slots.stop_of(&key, attempt) {
+                // The word of the store, not the order's, says that the run is over.
+                match shared.context.bus.latest(&key).await {
+                    Ok(Some((_, record))) if record.attempt == attempt && runs(&record.phase) => {
+                        debug!(%key, "an order to kill a build that still runs is ignored");
+                    }
+                    Ok(_) => stop.now(Cause::EndedElsewhere),
+                    Err(error) => debug!(%key, %error, "whether the build was ended is not known yet"),
+                }
+            }
+        }
+    }
+    if let Some(reply) = message.reply {
+        let _ = shared.context.bus.client().publish(reply, Bytes::from_static(b"{}")).await;
+    }
+}
+
+fn runs(phase: &Phase) -> bool {
+    match phase {
+        Phase::InProgress { .. } => true,
+        Phase::Enqueued | Phase::Finished { .. } => false,
+    }
+}

@@ -1,0 +1,96 @@
+//! Folders: one for the worker, one for each workspace, a fresh one for each run.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+use tracing::{debug, info};
+
+/// The worker's folder, locked while it lives.
+pub(crate) struct WorkerFolder {
+    path: PathBuf,
+    _lock: Flock<fs::File>,
+}
+
+impl WorkerFolder {
+    /// Makes the folder `root/name` and clears those of workers that died.
+    pub(crate) fn create(root: &Path, name: &str) -> io::Result<Self> {
+        clear_dead(root)?;
+        let path = root.join(name);
+        fs::create_dir_all(&path)?;
+        let lock = fs::File::create(path.join("lock"))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| io::Error::from(error))?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// An empty folder for a run in workspace `number`.
+    pub(crate) fn run_folder(&self, number: u16) -> io::Result<RunFolder> {
+        let root = self.path.join(number.to_string());
+        let folder = RunFolder { build: root.join("build"), temporary: root.join("tmp"), log: root.join("log"), root };
+        fs::create_dir_all(&folder.build)?;
+        fs::create_dir_all(&folder.temporary)?;
+        Ok(folder)
+    }
+
+    /// Removes everything.
+    pub(crate) fn remove(&self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            debug!(%error, "the worker's folder was not removed; the next worker does");
+        }
+    }
+}
+
+fn clear_dead(root: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(root)? {
+        let path = entry?.path();
+        let Ok(file) = fs::File::open(path.join("lock")) else { continue };
+        if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
+            info!(path = %path.display(), "removing the folder of a worker that died");
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+    Ok(())
+}
+
+/// The folders of one run.
+pub(crate) struct RunFolder {
+    root: PathBuf,
+    /// Where the command runs.
+    pub(crate) build: PathBuf,
+    /// Its `TMPDIR`.
+    pub(crate) temporary: PathBuf,
+    /// Console output that does not fit on the bus.
+    pub(crate) log: PathBuf,
+}
+
+impl RunFolder {
+    /// Leaves nothing to the next run. Large trees are removed in the background.
+    pub(crate) fn clear(self, keep: bool) {
+        if keep {
+            let kept = self.root.with_extension(format!("kept-{}", model::Millis::now().0));
+            let moved = fs::rename(&self.root, &kept);
+            info!(path = %kept.display(), ok = moved.is_ok(), "the workspace is kept for looking at");
+            return;
+        }
+        if is_empty(&self.build) && is_empty(&self.temporary) && !self.log.exists() {
+            return;
+        }
+        let trash = self.root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()));
+        match fs::rename(&self.root, &trash) {
+            Ok(()) => drop(tokio::task::spawn_blocking(move || remove(&trash))),
+            Err(_) => remove(&self.root),
+        }
+    }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder) {
+        debug!(path = %folder.display(), %error, "a workspace was not removed whole");
+    }
+}

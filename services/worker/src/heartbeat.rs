@@ -1,0 +1,70 @@
+//! Saying that the worker lives and what is free: on a slow timer, and at once when the dispatchers do not know.
+
+use std::{sync::Arc, time::Duration};
+
+use bus::{Encoding, Subject, encode};
+use futures::StreamExt as _;
+use model::{Heartbeat, WorkerStatus, WorkspaceState};
+use service::ServiceError;
+use telemetry::metrics::{Gauge, Label, set};
+use tracing::debug;
+
+use crate::Shared;
+
+/// Sends heartbeats until the worker ends.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let client = shared.context.bus.client();
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| ServiceError::failed("subscribing to announcements", error);
+    let subscribed = client.subscribe(Subject::Announce.to_string()).await;
+    let mut asked = subscribed.map_err(|error| failed(Box::new(error)))?;
+    let mut reconnects = shared.context.bus.reconnects();
+    let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
+    loop {
+        send(&shared).await;
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = shared.slots.announce.notified() => {}
+            () = reconnects.next() => {}
+            message = asked.next() => {
+                if message.is_none() {
+                    return Err(failed("the subscription ended".into()));
+                }
+            }
+        }
+    }
+}
+
+/// Sends one heartbeat now.
+pub(crate) async fn send(shared: &Shared) {
+    say(shared, shared.slots.status()).await;
+}
+
+/// The last heartbeat.
+pub(crate) async fn say_gone(shared: &Shared) {
+    say(shared, WorkerStatus::Gone).await;
+    let _ = tokio::time::timeout(Duration::from_secs(1), shared.context.bus.client().flush()).await;
+}
+
+async fn say(shared: &Shared, status: WorkerStatus) {
+    let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
+    let workspaces = shared.slots.states();
+    let idle = workspaces.iter().filter(|state| **state == WorkspaceState::Idle).count();
+    let gauge = |state, count: usize| {
+        set(Gauge::Workspaces, &[(Label::State, state)], i64::try_from(count).unwrap_or(i64::MAX));
+    };
+    gauge("idle", idle);
+    gauge("busy", workspaces.len() - idle);
+    let heartbeat = Heartbeat {
+        worker: shared.id.clone(),
+        host: shared.host.clone(),
+        pid: std::process::id(),
+        started_at_ms: shared.started_at,
+        status,
+        workspaces,
+        ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
+    };
+    let payload = encode(Encoding::Json, &heartbeat);
+    if let Err(error) = shared.context.bus.client().publish(Subject::Heartbeat.to_string(), payload).await {
+        debug!(%error, "a heartbeat was not sent");
+    }
+}

@@ -1,0 +1,69 @@
+//! Keeping a lease while its build runs.
+
+use std::time::Duration;
+
+use bus::{Bus, Lease, Renewed};
+use service::{Step, crash_point};
+use shim::Deadline;
+use tokio::{sync::watch, task::JoinHandle};
+use tracing::{debug, info};
+
+use crate::stop::{Cause, Stop};
+
+/// Renews a lease at a third of its life until dropped or told.
+pub(crate) struct LeaseKeeper {
+    task: JoinHandle<()>,
+    lease: watch::Receiver<Lease>,
+    /// When the processes must be dead unless the lease is renewed again.
+    pub(crate) deadline: watch::Receiver<Deadline>,
+}
+
+/// When processes must be dead if a renewal sent now is the last: before the lease can pass to another.
+pub(crate) fn deadline_after(ttl: Duration) -> Deadline {
+    // Killing takes milliseconds; the margin is for a shim that is not scheduled at once.
+    Deadline::after(ttl - (ttl / 8).min(Duration::from_secs(1)))
+}
+
+impl LeaseKeeper {
+    /// Starts to keep `lease`, whose processes must be dead at `deadline` otherwise.
+    pub(crate) fn start(bus: Bus, lease: Lease, deadline: Deadline, stop: Stop) -> Self {
+        let (lease_sender, lease_receiver) = watch::channel(lease);
+        let (deadline_sender, deadline_receiver) = watch::channel(deadline);
+        let task = tokio::spawn(keep(bus, lease_sender, deadline_sender, stop));
+        Self { task, lease: lease_receiver, deadline: deadline_receiver }
+    }
+
+    /// Stops renewing and hands the lease back, for releasing it.
+    pub(crate) async fn finish(self) -> Lease {
+        self.task.abort();
+        let _ = self.task.await;
+        self.lease.borrow().clone()
+    }
+}
+
+async fn keep(bus: Bus, lease: watch::Sender<Lease>, deadline: watch::Sender<Deadline>, stop: Stop) {
+    let mut held = lease.borrow().clone();
+    let ttl = Duration::from_secs(held.holder.ttl_seconds);
+    let mut pause = ttl / 3;
+    loop {
+        tokio::time::sleep(pause).await;
+        let next = deadline_after(ttl);
+        match bus.renew_lease(&mut held, ttl / 3).await {
+            Ok(Renewed::Held) => {
+                lease.send_replace(held.clone());
+                deadline.send_replace(next);
+                crash_point(Step::LeaseRenewed);
+                pause = ttl / 3;
+            }
+            Ok(Renewed::Lost) => {
+                info!(key = %held.key, "lease lost");
+                stop.now(Cause::LeaseLost);
+                return;
+            }
+            Err(error) => {
+                debug!(key = %held.key, error = telemetry::error_chain(&error), "lease not renewed yet");
+                pause = Duration::from_millis(50);
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Offers from the dispatchers: many builds to a message, one answer.
+
+use std::{collections::HashMap, sync::Arc};
+
+use async_nats::Message;
+use bus::{Encoding, Subject, decode, encode};
+use futures::StreamExt as _;
+use model::{BuildKey, BuildRecord, OfferReply, OfferVerdict, Offers, Sequence};
+use service::{ServiceError, Step, crash_point};
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+
+use crate::{Shared, slot::Assignment};
+
+/// Takes offers until the worker ends.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let subject = Subject::Offer(shared.id.clone()).to_string();
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| ServiceError::failed("subscribing to offers", error);
+    let subscribed = shared.context.bus.client().subscribe(subject).await;
+    let mut offers = subscribed.map_err(|error| failed(Box::new(error)))?;
+    while let Some(message) = offers.next().await {
+        crash_point(Step::OfferReceived);
+        tokio::spawn(answer(shared.clone(), message));
+    }
+    Err(failed("the subscription ended".into()))
+}
+
+async fn answer(shared: Arc<Shared>, message: Message) {
+    let offers: Offers = match decode(Encoding::Json, &message.payload) {
+        Ok(offers) => offers,
+        Err(error) => {
+            warn!(error = telemetry::error_chain(&error), "an offer cannot be read");
+            return;
+        }
+    };
+    let verdicts = hand_out(&shared, offers).await;
+    if let Some(reply) = message.reply {
+        let payload = encode(Encoding::Json, &OfferReply { verdicts });
+        if let Err(error) = shared.context.bus.client().publish(reply, payload).await {
+            debug!(%error, "an answer to an offer was not sent; its deadline settles it");
+        }
+    }
+}
+
+/// Gives every offer to its workspace and waits for what it says.
+async fn hand_out(shared: &Arc<Shared>, offers: Offers) -> Vec<OfferVerdict> {
+    let key = |offer: &model::Offer| BuildKey { group: offer.group.clone(), id: offer.id };
+    let keys: Vec<BuildKey> = offers.offers.iter().map(key).collect();
+    let mut records = read(shared, &keys).await;
+    let mut waiting = Vec::with_capacity(keys.len());
+    for (offer, key) in offers.offers.into_iter().zip(keys) {
+        let (verdict, answer) = oneshot::channel();
+        let record = records.remove(&key);
+        shared.slots.hand(Assignment { offer, key, record, verdict });
+        waiting.push(answer);
+    }
+    let mut verdicts = Vec::with_capacity(waiting.len());
+    for answer in waiting {
+        verdicts.push(answer.await.unwrap_or(OfferVerdict::Failed));
+    }
+    verdicts
+}
+
+/// All records in one trip; one that is missing or old is read again by whoever claims.
+async fn read(shared: &Shared, keys: &[BuildKey]) -> HashMap<BuildKey, (Sequence, BuildRecord)> {
+    match shared.context.bus.latest_many(keys).await {
+        Ok(found) => found.into_iter().map(|(at, record)| (record.build.key(), (at, record))).collect(),
+        Err(error) => {
+            debug!(error = telemetry::error_chain(&error), "reading offered builds one by one");
+            HashMap::new()
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Connecting, and knowing when a connection was lost and found.
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::{ConnectOptions, Event, ServerAddr, jetstream};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::BusError;
+
+/// Whether to wait for a server that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Wait, and say so.
+    Wait,
+    /// Fail at once.
+    None,
+}
+
+/// A connection to the bus. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Bus {
+    pub(crate) client: async_nats::Client,
+    pub(crate) js: jetstream::Context,
+    reconnects: watch::Receiver<u64>,
+    url: Arc<str>,
+}
+
+/// Told whenever the connection came back: what was awaited before will not come.
+#[derive(Clone, Debug)]
+pub struct Reconnects(watch::Receiver<u64>);
+
+impl Reconnects {
+    /// Returns at the next reconnection.
+    pub async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // The connection is gone for good; whoever waits ends by other means.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Shorter than the reply time-outs of callers, longer than a server's restart.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+const ACK_TIMEOUT: Duration = Duration::from_secs(2);
+const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(250);
+
+impl Bus {
+    /// Connects to `url` (or several of one cluster, with commas between) as `name`.
+    pub async fn connect(url: &str, name: &str, patience: Patience) -> Result<Self, BusError> {
+        let servers: Vec<ServerAddr> = url
+            .split(',')
+            .map(|server| server.trim().parse())
+            .collect::<Result<_, _>>()
+            .map_err(|source| BusError::Url { url: url.to_owned(), source })?;
+        let mut told = false;
+        loop {
+            match Self::connect_once(&servers, url, name).await {
+                Ok(bus) => return Ok(bus),
+                Err(error) if patience == Patience::None => {
+                    return Err(BusError::Unreachable { url: url.to_owned(), source: error });
+                }
+                Err(error) => {
+                    if !told {
+                        warn!(url, %error, "waiting for nats-server");
+                        told = true;
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+
+    async fn connect_once(
+        servers: &[ServerAddr],
+        url: &str,
+        name: &str,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let (sender, reconnects) = watch::channel(0_u64);
+        let sender = Arc::new(sender);
+        let client = ConnectOptions::new()
+            .name(name)
+            .connection_timeout(Duration::from_secs(5))
+            .request_timeout(Some(REQUEST_TIMEOUT))
+            .ping_interval(Duration::from_secs(20))
+            .client_capacity(8192)
+            .subscription_capacity(65_536)
+            .reconnect_delay_callback(|attempts| {
+                let steps = u32::try_from(attempts.min(10)).unwrap_or(10);
+                (Duration::from_millis(20) * steps).min(RECONNECT_DELAY_MAX)
+            })
+            .event_callback(move |event| {
+                let sender = Arc::clone(&sender);
+                async move { on_event(&event, &sender) }
+            })
+            .connect(servers)
+            .await?;
+        let js = jetstream::ContextBuilder::new()
+            .timeout(REQUEST_TIMEOUT)
+            .ack_timeout(ACK_TIMEOUT)
+            .build(client.clone());
+        Ok(Self { client, js, reconnects, url: url.into() })
+    }
+
+    /// Where it is connected to.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Told from now on whenever the connection came back.
+    pub fn reconnects(&self) -> Reconnects {
+        let mut receiver = self.reconnects.clone();
+        receiver.mark_unchanged();
+        Reconnects(receiver)
+    }
+
+    /// The plain client, for subscriptions, requests and services.
+    pub fn client(&self) -> &async_nats::Client {
+        &self.client
+    }
+
+    /// The JetStream context, for the topology.
+    pub fn jetstream(&self) -> &jetstream::Context {
+        &self.js
+    }
+
+    /// Sends what is buffered and closes, within `limit`.
+    pub async fn close(&self, limit: Duration) {
+        let _ = tokio::time::timeout(limit, self.client.flush()).await;
+        let _ = tokio::time::timeout(limit, self.client.drain()).await;
+    }
+}
+
+fn on_event(event: &Event, reconnects: &watch::Sender<u64>) {
+    match event {
+        Event::Connected => {
+            reconnects.send_modify(|count| *count += 1);
+            info!("connected to nats-server");
+        }
+        Event::Disconnected => warn!("connection to nats-server lost"),
+        Event::SlowConsumer(id) => warn!(id, "a subscription is too slow, messages were dropped"),
+        Event::ServerError(error) => warn!(%error, "nats-server reports an error"),
+        Event::ClientError(error) => warn!(%error, "the connection to nats-server has a fault"),
+        Event::LameDuckMode | Event::Draining | Event::Closed => info!(%event, "connection to nats-server"),
+    }
+}

@@ -1,0 +1,33 @@
+//! The bus: typed subjects, encodings, compare-and-set transitions, leases and ordered reading.
+//!
+//! Nothing outside this crate (and the topology in `jetstream`) spells a subject or a header.
+
+mod ask;
+mod codec;
+mod connect;
+mod console;
+mod error;
+mod follow;
+mod headers;
+mod lease;
+mod read;
+mod settings_bucket;
+mod subject;
+mod transition;
+
+pub use ask::AskError;
+pub use codec::{DecodeError, Encoding, decode, encode};
+pub use connect::{Bus, Patience, Reconnects};
+pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace};
+pub use error::BusError;
+pub use follow::{Follower, Start};
+pub use headers::{
+    HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET, HEADER_STREAM, header, message_id, traceparent,
+};
+pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, Renewed};
+pub use read::{Stored, Tail};
+pub use settings_bucket::SettingKey;
+pub use subject::{
+    ApiCall, EventKind, EventSubject, LeaseSubject, ParseSubjectError, RequestSubject, Subject, stream,
+};
+pub use transition::Written;

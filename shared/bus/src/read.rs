@@ -1,0 +1,178 @@
+//! Reading what is stored: the last word on a build, many builds in one trip, and a build's events.
+
+use std::time::Duration;
+
+use async_nats::{HeaderMap, Message, StatusCode};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use model::{BuildKey, BuildRecord, Sequence};
+use serde::Serialize;
+
+use crate::{Bus, BusError, Encoding, EventSubject, decode, stream};
+
+/// A stored message.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// Its subject.
+    pub subject: String,
+    /// Its position.
+    pub sequence: Sequence,
+    /// Its headers.
+    pub headers: Option<HeaderMap>,
+    /// Its content.
+    pub payload: Bytes,
+}
+
+impl Stored {
+    /// The content as a build's record.
+    pub fn record(&self) -> Result<BuildRecord, BusError> {
+        decode(Encoding::Json, &self.payload).map_err(|source| BusError::Corrupt {
+            sequence: self.sequence.0,
+            subject: self.subject.clone(),
+            source,
+        })
+    }
+
+    /// Reads a reply of a direct get.
+    fn from_direct(message: Message) -> Option<Self> {
+        let headers = message.headers?;
+        let subject = headers.get("Nats-Subject")?.as_str().to_owned();
+        let sequence = headers.get("Nats-Sequence")?.as_str().parse().ok()?;
+        Some(Self { subject, sequence: Sequence(sequence), headers: Some(headers), payload: message.payload })
+    }
+
+    /// Reads a message of the live subject, and the position of the one before it on the same subject.
+    pub fn from_live(message: Message) -> Option<(Self, Sequence)> {
+        let headers = message.headers.as_ref()?;
+        let previous = headers.get("Nats-Last-Sequence")?.as_str().parse().ok()?;
+        Self::from_direct(message).map(|stored| (stored, Sequence(previous)))
+    }
+}
+
+/// A part of a build's events.
+#[derive(Debug)]
+pub struct Tail {
+    /// The events, in order.
+    pub events: Vec<Stored>,
+    /// Whether there may be more behind them.
+    pub more: bool,
+}
+
+#[derive(Serialize)]
+struct MultiGet<'a> {
+    multi_last: &'a [String],
+    batch: usize,
+}
+
+#[derive(Serialize)]
+struct BatchGet<'a> {
+    seq: u64,
+    next_by_subj: &'a str,
+    batch: usize,
+    max_bytes: usize,
+}
+
+const BATCH_TIMEOUT: Duration = Duration::from_secs(3);
+/// Well under the server's limit of 1,024 subjects.
+const SUBJECTS_MAX: usize = 500;
+
+impl Bus {
+    /// The last lifecycle message of a build, from the stream's leader.
+    pub async fn latest(&self, key: &BuildKey) -> Result<Option<(Sequence, BuildRecord)>, BusError> {
+        match self.last_stored(stream::EVENTS, &EventSubject::lifecycle(key).to_string()).await? {
+            None => Ok(None),
+            Some(stored) => Ok(Some((stored.sequence, stored.record()?))),
+        }
+    }
+
+    /// The last lifecycle message of a build, from any replica: fast, and possibly a little old.
+    pub async fn latest_direct(&self, key: &BuildKey) -> Result<Option<(Sequence, BuildRecord)>, BusError> {
+        let subject = format!("$JS.API.DIRECT.GET.{}.{}", stream::EVENTS, EventSubject::lifecycle(key));
+        let what = || format!("reading build {key}");
+        let reply = self.client.request(subject, Bytes::new()).await.map_err(BusError::failed(what()))?;
+        if reply.status == Some(StatusCode::NOT_FOUND) {
+            return Ok(None);
+        }
+        match Stored::from_direct(reply) {
+            None => Ok(None),
+            Some(stored) => Ok(Some((stored.sequence, stored.record()?))),
+        }
+    }
+
+    /// The last message on `subject` of `stream`, from its leader.
+    pub async fn last_stored(&self, stream: &str, subject: &str) -> Result<Option<Stored>, BusError> {
+        use async_nats::jetstream::stream::LastRawMessageErrorKind;
+        let what = || format!("reading the last message on {subject}");
+        let handle = self.js.get_stream_no_info(stream).await.map_err(BusError::failed(what()))?;
+        match handle.get_last_raw_message_by_subject(subject).await {
+            Ok(message) => Ok(Some(Stored {
+                subject: message.subject.to_string(),
+                sequence: Sequence(message.sequence),
+                headers: Some(message.headers),
+                payload: message.payload,
+            })),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(BusError::failed(what())(error)),
+        }
+    }
+
+    /// The last lifecycle messages of many builds, in no order; those without any are left out.
+    pub async fn latest_many(&self, keys: &[BuildKey]) -> Result<Vec<(Sequence, BuildRecord)>, BusError> {
+        let subjects: Vec<String> = keys.iter().map(|key| EventSubject::lifecycle(key).to_string()).collect();
+        let stored = self.last_of_many(stream::EVENTS, &subjects).await?;
+        stored.iter().map(|message| Ok((message.sequence, message.record()?))).collect()
+    }
+
+    /// The last message on each of `subjects`, in no order.
+    pub async fn last_of_many(&self, stream: &str, subjects: &[String]) -> Result<Vec<Stored>, BusError> {
+        let mut found = Vec::with_capacity(subjects.len());
+        for part in subjects.chunks(SUBJECTS_MAX) {
+            let request = MultiGet { multi_last: part, batch: SUBJECTS_MAX };
+            found.extend(self.direct_batch(stream, &request).await?.events);
+        }
+        Ok(found)
+    }
+
+    /// Events on `subjects` (a filter) from position `from` on, a bounded part of them.
+    pub async fn events_from(&self, subjects: &str, from: Sequence, batch: usize) -> Result<Tail, BusError> {
+        let request = BatchGet { seq: from.0.max(1), next_by_subj: subjects, batch, max_bytes: 4 << 20 };
+        self.direct_batch(stream::EVENTS, &request).await
+    }
+
+    /// One request, many replies, ended by a status.
+    async fn direct_batch<T: Serialize>(&self, stream: &str, request: &T) -> Result<Tail, BusError> {
+        let what = || format!("reading a batch of {stream}");
+        let inbox = self.client.new_inbox();
+        let mut replies = self.client.subscribe(inbox.clone()).await.map_err(BusError::failed(what()))?;
+        let payload = crate::encode(Encoding::Json, request);
+        let subject = format!("$JS.API.DIRECT.GET.{stream}");
+        self.client.publish_with_reply(subject, inbox, payload).await.map_err(BusError::failed(what()))?;
+        let mut events = Vec::new();
+        loop {
+            let next = tokio::time::timeout(BATCH_TIMEOUT, replies.next()).await;
+            let Ok(Some(message)) = next else { return Err(BusError::Timeout { what: what() }) };
+            match message.status {
+                None => events.extend(Stored::from_direct(message)),
+                // End of batch, or nothing there.
+                Some(status) if status.as_u16() == 204 => {
+                    let pending = crate::header(message.headers.as_ref(), "Nats-Num-Pending");
+                    let more = pending.and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n > 0);
+                    return Ok(Tail { events, more });
+                }
+                Some(StatusCode::NOT_FOUND) => return Ok(Tail { events, more: false }),
+                Some(status) => {
+                    let text = message.description.unwrap_or_default();
+                    return Err(BusError::failed(what())(format!("status {status}: {text}")));
+                }
+            }
+        }
+    }
+
+    /// First and last position of the event stream.
+    pub async fn event_positions(&self) -> Result<(Sequence, Sequence), BusError> {
+        let what = || "reading the state of the event stream".to_owned();
+        let handle = self.js.get_stream_no_info(stream::EVENTS).await.map_err(BusError::failed(what()))?;
+        let info = handle.get_info().await.map_err(BusError::failed(what()))?;
+        Ok((Sequence(info.state.first_sequence), Sequence(info.state.last_sequence)))
+    }
+}

@@ -1,0 +1,130 @@
+//! State changes by compare-and-set on the build's own subject.
+
+use std::time::Duration;
+
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        self,
+        context::{PublishError, PublishErrorKind},
+        message::PublishMessage,
+    },
+};
+use bytes::Bytes;
+use model::{BuildRecord, Sequence};
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::{
+    Bus, BusError, Encoding, EventSubject, Stored, encode,
+    headers::{CONTENT_TYPE, EXPECTED, TRACEPARENT, WRITER, header},
+    stream,
+};
+
+/// What became of a transition.
+#[derive(Debug, Clone)]
+pub enum Written {
+    /// It is the build's last lifecycle message, at this position.
+    Won(Sequence),
+    /// Another transition came first; this is the last one now.
+    Lost(Option<Box<(Sequence, BuildRecord)>>),
+}
+
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+impl Bus {
+    /// Writes `record` as the build's next lifecycle message if its last one is at `expected`
+    /// (0: if it has none). A doubtful answer is resolved by reading back, for at most `patience`.
+    pub async fn transition(
+        &self,
+        record: &BuildRecord,
+        expected: Sequence,
+        patience: Duration,
+    ) -> Result<Written, BusError> {
+        let subject = EventSubject::lifecycle(&record.build.key()).to_string();
+        let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
+        headers.insert(WRITER, writer.as_str());
+        headers.insert(EXPECTED, expected.0.to_string().as_str());
+        if let Some(trace) = record.build.traceparent.as_deref() {
+            headers.insert(TRACEPARENT, trace);
+        }
+        let payload = encode(Encoding::Json, record);
+        let write = Write { stream: stream::EVENTS, subject, writer, headers, payload };
+        match self.compare_and_set(&write, expected, patience).await? {
+            Ok(sequence) => Ok(Written::Won(sequence)),
+            Err(None) => Ok(Written::Lost(None)),
+            Err(Some(stored)) => Ok(Written::Lost(Some(Box::new((stored.sequence, stored.record()?))))),
+        }
+    }
+
+    /// The one compare-and-set of the bus: `Ok(position)` when the write is there, `Err(last)` when another
+    /// was first.
+    pub(crate) async fn compare_and_set(
+        &self,
+        write: &Write,
+        expected: Sequence,
+        patience: Duration,
+    ) -> Result<Result<Sequence, Option<Stored>>, BusError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let error = match self.publish_once(&write.subject, write.headers.clone(), write.payload.clone()).await {
+                Ok(sequence) => return Ok(Ok(sequence)),
+                Err(error) => error,
+            };
+            if error.kind() == PublishErrorKind::MaxPayloadExceeded {
+                return Err(BusError::TooLarge { what: format!("a message on {}", write.subject) });
+            }
+            debug!(subject = %write.subject, %error, "reading back a doubtful write");
+            match self.last_stored(write.stream, &write.subject).await {
+                Ok(Some(last)) if header(last.headers.as_ref(), WRITER) == Some(&write.writer) => {
+                    return Ok(Ok(last.sequence));
+                }
+                Ok(last) => {
+                    let at = last.as_ref().map_or(Sequence(0), |stored| stored.sequence);
+                    if at != expected {
+                        return Ok(Err(last));
+                    }
+                }
+                Err(read) if Instant::now() >= deadline => return Err(read),
+                Err(_) => {}
+            }
+            if Instant::now() >= deadline {
+                return Err(BusError::failed(format!("writing to {}", write.subject))(error));
+            }
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+    }
+
+    pub(crate) async fn publish_once(
+        &self,
+        subject: &str,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<Sequence, PublishError> {
+        let message = PublishMessage::build().headers(headers).payload(payload);
+        let ack = self.js.send_publish(subject.to_owned(), message).await?.await?;
+        Ok(Sequence(ack.sequence))
+    }
+}
+
+/// A write by compare-and-set.
+pub(crate) struct Write {
+    pub(crate) stream: &'static str,
+    pub(crate) subject: String,
+    pub(crate) writer: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) payload: Bytes,
+}
+
+/// Whether a publish failed because something else was written: 10071, and 10164 which
+/// three nodes answer under contention and the client does not map.
+pub(crate) fn is_conflict(error: &PublishError) -> bool {
+    use std::error::Error as _;
+    error.kind() == PublishErrorKind::WrongLastSequence
+        || error
+            .source()
+            .and_then(|source| source.downcast_ref::<jetstream::Error>())
+            .is_some_and(|inner| inner.error_code() == jetstream::ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
+}

@@ -1,0 +1,153 @@
+//! The calls.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bus::{ApiCall, AskError, Bus, Encoding, EventKind, EventSubject, Subject, decode, encode, stream};
+use bytes::Bytes;
+use model::{
+    BuildId, BuildKey, BuildRequest, BuildView, CancelReply, CancelRequest, Control, CreateReply, ErrorCode,
+    GetRequest, Group, GroupsReply, ListReply, ListRequest, Sequence, WorkerId, WorkerView,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tracing::debug;
+
+use crate::{ClientError, Watch};
+
+/// Calls a farm. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Client {
+    bus: Bus,
+}
+
+const ENQUEUER: &str = "enqueuer";
+/// A call is repeated while its reply is doubtful; each try waits as long as the bus does for a reply.
+const TRIES: u32 = 4;
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+impl Client {
+    /// A client over `bus`.
+    pub fn new(bus: Bus) -> Self {
+        Self { bus }
+    }
+
+    /// The bus it calls over.
+    pub fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// Queues a build. The caller chooses its id, so that a repeat is the same build.
+    pub async fn create(
+        &self,
+        group: &Group,
+        request: &BuildRequest,
+        traceparent: Option<&str>,
+    ) -> Result<CreateReply, ClientError> {
+        let tries = if request.id.is_some() { TRIES } else { 1 };
+        let subject = Subject::Api(ApiCall::Create, group.clone());
+        self.call(&subject, ENQUEUER, request, traceparent, tries).await
+    }
+
+    /// Reads a build.
+    pub async fn get(&self, key: &BuildKey) -> Result<BuildView, ClientError> {
+        let subject = Subject::Api(ApiCall::Get, key.group.clone());
+        self.call(&subject, ENQUEUER, &GetRequest { id: key.id }, None, TRIES).await
+    }
+
+    /// Ends a build. Cancelling what has ended is no error.
+    pub async fn cancel(&self, key: &BuildKey, reason: Option<String>) -> Result<CancelReply, ClientError> {
+        let subject = Subject::Api(ApiCall::Cancel, key.group.clone());
+        self.call(&subject, ENQUEUER, &CancelRequest { id: key.id, reason }, None, TRIES).await
+    }
+
+    /// Recent builds of a group, newest first.
+    pub async fn list(&self, group: &Group, request: &ListRequest) -> Result<ListReply, ClientError> {
+        let subject = Subject::Api(ApiCall::List, group.clone());
+        self.call(&subject, ENQUEUER, request, None, TRIES).await
+    }
+
+    /// Every group that had a build lately.
+    pub async fn groups(&self) -> Result<Vec<Group>, ClientError> {
+        let reply: GroupsReply =
+            self.call(&Subject::ApiGroups, ENQUEUER, &serde_json::json!({}), None, TRIES).await?;
+        Ok(reply.groups)
+    }
+
+    /// In which group the build with this id is, for whoever names no group.
+    pub async fn find(&self, id: BuildId) -> Result<BuildKey, ClientError> {
+        let subject = [EventSubject::lifecycle_in_any_group(id)];
+        // Any replica may answer, and the one that does may be a moment behind.
+        for pause in [0, 50, 250] {
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            let found = self.bus.last_of_many(stream::EVENTS, &subject).await?;
+            let keys: BTreeSet<BuildKey> = found
+                .iter()
+                .filter_map(|stored| Some(stored.subject.parse::<EventSubject>().ok()?.key))
+                .collect();
+            let groups: Vec<&str> = keys.iter().map(|key| key.group.as_str()).collect();
+            if groups.len() > 1 {
+                let message = format!("build {id} is in several groups, name one: {}", groups.join(", "));
+                return Err(ClientError::api(ErrorCode::InvalidRequest, message));
+            }
+            if let Some(key) = keys.into_iter().next() {
+                return Ok(key);
+            }
+        }
+        Err(ClientError::api(ErrorCode::NotFound, format!("there is no build {id} in any group")))
+    }
+
+    /// The workers that live.
+    pub async fn workers(&self) -> Result<Vec<WorkerView>, ClientError> {
+        self.call(&Subject::Workers, ENQUEUER, &serde_json::json!({}), None, TRIES).await
+    }
+
+    /// Gives an order to a worker.
+    pub async fn control(&self, worker: &WorkerId, order: &Control) -> Result<(), ClientError> {
+        let payload = encode(Encoding::Json, order);
+        match self.ask(&Subject::Control(worker.clone()), "worker", payload, None, TRIES).await {
+            Ok(_) => Ok(()),
+            Err(ClientError::Unreachable { .. }) => {
+                Err(ClientError::api(ErrorCode::NotFound, format!("there is no worker {worker}")))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The events of a build behind position `after`, as they come. No kinds: all of them.
+    pub fn watch(&self, key: &BuildKey, after: Sequence, kinds: &[EventKind]) -> Watch {
+        Watch::new(self.bus.clone(), key.clone(), after, kinds)
+    }
+
+    async fn call<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        subject: &Subject,
+        who: &'static str,
+        question: &Q,
+        traceparent: Option<&str>,
+        tries: u32,
+    ) -> Result<A, ClientError> {
+        let payload = encode(Encoding::Json, question);
+        let answer = self.ask(subject, who, payload, traceparent, tries).await?;
+        decode(Encoding::Json, &answer).map_err(|source| ClientError::Answer { who, source })
+    }
+
+    async fn ask(
+        &self,
+        subject: &Subject,
+        who: &'static str,
+        payload: Bytes,
+        traceparent: Option<&str>,
+        tries: u32,
+    ) -> Result<Bytes, ClientError> {
+        let mut left = tries;
+        loop {
+            left = left.saturating_sub(1);
+            match self.bus.ask(subject, traceparent, payload.clone()).await {
+                Err(error @ AskError::Doubtful { .. }) if left > 0 => {
+                    debug!(%subject, %error, "asking again");
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+                other => return other.map_err(|error| ClientError::from_ask(error, who)),
+            }
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Calling a Forebay farm: the request/reply API, and watching builds.
+//!
+//! Used by the command line, the HTTP gateway and the tests.
+
+mod calls;
+mod error;
+mod event;
+mod line;
+mod watch;
+
+pub use calls::Client;
+pub use error::ClientError;
+pub use event::{WatchBody, WatchEvent};
+pub use line::{WatchLine, WatchLineBody};
+pub use watch::Watch;

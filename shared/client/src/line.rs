@@ -1,0 +1,123 @@
+//! An event as JSON: one line of `forebay watch --json`, the data of one server-sent event.
+
+use base64::Engine as _;
+use bus::ConsoleChunk;
+use model::{Attempt, BuildRecord, OutputStream, Sequence, ToolEvent};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{WatchBody, WatchEvent};
+
+/// One event of a build, as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WatchLine {
+    /// Its position: watch from here to go on behind it.
+    pub position: Sequence,
+    /// What it tells.
+    #[serde(flatten)]
+    pub body: WatchLineBody,
+}
+
+/// What an event tells, as JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum WatchLineBody {
+    /// The build's state changed.
+    Lifecycle {
+        /// The whole record.
+        record: Box<BuildRecord>,
+    },
+    /// Output of the command.
+    Console {
+        /// Which output.
+        stream: OutputStream,
+        /// Which run.
+        attempt: Attempt,
+        /// Where it starts in that output, in bytes.
+        offset: u64,
+        /// The bytes, where they are UTF-8.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// The bytes, where they are not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        base64: Option<String>,
+        /// How many bytes are left out here; then there are none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        dropped: Option<u64>,
+    },
+    /// What the worker did around it.
+    Tool {
+        /// The event.
+        tool: ToolEvent,
+    },
+}
+
+impl From<&WatchEvent> for WatchLine {
+    fn from(event: &WatchEvent) -> Self {
+        let body = match &event.body {
+            WatchBody::Lifecycle(record) => WatchLineBody::Lifecycle { record: record.clone() },
+            WatchBody::Console(chunk) => console(chunk),
+            WatchBody::Tool(tool) => WatchLineBody::Tool { tool: tool.clone() },
+        };
+        Self { position: event.position, body }
+    }
+}
+
+fn console(chunk: &ConsoleChunk) -> WatchLineBody {
+    let (text, base64) = match std::str::from_utf8(&chunk.data) {
+        _ if chunk.dropped.is_some() => (None, None),
+        Ok(text) => (Some(text.to_owned()), None),
+        Err(_) => (None, Some(base64::engine::general_purpose::STANDARD.encode(&chunk.data))),
+    };
+    let (stream, attempt, offset) = (chunk.stream, chunk.attempt, chunk.offset);
+    WatchLineBody::Console { stream, attempt, offset, text, base64, dropped: chunk.dropped }
+}
+
+impl WatchEvent {
+    /// The event as JSON, of the form [`WatchLine`].
+    pub fn to_json(&self) -> serde_json::Value {
+        // Maps with text keys always encode.
+        serde_json::to_value(WatchLine::from(self)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use model::OutputStream;
+    use serde_json::json;
+
+    use super::{Attempt, ConsoleChunk, Sequence, ToolEvent, WatchBody, WatchEvent};
+
+    fn console(data: &'static [u8], dropped: Option<u64>) -> serde_json::Value {
+        let chunk = ConsoleChunk {
+            stream: OutputStream::Stderr,
+            attempt: Attempt(2),
+            offset: 5,
+            dropped,
+            data: Bytes::from_static(data),
+        };
+        WatchEvent { position: Sequence(9), body: WatchBody::Console(chunk) }.to_json()
+    }
+
+    #[test]
+    fn console_is_text_where_it_can_be() {
+        let head = json!({"position": 9, "kind": "console", "stream": "stderr", "attempt": 2, "offset": 5});
+        let with = |name: &str, value: serde_json::Value| {
+            let mut line = head.clone();
+            line[name] = value;
+            line
+        };
+        assert_eq!(console("né\n".as_bytes(), None), with("text", json!("né\n")));
+        assert_eq!(console(b"\xff\x00", None), with("base64", json!("/wA=")));
+        assert_eq!(console(b"", Some(7)), with("dropped", json!(7)));
+    }
+
+    #[test]
+    fn tool_events_keep_their_form() {
+        let tool = ToolEvent::WorkspacePrepared { attempt: Attempt(1), wall_seconds: 0.5 };
+        let line = WatchEvent { position: Sequence(4), body: WatchBody::Tool(tool) }.to_json();
+        let tool = json!({"event": "WORKSPACE_PREPARED", "attempt": 1, "wall_seconds": 0.5});
+        assert_eq!(line, json!({"position": 4, "kind": "tool", "tool": tool}));
+    }
+}

@@ -1,0 +1,236 @@
+//! Watching a build: every event behind a position, once, in order, as it comes.
+//!
+//! A watch costs the server no consumer. It listens to the plain subject on which events are repeated as they
+//! are stored, which may lose messages, and reads from the stream whatever it cannot prove to be complete.
+
+mod seen;
+
+use std::{collections::VecDeque, time::Duration};
+
+use async_nats::{Message, Subscriber};
+use bus::{Bus, BusError, EventKind, EventSubject, Reconnects, RunPlace, Stored};
+use futures::StreamExt as _;
+use model::{BuildKey, ErrorCode, Sequence, State};
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use crate::{ClientError, WatchEvent};
+use seen::{Seen, Verdict};
+
+/// The events of one build as they come. Dropping it ends it.
+#[derive(Debug)]
+pub struct Watch {
+    bus: Bus,
+    key: BuildKey,
+    kinds: Vec<EventKind>,
+    step: Step,
+    seen: Seen,
+    /// The highest position heard of: until it is read, there is something to repair soon.
+    heard: Sequence,
+    live: Option<Subscriber>,
+    reconnects: Reconnects,
+    ready: VecDeque<WatchEvent>,
+    /// Without news the stream is read again at this time,
+    repair_at: Instant,
+    /// and then again after this, growing.
+    pause: Duration,
+    gives_up: bool,
+    failing: bool,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Subscribe, and see that the build exists.
+    Open,
+    /// Read the stream from the cursor on.
+    Backfill,
+    /// Wait for a live message, a reconnection or the repair timer.
+    Listen,
+    /// Nothing follows.
+    Ended,
+}
+
+const BATCH: usize = 256;
+const PAUSE_KNOWN_GAP: Duration = Duration::from_millis(50);
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+
+impl Watch {
+    pub(crate) fn new(bus: Bus, key: BuildKey, after: Sequence, kinds: &[EventKind]) -> Self {
+        let reconnects = bus.reconnects();
+        let kinds = if kinds.is_empty() { EventKind::ALL.to_vec() } else { kinds.to_vec() };
+        Self {
+            bus,
+            key,
+            kinds,
+            step: Step::Open,
+            seen: Seen::after(after),
+            heard: after,
+            live: None,
+            reconnects,
+            ready: VecDeque::new(),
+            repair_at: Instant::now(),
+            pause: PAUSE_MIN,
+            gives_up: false,
+            failing: false,
+        }
+    }
+
+    /// Makes the watch fail when the bus does not answer, where it would otherwise try until it does.
+    #[must_use]
+    pub fn giving_up(mut self) -> Self {
+        self.gives_up = true;
+        self
+    }
+
+    /// The build that is watched.
+    pub fn key(&self) -> &BuildKey {
+        &self.key
+    }
+
+    /// The next event; none after INVOCATION_FINISHED. May be dropped and called again: nothing is lost.
+    pub async fn next(&mut self) -> Result<Option<WatchEvent>, ClientError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            let done = match self.step {
+                Step::Ended => return Ok(None),
+                Step::Open => self.open().await,
+                Step::Backfill => self.backfill().await,
+                Step::Listen => self.listen().await,
+            };
+            match done {
+                Ok(()) => self.failing = false,
+                Err(error) if error.is_unreachable() && !self.gives_up => self.rest(&error).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn rest(&mut self, error: &ClientError) {
+        if !self.failing {
+            let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            warn!(build = %self.key, %error, cause, "cannot read the build's events, trying again");
+            self.failing = true;
+        }
+        tokio::time::sleep(RETRY_DELAY).await;
+    }
+
+    /// Listens first, so that nothing falls between what is read and what is heard.
+    async fn open(&mut self) -> Result<(), ClientError> {
+        if self.live.is_none() {
+            let subject = EventSubject::live_of(&self.key);
+            let live = self.bus.client().subscribe(subject).await.map_err(|source| BusError::Failed {
+                what: format!("listening to build {}", self.key),
+                source: Box::new(source),
+            })?;
+            self.live = Some(live);
+        }
+        let Some((position, record)) = self.bus.latest(&self.key).await? else {
+            let message = format!("there is no build {} in group {}", self.key.id, self.key.group);
+            return Err(ClientError::api(ErrorCode::NotFound, message));
+        };
+        let ended = record.state() == State::Finished && position <= self.seen.cursor();
+        self.step = if ended { Step::Ended } else { Step::Backfill };
+        Ok(())
+    }
+
+    /// Reads one batch; the step stays the same while there is more.
+    async fn backfill(&mut self) -> Result<(), ClientError> {
+        let subjects = EventSubject::all_of(&self.key);
+        let before = self.seen.cursor();
+        let tail = self.bus.events_from(&subjects, Sequence(before.0 + 1), BATCH).await?;
+        for stored in &tail.events {
+            if stored.sequence > self.seen.cursor() {
+                self.take(stored)?;
+            }
+        }
+        let progress = self.seen.cursor() > before;
+        if self.step == Step::Ended || (tail.more && progress) {
+            return Ok(());
+        }
+        self.step = Step::Listen;
+        if progress && self.seen.cursor() >= self.heard {
+            self.pause = PAUSE_MIN;
+        }
+        self.repair_at = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+
+    async fn listen(&mut self) -> Result<(), ClientError> {
+        let Some(live) = self.live.as_mut() else {
+            self.step = Step::Open;
+            return Ok(());
+        };
+        let heard = tokio::select! {
+            biased;
+            () = self.reconnects.next() => Heard::Repair,
+            message = live.next() => message.map_or(Heard::Silence, Heard::Message),
+            () = tokio::time::sleep_until(self.repair_at) => Heard::Repair,
+        };
+        match heard {
+            Heard::Message(message) => self.hear(message),
+            Heard::Repair => {
+                self.step = Step::Backfill;
+                Ok(())
+            }
+            Heard::Silence => {
+                self.live = None;
+                self.step = Step::Open;
+                let what = format!("listening to build {}", self.key);
+                Err(BusError::Failed { what, source: "the connection was closed".into() }.into())
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Message) -> Result<(), ClientError> {
+        let Some((stored, previous)) = Stored::from_live(message) else {
+            self.step = Step::Backfill;
+            return Ok(());
+        };
+        let place = RunPlace::read(stored.headers.as_ref());
+        match self.seen.judge(stored.sequence, previous, place) {
+            Verdict::Old => Ok(()),
+            Verdict::Next => {
+                self.pause = PAUSE_MIN;
+                self.repair_at = Instant::now() + self.pause;
+                self.take(&stored)
+            }
+            Verdict::Gap => {
+                self.heard = self.heard.max(stored.sequence);
+                self.pause = PAUSE_KNOWN_GAP;
+                self.step = Step::Backfill;
+                Ok(())
+            }
+        }
+    }
+
+    /// Counts an event as seen and hands it out if its kind is wanted.
+    fn take(&mut self, stored: &Stored) -> Result<(), ClientError> {
+        let event = WatchEvent::read(stored)?;
+        let kind = event.as_ref().map(WatchEvent::kind);
+        self.seen.advance(stored.sequence, kind, RunPlace::read(stored.headers.as_ref()));
+        let Some(event) = event else {
+            debug!(position = %stored.sequence, subject = stored.subject, "an event of an unknown form");
+            return Ok(());
+        };
+        if event.is_last() {
+            self.step = Step::Ended;
+            self.live = None;
+        }
+        if self.kinds.contains(&event.kind()) {
+            self.ready.push_back(event);
+        }
+        Ok(())
+    }
+}
+
+enum Heard {
+    Message(Message),
+    Repair,
+    Silence,
+}

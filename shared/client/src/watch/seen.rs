@@ -1,0 +1,130 @@
+//! What to do with a live message, given what has been seen.
+
+use bus::{EventKind, RunPlace};
+use model::Sequence;
+
+/// How far a watch has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    cursor: Sequence,
+    run: Option<RunPlace>,
+}
+
+/// What a live message is to a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It was seen: drop it.
+    Old,
+    /// Nothing is missing before it: hand it out.
+    Next,
+    /// Something may be missing before it: read the stream.
+    Gap,
+}
+
+impl Seen {
+    /// Everything up to `position` was seen, somewhere else.
+    pub(super) fn after(position: Sequence) -> Self {
+        Self { cursor: position, run: None }
+    }
+
+    /// The position up to which everything was seen.
+    pub(super) fn cursor(&self) -> Sequence {
+        self.cursor
+    }
+
+    /// Judges a live message at `position` behind `previous` on its own subject, at `place` of its run.
+    ///
+    /// The position before it on its own subject does not tell what the build's other subjects hold. Its number in
+    /// its run does, for what a worker wrote. A change of state is always a gap: it is rare, and read at once.
+    pub(super) fn judge(&self, position: Sequence, previous: Sequence, place: Option<RunPlace>) -> Verdict {
+        if position <= self.cursor {
+            return Verdict::Old;
+        }
+        let expected = self.run.map(|run| RunPlace { count: run.count + 1, ..run });
+        if previous <= self.cursor && place.is_some() && place == expected {
+            return Verdict::Next;
+        }
+        Verdict::Gap
+    }
+
+    /// The event at `position` was seen. Its kind is unknown where it could not be read.
+    pub(super) fn advance(&mut self, position: Sequence, kind: Option<EventKind>, place: Option<RunPlace>) {
+        self.cursor = self.cursor.max(position);
+        self.run = match kind {
+            // Whatever a worker writes now names this position.
+            Some(EventKind::Lifecycle) => Some(RunPlace { guard: position, count: 0 }),
+            Some(EventKind::Console | EventKind::Tool) | None => place,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EventKind, RunPlace, Seen, Sequence, Verdict};
+
+    #[expect(clippy::unnecessary_wraps, reason = "it is what a message holds")]
+    fn place(guard: u64, count: u64) -> Option<RunPlace> {
+        Some(RunPlace { guard: Sequence(guard), count })
+    }
+
+    /// A build that was enqueued at 3, started at 7, and wrote a tool event at 8 and output at 10.
+    fn running() -> Seen {
+        let mut seen = Seen::after(Sequence(0));
+        seen.advance(Sequence(3), Some(EventKind::Lifecycle), None);
+        seen.advance(Sequence(7), Some(EventKind::Lifecycle), None);
+        seen.advance(Sequence(8), Some(EventKind::Tool), place(7, 1));
+        seen.advance(Sequence(10), Some(EventKind::Console), place(7, 2));
+        seen
+    }
+
+    fn judge(seen: &Seen, position: u64, previous: u64, place: Option<RunPlace>) -> Verdict {
+        seen.judge(Sequence(position), Sequence(previous), place)
+    }
+
+    #[test]
+    fn what_was_seen_is_dropped() {
+        for (position, count) in [(8, 1), (10, 2), (10, 3)] {
+            assert_eq!(judge(&running(), position, 0, place(7, count)), Verdict::Old);
+        }
+    }
+
+    #[test]
+    fn the_next_of_the_run_is_handed_out_whatever_its_kind() {
+        assert_eq!(judge(&running(), 11, 10, place(7, 3)), Verdict::Next);
+        assert_eq!(judge(&running(), 11, 8, place(7, 3)), Verdict::Next);
+    }
+
+    #[test]
+    fn the_first_of_a_run_follows_its_start() {
+        let mut seen = running();
+        seen.advance(Sequence(20), Some(EventKind::Lifecycle), None);
+        seen.advance(Sequence(25), Some(EventKind::Lifecycle), None);
+        assert_eq!(judge(&seen, 26, 10, place(25, 1)), Verdict::Next);
+        assert_eq!(judge(&seen, 27, 10, place(25, 2)), Verdict::Gap);
+        assert_eq!(judge(&seen, 28, 10, place(7, 3)), Verdict::Gap);
+    }
+
+    #[test]
+    fn a_lost_message_is_a_gap_whatever_its_kind() {
+        // Of its own kind.
+        assert_eq!(judge(&running(), 12, 11, place(7, 4)), Verdict::Gap);
+        // Of another kind: the previous one of its own was seen.
+        assert_eq!(judge(&running(), 12, 10, place(7, 4)), Verdict::Gap);
+        // A new run whose start was not seen.
+        assert_eq!(judge(&running(), 30, 10, place(25, 1)), Verdict::Gap);
+    }
+
+    #[test]
+    fn a_change_of_state_is_read_from_the_stream() {
+        assert_eq!(judge(&running(), 12, 7, None), Verdict::Gap);
+    }
+
+    #[test]
+    fn a_resumed_watch_reads_before_it_trusts() {
+        let mut seen = Seen::after(Sequence(10));
+        assert_eq!(judge(&seen, 10, 8, place(7, 2)), Verdict::Old);
+        assert_eq!(judge(&seen, 11, 10, place(7, 3)), Verdict::Gap);
+        seen.advance(Sequence(11), Some(EventKind::Console), place(7, 3));
+        assert_eq!(judge(&seen, 12, 11, place(7, 4)), Verdict::Next);
+    }
+}

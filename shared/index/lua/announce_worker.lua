@@ -1,0 +1,34 @@
+-- Takes a worker's heartbeat.
+--
+-- KEYS[1]  forebay:{index}:meta   HASH
+-- ARGV[1]  worker
+-- ARGV[2]  expires_ms  when it counts as gone
+-- ARGV[3]  status      ready, draining or gone
+-- ARGV[4]  heartbeat   as it was sent
+-- ARGV[5]  slots       one character a workspace: 1 idle, 0 busy
+-- returns  {whether the index is ready, workspaces that became idle}
+-- cost     O(slots)
+assert(#KEYS == 1 and #ARGV == 5, 'announce_worker: 1 key, 5 args')
+local P = string.sub(KEYS[1], 1, -5)
+local worker, status, slots = ARGV[1], ARGV[3], ARGV[5]
+local fresh = 0
+if status == 'gone' then
+  redis.call('ZREM', P .. 'workers', worker)
+  redis.call('HDEL', P .. 'workerinfo', worker)
+  redis.call('HDEL', P .. 'slots', worker)
+else
+  redis.call('ZADD', P .. 'workers', ARGV[2], worker)
+  redis.call('HSET', P .. 'workerinfo', worker, ARGV[4])
+  redis.call('HSET', P .. 'slots', worker, #slots)
+end
+redis.call(status == 'draining' and 'SADD' or 'SREM', P .. 'draining', worker)
+for slot = 0, #slots - 1 do
+  local ws = worker .. '/' .. slot
+  local free = status == 'ready' and string.sub(slots, slot + 1, slot + 1) == '1'
+  if free and redis.call('HEXISTS', P .. 'taken', ws) == 0 then
+    fresh = fresh + redis.call('SADD', P .. 'idle', ws)
+  elseif not free then
+    redis.call('SREM', P .. 'idle', ws)
+  end
+end
+return {redis.call('HGET', KEYS[1], 'ready') == '1' and 1 or 0, fresh}

@@ -1,0 +1,86 @@
+-- Applies lifecycle events to the index, in order, each once.
+--
+-- KEYS[1]  forebay:{index}:meta   HASH; the prefix of every other key is taken from it
+-- ARGV[1]  from      position up to which the caller had read before these events
+-- ARGV[2]  to        position up to which it has read with them
+-- ARGV[3]  token     '' while following; the rebuild's token while rebuilding
+-- ARGV[4]  ttl_ms    how long the rebuild's token lives on
+-- ARGV[5]  count     of events; then eight fields each:
+--          op, seq, group, id, score, expires_ms, deadline_ms, workspace
+--          op E: waits; S: started; F: finished (E and F: deadline_ms 1 says that the build is new)
+-- returns  {status, watermark}: 'applied', 'gap' (from is ahead of the watermark), 'empty' (no index),
+--          'rebuilding' (someone else does), 'lost' (the token is another's)
+-- cost     O(count * log(builds))
+assert(#KEYS == 1 and #ARGV == 5 + 8 * tonumber(ARGV[5]), 'apply_events: 1 key, 5 args and 8 an event')
+local meta = KEYS[1]
+local P = string.sub(meta, 1, -5)
+local from, to, token = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local wm = 0
+if token == '' then
+  local state = redis.call('HMGET', meta, 'ready', 'watermark')
+  if not state[1] then return {'empty', 0} end
+  if state[1] ~= '1' then return {redis.call('EXISTS', P .. 'rebuild') == 1 and 'rebuilding' or 'empty', 0} end
+  wm = tonumber(state[2])
+  if from > wm then return {'gap', wm} end
+  if to <= wm then return {'applied', wm} end
+else
+  if redis.call('GET', P .. 'rebuild') ~= token then return {'lost', 0} end
+  redis.call('PEXPIRE', P .. 'rebuild', ARGV[4])
+end
+local builds, expires, running = P .. 'builds', P .. 'expires', P .. 'running'
+local deadlines, offered, offers = P .. 'deadlines', P .. 'offered', P .. 'offers'
+local groups, idle, taken = P .. 'groups', P .. 'idle', P .. 'taken'
+
+local function leave(key, group, id)
+  redis.call('ZREM', P .. 'queue:' .. group, id)
+  redis.call('ZREM', expires, key)
+  redis.call('ZREM', running, key)
+  redis.call('ZREM', deadlines, key)
+  if redis.call('ZREM', offered, key) == 1 then
+    local ws = redis.call('HGET', offers, key)
+    redis.call('HDEL', offers, key)
+    if ws then redis.call('HDEL', taken, ws) end
+    return ws
+  end
+end
+
+local function release(ws)
+  local worker = string.match(ws, '^(.*)/')
+  if redis.call('ZSCORE', P .. 'workers', worker) and redis.call('SISMEMBER', P .. 'draining', worker) == 0
+     and redis.call('HEXISTS', taken, ws) == 0 then
+    redis.call('SADD', idle, ws)
+  end
+end
+
+for i = 0, tonumber(ARGV[5]) - 1 do
+  local b = 6 + i * 8
+  local op, seq, group, id = ARGV[b], tonumber(ARGV[b + 1]), ARGV[b + 2], ARGV[b + 3]
+  if seq > wm then
+    local key = group .. '/' .. id
+    local freed = leave(key, group, id)
+    if op == 'E' then
+      redis.call('HSET', builds, key, ARGV[b + 1] .. ' ' .. ARGV[b + 4] .. ' ' .. ARGV[b + 5])
+      redis.call('ZADD', P .. 'queue:' .. group, ARGV[b + 4], id)
+      redis.call('ZADD', expires, ARGV[b + 5], key)
+      redis.call('ZADD', groups, 'NX', redis.call('HGET', meta, 'turn') or 0, group)
+    elseif op == 'S' then
+      redis.call('HSET', builds, key, ARGV[b + 1] .. ' ' .. ARGV[b + 4] .. ' ' .. ARGV[b + 5])
+      redis.call('ZADD', running, ARGV[b + 5], key)
+      redis.call('ZADD', deadlines, ARGV[b + 6], key)
+      redis.call('SREM', idle, ARGV[b + 7])
+      if freed and freed ~= ARGV[b + 7] then release(freed) end
+    else
+      redis.call('HDEL', builds, key)
+      if ARGV[b + 7] ~= '' then release(ARGV[b + 7]) end
+      if freed then release(freed) end
+    end
+    if token ~= '' or (op ~= 'S' and ARGV[b + 6] == '1') then
+      local recent = P .. 'recent:' .. group
+      redis.call('LPUSH', recent, id)
+      redis.call('LTRIM', recent, 0, 999)
+      redis.call('SADD', P .. 'seen', group)
+    end
+  end
+end
+if token == '' then redis.call('HSET', meta, 'watermark', ARGV[2]) end
+return {'applied', to}

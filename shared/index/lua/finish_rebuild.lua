@@ -1,0 +1,13 @@
+-- Declares the rebuilt index ready.
+--
+-- KEYS[1]  forebay:{index}:meta   HASH
+-- ARGV[1]  token      of this rebuild
+-- ARGV[2]  watermark  position up to which the index holds everything
+-- returns  1 ready, 0 the right was lost
+-- cost     O(1)
+assert(#KEYS == 1 and #ARGV == 2, 'finish_rebuild: 1 key, 2 args')
+local P = string.sub(KEYS[1], 1, -5)
+if redis.call('GET', P .. 'rebuild') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'ready', 1, 'watermark', ARGV[2], 'epoch', ARGV[1], 'turn', 0)
+redis.call('DEL', P .. 'rebuild')
+return 1

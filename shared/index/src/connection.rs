@@ -1,0 +1,87 @@
+//! The connection, which comes back by itself.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use tracing::warn;
+
+use crate::script::Scripts;
+
+/// Redis could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// The URL is none.
+    #[error("redis URL {url:?} is not valid")]
+    Url {
+        /// The URL.
+        url: String,
+        /// Why.
+        #[source]
+        source: redis::RedisError,
+    },
+    /// No server answers.
+    #[error("redis at {url} is not reachable")]
+    Unreachable {
+        /// Where.
+        url: String,
+        /// Why.
+        #[source]
+        source: redis::RedisError,
+    },
+    /// A call failed.
+    #[error("redis call {what} failed")]
+    Call {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: redis::RedisError,
+    },
+    /// An answer is not what it should be.
+    #[error("redis answered {what} with something unexpected")]
+    Answer {
+        /// Which call.
+        what: &'static str,
+    },
+}
+
+/// The index. Cheap to clone.
+#[derive(Clone)]
+pub struct Index {
+    pub(crate) connection: ConnectionManager,
+    pub(crate) scripts: Scripts,
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index").finish_non_exhaustive()
+    }
+}
+
+impl Index {
+    /// Connects to `url`; waits for a server that is not there when `wait` says so.
+    pub async fn connect(url: &str, wait: bool) -> Result<Self, IndexError> {
+        let client = redis::Client::open(url)
+            .map_err(|source| IndexError::Url { url: url.to_owned(), source })?;
+        let config = ConnectionManagerConfig::new()
+            .set_min_delay(Duration::from_millis(20))
+            .set_max_delay(Duration::from_millis(200))
+            .set_number_of_retries(2)
+            .set_connection_timeout(Some(Duration::from_secs(2)))
+            .set_response_timeout(Some(Duration::from_secs(5)));
+        let mut told = false;
+        loop {
+            match ConnectionManager::new_with_config(client.clone(), config.clone()).await {
+                Ok(connection) => return Ok(Self { connection, scripts: Scripts::new() }),
+                Err(source) if !wait => return Err(IndexError::Unreachable { url: url.to_owned(), source }),
+                Err(error) => {
+                    if !told {
+                        warn!(url, %error, "waiting for redis");
+                        told = true;
+                    }
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The Redis index: which builds wait, are offered or run, and which workspaces are idle.
+//!
+//! Everything here can be rebuilt from the event stream and the workers' heartbeats. Keys are spelt in this crate
+//! only; what must be atomic is a script in `lua/`.
+
+mod connection;
+mod dispatch;
+mod event;
+mod query;
+mod rebuild;
+mod script;
+
+pub use connection::{Index, IndexError};
+pub use dispatch::{Heads, Pick, Settlement, Verdict, WaitingBuild, WaitingGroup};
+pub use event::{Change, IndexEvent};
+pub use query::{Counts, Health};
+pub use rebuild::{Applied, RebuildToken};

@@ -1,0 +1,101 @@
+//! Following the event stream, and starting over when Redis forgot.
+
+use model::Sequence;
+
+use crate::{Index, IndexError, IndexEvent, script::META};
+
+/// What became of a batch of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// They are in the index, or were before.
+    Done,
+    /// The index stands at this earlier position: read again from there.
+    Gap(Sequence),
+    /// There is no index: rebuild it.
+    Empty,
+    /// Another projector rebuilds it: try again soon.
+    Rebuilding,
+    /// This rebuild was taken over by another.
+    Lost,
+}
+
+/// The right to rebuild the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RebuildToken(String);
+
+const REBUILD_TTL_MS: u64 = 10_000;
+
+impl Index {
+    /// Applies `events`, read after position `from` up to position `to`.
+    pub async fn apply(
+        &self,
+        from: Sequence,
+        to: Sequence,
+        events: &[IndexEvent],
+    ) -> Result<Applied, IndexError> {
+        self.apply_as("", from, to, events).await
+    }
+
+    /// Takes the right to rebuild the index, and empties it; `None` when another has it.
+    pub async fn begin_rebuild(&self) -> Result<Option<RebuildToken>, IndexError> {
+        let token = uuid::Uuid::new_v4().simple().to_string();
+        let script = &self.scripts.begin_rebuild;
+        let taken: u8 = script
+            .key(META)
+            .arg(&token)
+            .arg(REBUILD_TTL_MS)
+            .invoke_async(&mut self.connection.clone())
+            .await
+            .map_err(|source| IndexError::Call { what: "begin_rebuild", source })?;
+        Ok((taken == 1).then_some(RebuildToken(token)))
+    }
+
+    /// Adds `events` to the index being rebuilt.
+    pub async fn load(&self, token: &RebuildToken, events: &[IndexEvent]) -> Result<Applied, IndexError> {
+        self.apply_as(&token.0, Sequence(0), Sequence(0), events).await
+    }
+
+    /// Declares the index ready at `watermark`; false when the right was lost.
+    pub async fn finish_rebuild(
+        &self,
+        token: &RebuildToken,
+        watermark: Sequence,
+    ) -> Result<bool, IndexError> {
+        let script = &self.scripts.finish_rebuild;
+        let done: u8 = script
+            .key(META)
+            .arg(&token.0)
+            .arg(watermark.0)
+            .invoke_async(&mut self.connection.clone())
+            .await
+            .map_err(|source| IndexError::Call { what: "finish_rebuild", source })?;
+        Ok(done == 1)
+    }
+
+    async fn apply_as(
+        &self,
+        token: &str,
+        from: Sequence,
+        to: Sequence,
+        events: &[IndexEvent],
+    ) -> Result<Applied, IndexError> {
+        let mut invocation = self.scripts.apply_events.prepare_invoke();
+        invocation.key(META).arg(from.0).arg(to.0).arg(token).arg(REBUILD_TTL_MS).arg(events.len());
+        for event in events {
+            event.write(&mut invocation);
+        }
+        let what = "apply_events";
+        let (status, watermark): (String, u64) = invocation
+            .invoke_async(&mut self.connection.clone())
+            .await
+            .map_err(|source| IndexError::Call { what, source })?;
+        match status.as_str() {
+            "applied" => Ok(Applied::Done),
+            "gap" => Ok(Applied::Gap(Sequence(watermark))),
+            "empty" => Ok(Applied::Empty),
+            "rebuilding" => Ok(Applied::Rebuilding),
+            "lost" => Ok(Applied::Lost),
+            _ => Err(IndexError::Answer { what }),
+        }
+    }
+}

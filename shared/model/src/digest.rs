@@ -1,0 +1,73 @@
+//! Content digests.
+
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// The SHA-256 of some content, written `sha256:` and 64 lower-case hex digits.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Digest(#[schemars(regex(pattern = r"^sha256:[0-9a-f]{64}$"))] String);
+
+/// A text that is no digest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("digest {0:?} is not valid: sha256: and 64 hex digits are expected")]
+pub struct ParseDigestError(String);
+
+const PREFIX: &str = "sha256:";
+
+impl Digest {
+    /// The digest of `content`.
+    pub fn of(content: &[u8]) -> Self {
+        Self::from_hasher(Sha256::new_with_prefix(content))
+    }
+
+    /// The digest of what `hasher` was fed.
+    pub fn from_hasher(hasher: Sha256) -> Self {
+        use fmt::Write as _;
+        let mut text = String::with_capacity(PREFIX.len() + 64);
+        text.push_str(PREFIX);
+        for byte in hasher.finalize() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        Self(text)
+    }
+
+    /// The whole text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The 64 hex digits.
+    pub fn hex(&self) -> &str {
+        self.0.get(PREFIX.len()..).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = ParseDigestError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let hex = text.strip_prefix(PREFIX).unwrap_or(text);
+        if hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Ok(Self(format!("{PREFIX}{}", hex.to_ascii_lowercase())));
+        }
+        Err(ParseDigestError(text.chars().take(100).collect()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,294 @@
+//! Ids, quantities and the few words that every message uses.
+
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Why a text is not the id it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {text:?} is not valid: {wanted}")]
+pub struct ParseIdError {
+    kind: &'static str,
+    text: String,
+    wanted: &'static str,
+}
+
+/// A build's id: a UUID chosen by whoever publishes the build. Unique inside its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct BuildId(Uuid);
+
+impl BuildId {
+    /// A new id; ids made later sort later.
+    pub fn generate() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
+
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.hyphenated().fmt(f)
+    }
+}
+
+impl FromStr for BuildId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseIdError { kind: "build id", text: shorten(text), wanted: "a UUID is expected" };
+        match Uuid::try_parse(text) {
+            Ok(uuid) if !uuid.is_nil() => Ok(Self(uuid)),
+            Ok(_) | Err(_) => Err(wrong()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for BuildId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Always as text: binary formats would otherwise want sixteen bytes.
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+/// Names that become one token of a subject.
+macro_rules! token {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(#[schemars(regex(pattern = r"^[A-Za-z0-9_-]{1,64}$"))] String);
+
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let good = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+                if (1..=64).contains(&text.len()) && text.bytes().all(good) {
+                    return Ok(Self(text.to_owned()));
+                }
+                let wanted = "1 to 64 letters, digits, '-' or '_' are expected";
+                Err(ParseIdError { kind: $kind, text: shorten(text), wanted })
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+token!(
+    /// A quota group: who a build is queued for.
+    Group,
+    "group"
+);
+token!(
+    /// One running worker process; a restarted worker has a new id.
+    WorkerId,
+    "worker id"
+);
+
+/// A build's full name: ids are unique inside a group only.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BuildKey {
+    /// The quota group.
+    pub group: Group,
+    /// The id inside it.
+    pub id: BuildId,
+}
+
+impl fmt::Display for BuildKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.group, self.id)
+    }
+}
+
+impl FromStr for BuildKey {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseIdError { kind: "build key", text: shorten(text), wanted: "GROUP/ID is expected" };
+        let (group, id) = text.split_once('/').ok_or_else(wrong)?;
+        Ok(Self { group: group.parse()?, id: id.parse()? })
+    }
+}
+
+/// How urgent a build is. The order is strict inside a quota group.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    /// Someone is fixing an outage.
+    Emergency,
+    /// A person waits.
+    #[default]
+    Interactive,
+    /// A machine waits: presubmits, merge queues.
+    Automated,
+    /// Nobody waits.
+    Batch,
+}
+
+impl Priority {
+    /// All of them, most urgent first.
+    pub const ALL: [Self; 4] = [Self::Emergency, Self::Interactive, Self::Automated, Self::Batch];
+
+    /// The subject token.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Emergency => "emergency",
+            Self::Interactive => "interactive",
+            Self::Automated => "automated",
+            Self::Batch => "batch",
+        }
+    }
+
+    /// 0 is the most urgent.
+    pub fn rank(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Priority {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|p| p.as_str() == text).ok_or_else(|| ParseIdError {
+            kind: "priority",
+            text: shorten(text),
+            wanted: "emergency, interactive, automated or batch is expected",
+        })
+    }
+}
+
+/// A position in the event stream (a JetStream stream sequence). 0 is before everything.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Sequence(pub u64);
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which run of a build: 1 is the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Attempt(pub u32);
+
+impl Attempt {
+    /// The first run.
+    pub const FIRST: Self = Self(1);
+
+    /// The run after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Milliseconds since the Unix epoch.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// The wall clock. Shells read it; decisions are given it.
+    pub fn now() -> Self {
+        Self::from(SystemTime::now())
+    }
+
+    /// This instant and `span` more.
+    #[must_use]
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// The time from `earlier` to this instant; zero when it is the other way round.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl From<SystemTime> for Millis {
+    fn from(time: SystemTime) -> Self {
+        let span = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Millis> for SystemTime {
+    fn from(at: Millis) -> Self {
+        UNIX_EPOCH + Duration::from_millis(at.0)
+    }
+}
+
+/// One place on a worker where one build runs at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Workspace {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Its number there, from 0.
+    pub slot: u16,
+}
+
+impl fmt::Display for Workspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.worker, self.slot)
+    }
+}
+
+impl FromStr for Workspace {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseIdError { kind: "workspace", text: shorten(text), wanted: "WORKER/SLOT is expected" };
+        let (worker, slot) = text.split_once('/').ok_or_else(wrong)?;
+        Ok(Self { worker: worker.parse()?, slot: slot.parse().map_err(|_| wrong())? })
+    }
+}

@@ -1,0 +1,28 @@
+//! The nouns of Forebay: ids, requests, records, results and the messages made of them. No I/O.
+//!
+//! A message type is defined here, once; `bus` gives it a subject and an encoding.
+
+mod api;
+mod digest;
+mod endpoints;
+mod ids;
+mod record;
+mod request;
+mod result;
+mod validate;
+mod worker;
+
+pub use api::{
+    ApiError, BuildView, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest, GroupsReply, ListReply,
+    ListRequest, Rejection,
+};
+pub use digest::{Digest, ParseDigestError};
+pub use endpoints::Endpoints;
+pub use ids::{Attempt, BuildId, BuildKey, Group, Millis, ParseIdError, Priority, Sequence, WorkerId, Workspace};
+pub use record::{Build, BuildRecord, Invocation, Phase, Queued, Retry, State};
+pub use request::{BuildRequest, Context, RequestLimits};
+pub use result::{BuildResult, LogSummary, Outcome, OutputFile, OutputStream, Reason, ReasonCode};
+pub use validate::InvalidRequest;
+pub use worker::{
+    Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, ToolEvent, WorkerStatus, WorkerView, WorkspaceState,
+};

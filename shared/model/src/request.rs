@@ -1,0 +1,106 @@
+//! What a client asks for.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{BuildId, Digest, Group, Priority};
+
+/// A build as a client publishes it. Written by any client, read by the enqueuer.
+///
+/// Unknown fields are refused: a misspelt one would otherwise be ignored without a word.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BuildRequest {
+    /// The build's id; a plain publisher may give it as `Nats-Msg-Id` instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<BuildId>,
+    /// The quota group; when given it must be the subject's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Group>,
+    /// The priority; when given on a plain publish it must be the subject's. Default: interactive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// The program and its arguments; the first is looked up in `PATH`.
+    pub command: Vec<String>,
+    /// Environment variables of the command, beside `PATH`, `HOME`, `TMPDIR` and `FOREBAY_*`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// What the workspace holds when the command starts.
+    #[serde(default, skip_serializing_if = "Context::is_empty")]
+    pub context: Context,
+    /// Seconds the command may run, preparation included. Default: a setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// Seconds the build may wait in the queue. Default: a setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_timeout_seconds: Option<u64>,
+    /// How many workers may be lost under this build before it is given up. Default: a setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// Globs, relative to the workspace, of the files to keep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<String>,
+    /// Free labels, shown and not interpreted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What the workspace holds when the command starts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Context {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// A copy of a folder on the worker's machine.
+    Directory {
+        /// Its absolute path.
+        path: String,
+    },
+    /// A revision of a git repository.
+    Git {
+        /// Whatever `git fetch` takes.
+        url: String,
+        /// A commit, tag or branch.
+        revision: String,
+        /// A patch applied on top, as `git apply` takes it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        patch: Option<String>,
+    },
+    /// A tar archive (plain or compressed), unpacked.
+    Archive {
+        /// An absolute path on the worker's machine, or an http(s) URL.
+        location: String,
+        /// What the archive's bytes must hash to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<Digest>,
+    },
+}
+
+impl Context {
+    /// Whether there is nothing to prepare.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::Empty
+    }
+}
+
+/// The limits and defaults that a request is checked against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestLimits {
+    /// Bytes of a request message at most.
+    pub request_bytes_max: usize,
+    /// Seconds a build may run when it says nothing.
+    pub timeout_seconds: u64,
+    /// Seconds a build may run at most.
+    pub timeout_seconds_max: u64,
+    /// Seconds a build may wait when it says nothing.
+    pub queue_timeout_seconds: u64,
+    /// Seconds a build may wait at most.
+    pub queue_timeout_seconds_max: u64,
+    /// Attempts when it says nothing.
+    pub attempts: u32,
+    /// Attempts at most.
+    pub attempts_max: u32,
+}

@@ -1,0 +1,220 @@
+//! From a request to a build: everything that can be refused without running it.
+
+use crate::{Attempt, Build, BuildId, BuildRequest, Context, Digest, Group, Millis, Priority, RequestLimits};
+
+/// Why a request was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRequest {
+    /// Neither the body nor the header names the build.
+    #[error("the build has no id: give a UUID as header Nats-Msg-Id or as field id")]
+    NoId,
+    /// Header and body disagree.
+    #[error("field id is {body} but header Nats-Msg-Id is {header}")]
+    IdMismatch {
+        /// In the body.
+        body: BuildId,
+        /// In the header.
+        header: BuildId,
+    },
+    /// The subject is the right to use a group; the body cannot name another.
+    #[error("field group is {body:?} but the subject's group is {subject:?}")]
+    GroupMismatch {
+        /// In the body.
+        body: Group,
+        /// In the subject.
+        subject: Group,
+    },
+    /// Likewise for the priority.
+    #[error("field priority is {body} but the subject's priority is {subject}")]
+    PriorityMismatch {
+        /// In the body.
+        body: Priority,
+        /// In the subject.
+        subject: Priority,
+    },
+    /// Nothing to run.
+    #[error("field command is empty: give the program and its arguments")]
+    EmptyCommand,
+    /// A NUL byte can be passed to no process.
+    #[error("field {field} holds a NUL byte")]
+    Nul {
+        /// Which field.
+        field: &'static str,
+    },
+    /// Not the name of an environment variable.
+    #[error("field env names {name:?}: a name without '=' is expected")]
+    BadEnvName {
+        /// The name.
+        name: String,
+    },
+    /// An output outside the workspace.
+    #[error("output {pattern:?} leaves the workspace: a relative glob without '..' is expected")]
+    OutputLeaves {
+        /// The glob.
+        pattern: String,
+    },
+    /// A context location that is neither an absolute path nor a URL.
+    #[error("context {field} {value:?} is not valid: {wanted}")]
+    BadContext {
+        /// Which field of the context.
+        field: &'static str,
+        /// What it says.
+        value: String,
+        /// What is expected.
+        wanted: &'static str,
+    },
+    /// A number out of its range.
+    #[error("field {field} is {value}: 1 to {max} is expected")]
+    OutOfRange {
+        /// Which field.
+        field: &'static str,
+        /// What it says.
+        value: u64,
+        /// The most that is allowed.
+        max: u64,
+    },
+}
+
+impl BuildRequest {
+    /// Checks the request and fills its defaults.
+    ///
+    /// `header_id` is the `Nats-Msg-Id` of a plain publish; `subject_priority` is absent where the
+    /// subject names none (the API).
+    pub fn validate(
+        self,
+        group: &Group,
+        subject_priority: Option<Priority>,
+        header_id: Option<BuildId>,
+        limits: &RequestLimits,
+        now: Millis,
+    ) -> Result<Build, InvalidRequest> {
+        let id = self.checked_id(header_id)?;
+        let priority = self.checked_place(group, subject_priority)?;
+        check_command(&self.command)?;
+        check_env(self.env.iter())?;
+        self.outputs.iter().try_for_each(|pattern| check_output(pattern))?;
+        check_context(&self.context)?;
+        let timeout_seconds =
+            ranged("timeout_seconds", self.timeout_seconds, limits.timeout_seconds, limits.timeout_seconds_max)?;
+        let queue_timeout_seconds = ranged(
+            "queue_timeout_seconds",
+            self.queue_timeout_seconds,
+            limits.queue_timeout_seconds,
+            limits.queue_timeout_seconds_max,
+        )?;
+        let asked = self.max_attempts.map(u64::from);
+        let attempts =
+            ranged("max_attempts", asked, u64::from(limits.attempts), u64::from(limits.attempts_max))?;
+        let mut build = Build {
+            id,
+            group: group.clone(),
+            priority,
+            command: self.command,
+            env: self.env,
+            context: self.context,
+            timeout_seconds,
+            queue_timeout_seconds,
+            max_attempts: Attempt(u32::try_from(attempts).unwrap_or(u32::MAX)),
+            outputs: self.outputs,
+            labels: self.labels,
+            submitted_at_ms: now,
+            request_digest: Digest::of(b""),
+            traceparent: None,
+        };
+        build.request_digest = build.content_digest();
+        Ok(build)
+    }
+
+    fn checked_id(&self, header: Option<BuildId>) -> Result<BuildId, InvalidRequest> {
+        match (self.id, header) {
+            (Some(body), Some(header)) if body != header => Err(InvalidRequest::IdMismatch { body, header }),
+            (Some(id), _) | (None, Some(id)) => Ok(id),
+            (None, None) => Err(InvalidRequest::NoId),
+        }
+    }
+
+    fn checked_place(&self, subject: &Group, priority: Option<Priority>) -> Result<Priority, InvalidRequest> {
+        if let Some(body) = self.group.as_ref().filter(|body| *body != subject) {
+            return Err(InvalidRequest::GroupMismatch { body: body.clone(), subject: subject.clone() });
+        }
+        match (self.priority, priority) {
+            (Some(body), Some(subject)) if body != subject => {
+                Err(InvalidRequest::PriorityMismatch { body, subject })
+            }
+            (_, Some(priority)) | (Some(priority), None) => Ok(priority),
+            (None, None) => Ok(Priority::default()),
+        }
+    }
+}
+
+fn check_command(command: &[String]) -> Result<(), InvalidRequest> {
+    if command.first().is_none_or(|program| program.trim().is_empty()) {
+        return Err(InvalidRequest::EmptyCommand);
+    }
+    if command.iter().any(|arg| arg.contains('\0')) {
+        return Err(InvalidRequest::Nul { field: "command" });
+    }
+    Ok(())
+}
+
+fn check_env<'a>(env: impl Iterator<Item = (&'a String, &'a String)>) -> Result<(), InvalidRequest> {
+    for (name, value) in env {
+        if name.is_empty() || name.contains('=') {
+            return Err(InvalidRequest::BadEnvName { name: name.clone() });
+        }
+        if name.contains('\0') || value.contains('\0') {
+            return Err(InvalidRequest::Nul { field: "env" });
+        }
+    }
+    Ok(())
+}
+
+fn check_output(pattern: &str) -> Result<(), InvalidRequest> {
+    let leaves = pattern.is_empty() || pattern.starts_with('/') || pattern.split('/').any(|part| part == "..");
+    if leaves {
+        return Err(InvalidRequest::OutputLeaves { pattern: pattern.to_owned() });
+    }
+    if pattern.contains('\0') {
+        return Err(InvalidRequest::Nul { field: "outputs" });
+    }
+    Ok(())
+}
+
+fn check_context(context: &Context) -> Result<(), InvalidRequest> {
+    let bad = |field, value: &str, wanted| InvalidRequest::BadContext { field, value: value.to_owned(), wanted };
+    match context {
+        Context::Empty => Ok(()),
+        Context::Directory { path } if !path.starts_with('/') => {
+            Err(bad("path", path, "an absolute path is expected"))
+        }
+        Context::Archive { location, .. }
+            if !["/", "http://", "https://"].iter().any(|start| location.starts_with(start)) =>
+        {
+            Err(bad("location", location, "an absolute path or an http(s) URL is expected"))
+        }
+        // A leading dash would be an option to git.
+        Context::Git { url, .. } if url.is_empty() || url.starts_with('-') => {
+            Err(bad("url", url, "a git URL is expected"))
+        }
+        Context::Git { revision, .. } if revision.is_empty() || revision.starts_with('-') => {
+            Err(bad("revision", revision, "a commit, tag or branch is expected"))
+        }
+        Context::Directory { path: text } | Context::Archive { location: text, .. } | Context::Git { url: text, .. }
+            if text.contains('\0') =>
+        {
+            Err(InvalidRequest::Nul { field: "context" })
+        }
+        Context::Directory { .. } | Context::Archive { .. } | Context::Git { .. } => Ok(()),
+    }
+}
+
+fn ranged(field: &'static str, asked: Option<u64>, default: u64, max: u64) -> Result<u64, InvalidRequest> {
+    match asked {
+        None => Ok(default),
+        Some(value) if (1..=max).contains(&value) => Ok(value),
+        Some(value) => Err(InvalidRequest::OutOfRange { field, value, max }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+use super::*;
+
+const LIMITS: RequestLimits = RequestLimits {
+    request_bytes_max: 1000,
+    timeout_seconds: 10,
+    timeout_seconds_max: 100,
+    queue_timeout_seconds: 20,
+    queue_timeout_seconds_max: 200,
+    attempts: 3,
+    attempts_max: 10,
+};
+
+fn request(change: impl FnOnce(&mut BuildRequest)) -> Result<Build, InvalidRequest> {
+    let mut request = BuildRequest {
+        id: Some("00000000-0000-4000-8000-000000000001".parse().unwrap()),
+        command: vec!["true".into()],
+        ..BuildRequest::default()
+    };
+    change(&mut request);
+    request.validate(&"core".parse().unwrap(), Some(Priority::Batch), None, &LIMITS, Millis(5))
+}
+
+#[test]
+fn defaults_are_filled_in() {
+    let build = request(|_| ()).unwrap();
+    assert_eq!((build.timeout_seconds, build.queue_timeout_seconds, build.max_attempts), (10, 20, Attempt(3)));
+    assert_eq!(build.priority, Priority::Batch);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let refused = |change: fn(&mut BuildRequest)| request(change).unwrap_err().to_string();
+    assert!(refused(|r| r.command.clear()).contains("command is empty"));
+    assert!(refused(|r| r.command = vec![" ".into()]).contains("command is empty"));
+    assert!(refused(|r| r.command.push("a\0b".into())).contains("NUL"));
+    assert!(refused(|r| r.outputs = vec!["../x".into()]).contains("leaves the workspace"));
+    assert!(refused(|r| r.outputs = vec!["a/../../x".into()]).contains("leaves the workspace"));
+    assert!(refused(|r| r.outputs = vec!["/etc/passwd".into()]).contains("leaves the workspace"));
+    assert!(refused(|r| r.group = Some("other".parse().unwrap())).contains("the subject's group"));
+    assert!(refused(|r| r.priority = Some(Priority::Emergency)).contains("the subject's priority"));
+    assert!(refused(|r| r.id = None).contains("Nats-Msg-Id"));
+    assert!(refused(|r| r.timeout_seconds = Some(101)).contains("1 to 100"));
+    assert!(refused(|r| r.timeout_seconds = Some(0)).contains("1 to 100"));
+    assert!(refused(|r| r.max_attempts = Some(11)).contains("1 to 10"));
+    assert!(refused(|r| r.context = Context::Directory { path: "x".into() }).contains("absolute path"));
+    assert!(
+        refused(|r| r.context = Context::Git { url: "-u".into(), revision: "x".into(), patch: None })
+            .contains("git URL")
+    );
+    assert!(refused(|r| drop(r.env.insert("A=B".into(), String::new()))).contains("A=B"));
+}
+
+#[test]
+fn a_dot_dot_inside_a_name_is_no_traversal() {
+    assert!(request(|r| r.outputs = vec!["a..b/*.o".into()]).is_ok());
+}
+
+#[test]
+fn the_same_request_has_the_same_digest_whenever_it_comes() {
+    let first = request(|_| ()).unwrap();
+    let mut later = first.clone();
+    later.submitted_at_ms = Millis(99);
+    later.traceparent = Some("00-1-2-01".into());
+    assert_eq!(first.request_digest, later.content_digest());
+    let other = request(|r| r.command.push("x".into())).unwrap();
+    assert_ne!(first.request_digest, other.request_digest);
+}
+
+#[test]
+fn an_unknown_field_is_refused_by_name() {
+    let wrong = serde_json::from_str::<BuildRequest>(r#"{"comand":["true"],"command":["true"]}"#).unwrap_err();
+    assert!(wrong.to_string().contains("comand"));
+}

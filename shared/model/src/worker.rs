@@ -1,0 +1,140 @@
+//! What dispatchers and workers say to each other.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Attempt, BuildId, Group, Millis, Sequence, WorkerId};
+
+/// A worker says that it lives and what is free. Plain message, worker to any dispatcher.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Heartbeat {
+    /// Who.
+    pub worker: WorkerId,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// Since when it runs.
+    pub started_at_ms: Millis,
+    /// Whether it takes offers.
+    pub status: WorkerStatus,
+    /// One entry a workspace, by number.
+    pub workspaces: Vec<WorkspaceState>,
+    /// Milliseconds after which it counts as gone.
+    pub ttl_ms: u64,
+}
+
+/// Whether a worker takes offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkerStatus {
+    /// It does.
+    Ready,
+    /// It finishes what runs and takes nothing new.
+    Draining,
+    /// It goes away now.
+    Gone,
+}
+
+/// What a workspace does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub enum WorkspaceState {
+    /// Waits for an offer.
+    Idle,
+    /// Runs a build.
+    Busy {
+        /// Its group.
+        group: Group,
+        /// Its id.
+        id: BuildId,
+    },
+}
+
+/// A worker as `forebay workers` shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerView {
+    /// Its last heartbeat.
+    #[serde(flatten)]
+    pub heartbeat: Heartbeat,
+}
+
+/// Builds offered to one worker in one message. Request, dispatcher to worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Offers {
+    /// The builds.
+    pub offers: Vec<Offer>,
+}
+
+/// One build offered to one workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Offer {
+    /// The build's group.
+    pub group: Group,
+    /// The build's id.
+    pub id: BuildId,
+    /// Position of the BUILD_ENQUEUED that the claim must follow.
+    pub sequence: Sequence,
+    /// Which workspace.
+    pub workspace: u16,
+    /// When the offer is void.
+    pub deadline_ms: Millis,
+    /// When it was picked, in microseconds since the Unix epoch.
+    pub dispatched_at_us: u64,
+    /// Up to where the dispatcher had read.
+    pub dispatched_at_sequence: Sequence,
+}
+
+/// Reply to `Offers`, in their order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OfferReply {
+    /// One verdict an offer.
+    pub verdicts: Vec<OfferVerdict>,
+}
+
+/// What became of an offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OfferVerdict {
+    /// The worker holds the lease and wrote INVOCATION_STARTED.
+    Started,
+    /// The workspace is taken or the worker drains: offer the build elsewhere.
+    Busy,
+    /// The build is not waiting at that position any more: drop the entry.
+    Stale,
+    /// The worker could not claim it now: offer the build again.
+    Failed,
+}
+
+/// An order to one worker. Plain message or request, anyone to the worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "order", rename_all = "lowercase")]
+pub enum Control {
+    /// The build was ended: kill it.
+    Cancel {
+        /// Its group.
+        group: Group,
+        /// Its id.
+        id: BuildId,
+        /// The run that was ended.
+        attempt: Attempt,
+    },
+    /// Take nothing new.
+    Drain,
+    /// Take builds again.
+    Resume,
+}
+
+/// What a worker did around a build. JSON on the build's `tool` subject.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "event")]
+pub enum ToolEvent {
+    /// The workspace holds what was asked.
+    #[serde(rename = "WORKSPACE_PREPARED")]
+    WorkspacePrepared {
+        /// The run.
+        attempt: Attempt,
+        /// Seconds it took.
+        wall_seconds: f64,
+    },
+}

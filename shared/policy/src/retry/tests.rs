@@ -1,0 +1,65 @@
+use model::{BuildRequest, Invocation, RequestLimits, Sequence, State};
+
+use super::*;
+
+fn running(attempts: u32) -> BuildRecord {
+    let limits = RequestLimits {
+        request_bytes_max: 1,
+        timeout_seconds: 1,
+        timeout_seconds_max: 1,
+        queue_timeout_seconds: 1,
+        queue_timeout_seconds_max: 1,
+        attempts,
+        attempts_max: 9,
+    };
+    let request = BuildRequest {
+        id: Some("00000000-0000-4000-8000-000000000001".parse().unwrap()),
+        command: vec!["true".into()],
+        ..BuildRequest::default()
+    };
+    let build = request.validate(&"g".parse().unwrap(), None, None, &limits, Millis(1)).unwrap();
+    start(&BuildRecord::enqueued(build))
+}
+
+fn start(record: &BuildRecord) -> BuildRecord {
+    let invocation = Invocation {
+        worker: worker(),
+        workspace: 0,
+        lease_revision: 1,
+        started_at_ms: Millis(2),
+        dispatched_at_us: 0,
+        dispatched_at_sequence: Sequence(0),
+    };
+    record.started(invocation, Sequence(7))
+}
+
+fn worker() -> WorkerId {
+    "w".parse().unwrap()
+}
+
+fn lose(record: &BuildRecord, code: ReasonCode) -> AfterLoss {
+    after_loss(record, worker(), Reason { code, message: "x".into() }, Millis(9))
+}
+
+#[test]
+fn a_lost_build_waits_again_in_its_old_place_until_its_attempts_are_used_up() {
+    let mut record = running(3);
+    for attempt in 2..=3 {
+        let AfterLoss::Requeue(next) = lose(&record, ReasonCode::LeaseExpired) else { panic!("given up early") };
+        assert_eq!((next.attempt, next.state()), (Attempt(attempt), State::Enqueued));
+        assert_eq!(next.queue.first_sequence, Some(Sequence(7)));
+        record = start(&next);
+    }
+    let AfterLoss::GiveUp(last) = lose(&record, ReasonCode::LeaseExpired) else { panic!("never given up") };
+    assert_eq!(last.result().unwrap().outcome, Outcome::Lost);
+}
+
+#[test]
+fn a_drained_worker_does_not_count_against_the_build() {
+    let mut record = running(1);
+    for _ in 0..5 {
+        let AfterLoss::Requeue(next) = lose(&record, ReasonCode::WorkerDrained) else { panic!("given up") };
+        record = start(&next);
+    }
+    assert!(matches!(lose(&record, ReasonCode::LeaseExpired), AfterLoss::GiveUp(_)));
+}

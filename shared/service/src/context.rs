@@ -1,0 +1,112 @@
+//! What a service is given.
+
+use std::{net::SocketAddr, path::Path, sync::Arc};
+
+use bus::{Bus, Patience, SettingKey};
+use index::Index;
+use jetstream::Topology;
+use settings::Settings;
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::StartError;
+
+/// What a service is given. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// All settings.
+    pub settings: Arc<Settings>,
+    /// The bus.
+    pub bus: Bus,
+    /// Cancelled when the service is to drain and end.
+    pub stop: CancellationToken,
+    /// Whether to wait for servers.
+    pub patience: Patience,
+    /// The service.
+    pub name: &'static str,
+    /// The process, uniquely.
+    pub instance: Arc<str>,
+}
+
+/// Where a service that is ready can be reached; written to `FOREBAY_LISTEN_FILE` for whoever started it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// `http://HOST:PORT` of the HTTP API.
+    pub http: Option<String>,
+    /// `http://HOST:PORT/metrics`.
+    pub metrics: Option<String>,
+}
+
+impl Context {
+    /// Connects to the bus and applies the topology.
+    pub async fn connect(
+        settings: Settings,
+        name: &'static str,
+        patience: Patience,
+        stop: CancellationToken,
+    ) -> Result<Self, StartError> {
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let instance = format!("{name}-{}", id.get(..12).unwrap_or_default());
+        let bus = Bus::connect(&settings.nats_url, &format!("forebay {instance}"), patience).await?;
+        let topology = Topology::new(&settings);
+        let mut tries = 0;
+        // A server that has just started answers before JetStream does.
+        while let Err(error) = jetstream::ensure(&bus, &topology).await {
+            tries += 1;
+            if patience == Patience::None || tries > 50 {
+                return Err(error.into());
+            }
+            tracing::warn!(error = telemetry::error_chain(&error), "waiting for JetStream");
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+        Ok(Self { settings: Arc::new(settings), bus, stop, patience, name, instance: instance.into() })
+    }
+
+    /// The Redis index.
+    pub async fn index(&self) -> Result<Index, StartError> {
+        Ok(Index::connect(&self.settings.redis_url, self.patience == Patience::Wait).await?)
+    }
+
+    /// The blob store: as the settings say, else as the bus says, else in the data folder.
+    pub async fn store(&self) -> Result<Store, StartError> {
+        if !self.settings.store_url.is_empty() {
+            return Ok(Store::open(&self.settings.store_url)?);
+        }
+        if let Some(url) = self.bus.setting(SettingKey::Store).await? {
+            return Ok(Store::open(&url)?);
+        }
+        let folder = self.data_folder("objects")?;
+        Ok(Store::open(&Store::url_of(&folder))?)
+    }
+
+    /// A folder under the data folder, made if need be, as an absolute path.
+    pub fn data_folder(&self, name: &str) -> Result<std::path::PathBuf, StartError> {
+        let folder = self.settings.data.join(name);
+        let made = std::fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
+        made.map_err(|source| StartError::Write { path: folder.display().to_string(), source })
+    }
+
+    /// Serves `/metrics` and says that the service is ready.
+    pub async fn ready(&self, mut ready: Ready) -> Result<(), StartError> {
+        let address = &self.settings.metrics_listen;
+        let listen = |source| StartError::Listen { address: address.clone(), source };
+        let parsed: SocketAddr =
+            address.parse().map_err(|error| listen(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))?;
+        let bound = telemetry::serve_metrics(parsed).await.map_err(listen)?;
+        ready.metrics = Some(format!("http://{bound}/metrics"));
+        telemetry::set_ready(true);
+        tracing::info!(service = self.name, instance = &*self.instance, %bound, "ready");
+        if let Some(path) = std::env::var_os("FOREBAY_LISTEN_FILE") {
+            write_ready(Path::new(&path), &ready)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_ready(path: &Path, ready: &Ready) -> Result<(), StartError> {
+    let failed = |source| StartError::Write { path: path.display().to_string(), source };
+    let content = serde_json::json!({ "http": ready.http, "metrics": ready.metrics, "pid": std::process::id() });
+    let partial = path.with_extension("partial");
+    std::fs::write(&partial, content.to_string()).map_err(failed)?;
+    std::fs::rename(&partial, path).map_err(failed)
+}

@@ -1,0 +1,107 @@
+//! Steps between two effects at which a test can have the process die.
+//!
+//! `FOREBAY_CRASH_AT=NAME` makes the process kill itself with SIGKILL when it comes to that step. Without the
+//! variable a step costs one load.
+
+use std::sync::OnceLock;
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+macro_rules! steps {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal),* $(,)?) => {
+        /// A place between two effects of a build's way.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Step { $($(#[$doc])* $variant),* }
+
+        impl Step {
+            /// All of them, in the order of a build's way.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// `SERVICE.STEP`
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// The service that takes it.
+            pub fn service(self) -> &'static str {
+                self.name().split('.').next().unwrap_or_default()
+            }
+        }
+    };
+}
+
+steps! {
+    /// A request was pulled; nothing was written.
+    RequestPulled = "enqueuer.request-pulled",
+    /// BUILD_ENQUEUED is written; the request is not acknowledged.
+    EnqueuedWritten = "enqueuer.enqueued-written",
+    /// A rejection is published; its FINISHED is not.
+    RejectionPublished = "enqueuer.rejection-published",
+    /// BUILD_ENQUEUED is written; the caller has no reply.
+    CreateWritten = "enqueuer.create-written",
+    /// FINISHED (cancelled) is written; the lease stands, the worker knows nothing.
+    CancelWritten = "enqueuer.cancel-written",
+    /// The lease is revoked; the worker knows nothing.
+    CancelRevoked = "enqueuer.cancel-revoked",
+    /// Events were read and not applied.
+    EventsRead = "dispatcher.events-read",
+    /// Events were applied; nothing was dispatched.
+    EventsApplied = "dispatcher.events-applied",
+    /// A rebuild has begun and is not finished.
+    RebuildBegun = "dispatcher.rebuild-begun",
+    /// Builds were picked and not committed.
+    Picked = "dispatcher.picked",
+    /// Picks are committed and not offered.
+    Committed = "dispatcher.committed",
+    /// Offers were answered and not settled.
+    Offered = "dispatcher.offered",
+    /// An offer came; nothing was done.
+    OfferReceived = "worker.offer-received",
+    /// The lease is held; INVOCATION_STARTED is not written.
+    LeaseHeld = "worker.lease-held",
+    /// INVOCATION_STARTED is written; nothing runs.
+    StartWritten = "worker.start-written",
+    /// The workspace is prepared; the command does not run.
+    WorkspacePrepared = "worker.workspace-prepared",
+    /// The command runs.
+    CommandSpawned = "worker.command-spawned",
+    /// A chunk of output is written.
+    ChunkWritten = "worker.chunk-written",
+    /// The lease is renewed.
+    LeaseRenewed = "worker.lease-renewed",
+    /// The command ended; its outputs are not kept.
+    CommandEnded = "worker.command-ended",
+    /// The outputs are kept; FINISHED is not written.
+    OutputsKept = "worker.outputs-kept",
+    /// FINISHED is written; the lease is held.
+    FinishWritten = "worker.finish-written",
+    /// The lease is released; the workspace is not cleaned.
+    LeaseReleased = "worker.lease-released",
+    /// An expired lease was heard of; nothing was written.
+    ExpiryHeard = "reaper.expiry-heard",
+    /// The build is queued again or ended; the message is not acknowledged.
+    VerdictWritten = "reaper.verdict-written",
+    /// A sweep found a build without lease; nothing was written.
+    OrphanFound = "reaper.orphan-found",
+    /// A build that waited or ran too long was found; nothing was written.
+    OverdueFound = "reaper.overdue-found",
+    /// An overdue build is ended; its lease stands, its worker knows nothing.
+    OverdueWritten = "reaper.overdue-written",
+}
+
+/// Dies here when the environment says so.
+pub fn crash_point(step: Step) {
+    static CHOSEN: OnceLock<Option<String>> = OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| std::env::var("FOREBAY_CRASH_AT").ok());
+    if chosen.as_deref() == Some(step.name()) {
+        tracing::warn!(step = step.name(), "dying here as FOREBAY_CRASH_AT says");
+        let _ = kill(Pid::this(), Signal::SIGKILL);
+        // The signal is on its way; no further effect may happen.
+        loop {
+            std::thread::park();
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What every service does the same way: start, wait, be ready, drain, and (in tests) die at a chosen step.
+
+mod context;
+mod crash;
+mod error;
+
+pub use context::{Context, Ready};
+pub use crash::{Step, crash_point};
+pub use error::{ServiceError, StartError};

@@ -1,0 +1,48 @@
+use super::*;
+
+fn load(toml: &str, environment: &[(&str, &str)]) -> Result<Settings, SettingsError> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("forebay.toml");
+    std::fs::write(&file, toml).unwrap();
+    let variables = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    Settings::load_with(&file, true, Environment::with_prefix("FOREBAY").source(Some(variables)))
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_the_file_over_the_default() {
+    let settings = load(
+        "workspaces = 3\nattempts = 2",
+        &[("FOREBAY_ATTEMPTS", "4"), ("FOREBAY_LOG", "debug"), ("OTHER", "x")],
+    )
+    .unwrap();
+    assert_eq!((settings.workspaces, settings.attempts, settings.replicas), (3, 4, 1));
+}
+
+#[test]
+fn a_misspelt_name_in_the_file_is_an_error() {
+    let error = load("workspcaes = 3", &[]).unwrap_err().to_string();
+    assert!(error.contains("workspcaes"), "{error}");
+}
+
+#[test]
+fn events_must_outlast_the_longest_build() {
+    let error = load("events_days = 3", &[]).unwrap_err().to_string();
+    assert!(error.contains("events_days is 3"), "{error}");
+}
+
+#[test]
+fn nonsense_is_named() {
+    assert!(load("replicas = 2", &[]).unwrap_err().to_string().contains("replicas is 2"));
+    assert!(load("", &[("FOREBAY_ATTEMPTS", "x")]).is_err());
+}
+
+#[test]
+fn without_a_file_the_defaults_hold() {
+    let settings = Settings::load_with(
+        Path::new("/nonexistent/forebay.toml"),
+        false,
+        Environment::with_prefix("FOREBAY").source(Some(std::collections::HashMap::new())),
+    )
+    .unwrap();
+    assert_eq!(settings, Settings::default());
+}

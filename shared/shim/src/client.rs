@@ -1,0 +1,293 @@
+//! The worker's half: starts a shim, has it run commands, hears of them.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use nix::sys::socket::{Shutdown, shutdown};
+use tokio::net::UnixStream;
+use tokio::process::Child;
+
+use crate::frame::{self, HEADER, MAX_BODY, Malformed, Reply};
+use crate::model::{Command, Deadline, Event, Mode};
+
+/// Output shorter than this, in bytes, is copied out of the receive buffer: a few kept bytes must not pin it.
+const COPY_BELOW: usize = 4 * 1024;
+/// Bytes asked of the socket at once.
+const READ_SIZE: usize = 128 * 1024;
+
+/// Why a shim could not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ShimError {
+    /// The shim could not be started.
+    #[error("the shim {program} could not be started")]
+    Start {
+        /// The program that was to be the shim.
+        program: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The shim is dead, and with it every process of its command. Start a new one.
+    #[error("the shim is gone")]
+    Gone,
+    /// The socket to the shim failed.
+    #[error("the socket to the shim failed")]
+    Socket(#[source] io::Error),
+    /// What came was no word of a shim.
+    #[error("the shim sent nonsense: {0}")]
+    Protocol(String),
+    /// The command is larger than a shim takes; the system would refuse it too.
+    #[error("the command takes {bytes} bytes, more than {limit}")]
+    TooLarge {
+        /// Its arguments, variables and directory together, in bytes.
+        bytes: usize,
+        /// The most that is taken, in bytes.
+        limit: usize,
+    },
+}
+
+impl From<io::Error> for ShimError {
+    fn from(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN) => Self::Gone,
+            _ => Self::Socket(error),
+        }
+    }
+}
+
+impl From<Malformed> for ShimError {
+    fn from(malformed: Malformed) -> Self {
+        Self::Protocol(malformed.to_string())
+    }
+}
+
+/// One shim process, which runs one command at a time. Dropping it closes the socket, on which the shim
+/// kills everything and ends; [`Shim::stop`] also waits for that.
+#[derive(Debug)]
+pub struct Shim {
+    link: Arc<Link>,
+    process: Child,
+    mode: Mode,
+    inbox: BytesMut,
+    /// The number of the latest command.
+    run: u64,
+    /// Whether the end of that command has yet to be heard.
+    unfinished: bool,
+}
+
+impl Shim {
+    /// Starts `program shim`, whose `main` calls [`crate::main`], in the best mode that the machine allows.
+    pub async fn start(program: &Path) -> Result<Self, ShimError> {
+        Self::launch(program, None).await
+    }
+
+    /// Like [`Shim::start`], in this mode and no other.
+    pub async fn start_in(program: &Path, mode: Mode) -> Result<Self, ShimError> {
+        Self::launch(program, Some(mode)).await
+    }
+
+    async fn launch(program: &Path, mode: Option<Mode>) -> Result<Self, ShimError> {
+        let failed = |source| ShimError::Start { program: program.to_owned(), source };
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        let stream = UnixStream::from_std(ours).map_err(failed)?;
+        let mut command = tokio::process::Command::new(std::path::absolute(program).map_err(failed)?);
+        command.arg("shim");
+        if let Some(mode) = mode {
+            command.args(["--mode", mode.name()]);
+        }
+        // The shim's environment can be read by the builds (`/proc/1/environ`); the worker's may hold secrets.
+        command.env_clear().current_dir("/");
+        let theirs = Stdio::from(OwnedFd::from(theirs));
+        let process = command.stdin(theirs).stdout(Stdio::null()).spawn().map_err(failed)?;
+        drop(command); // It holds the shim's end of the socket.
+        let link = Arc::new(Link { stream, unsent: Mutex::default() });
+        let inbox = BytesMut::with_capacity(READ_SIZE);
+        let mode = mode.unwrap_or(Mode::Subreaper);
+        let mut shim = Self { link, process, mode, inbox, run: 0, unfinished: false };
+        match shim.receive().await? {
+            Reply::Ready(mode) => shim.mode = mode,
+            Reply::Event(event) => return Err(ShimError::Protocol(format!("{event:?} before it was ready"))),
+        }
+        Ok(shim)
+    }
+
+    /// How the shim holds on to the processes of its commands.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The host's process id of the shim (of its outer process, whose death ends all), while it lives.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Starts a command. If an earlier one has not been followed to its end, that one is killed first.
+    pub async fn run(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
+        let mut frame = Vec::with_capacity(1024);
+        frame::put_run(&mut frame, self.run + 1, command);
+        let bytes = frame.len() - HEADER;
+        if bytes > MAX_BODY {
+            return Err(ShimError::TooLarge { bytes, limit: MAX_BODY });
+        }
+        self.finish_earlier().await?;
+        self.run += 1;
+        self.unfinished = true;
+        self.link.send(|out| out.extend_from_slice(&frame)).await?;
+        Ok(Running { shim: self })
+    }
+
+    /// Ends the shim and returns when all its processes are dead.
+    pub async fn stop(mut self) -> Result<(), ShimError> {
+        self.link.close();
+        self.process.wait().await.map_err(ShimError::Socket)?;
+        Ok(())
+    }
+
+    async fn finish_earlier(&mut self) -> Result<(), ShimError> {
+        if self.unfinished {
+            let run = self.run;
+            self.link.send(|out| frame::put_kill(out, run, Duration::ZERO)).await?;
+            while self.unfinished {
+                self.next_event().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn next_event(&mut self) -> Result<Event, ShimError> {
+        match self.receive().await? {
+            Reply::Event(event) => {
+                if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
+                    self.unfinished = false;
+                }
+                Ok(event)
+            }
+            Reply::Ready(_) => Err(ShimError::Protocol("ready twice".to_owned())),
+        }
+    }
+
+    /// The next frame. Nothing is lost when the future is dropped: bytes stay in the inbox.
+    async fn receive(&mut self) -> Result<Reply, ShimError> {
+        loop {
+            if let Some((kind, length)) = frame::header(&self.inbox)?
+                && self.inbox.len() >= HEADER + length
+            {
+                return Ok(frame::reply(kind, self.take_body(length))?);
+            }
+            self.inbox.reserve(READ_SIZE);
+            self.link.stream.readable().await?;
+            match self.link.stream.try_read_buf(&mut self.inbox) {
+                Ok(0) => return Err(ShimError::Gone),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn take_body(&mut self, length: usize) -> Bytes {
+        let mut frame = self.inbox.split_to(HEADER + length);
+        let body = frame.split_off(HEADER);
+        if length < COPY_BELOW { Bytes::copy_from_slice(&body) } else { body.freeze() }
+    }
+}
+
+impl Drop for Shim {
+    fn drop(&mut self) {
+        // A `Control` that is still held somewhere must not keep the socket open.
+        self.link.close();
+    }
+}
+
+/// A command on its way. Dropping it before its end kills the command.
+#[derive(Debug)]
+pub struct Running<'shim> {
+    shim: &'shim mut Shim,
+}
+
+impl Running<'_> {
+    /// What happens next; `None` after [`Event::Exited`] or [`Event::SpawnFailed`]. May be dropped and called
+    /// again without losing anything.
+    pub async fn next_event(&mut self) -> Result<Option<Event>, ShimError> {
+        if self.shim.unfinished { self.shim.next_event().await.map(Some) } else { Ok(None) }
+    }
+
+    /// A handle to renew or kill this command, and no other, from elsewhere.
+    pub fn control(&self) -> Control {
+        Control { link: Arc::clone(&self.shim.link), run: self.shim.run }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if self.shim.unfinished {
+            let run = self.shim.run;
+            // If the socket takes no more just now, the next `run` sends the rest; if it is broken, all is dead.
+            let _ = self.shim.link.push(|out| frame::put_kill(out, run, Duration::ZERO));
+        }
+    }
+}
+
+/// Renews or kills one command. What comes after that command's end has no effect.
+#[derive(Debug, Clone)]
+pub struct Control {
+    link: Arc<Link>,
+    run: u64,
+}
+
+impl Control {
+    /// Moves the command's deadline to this moment.
+    pub async fn renew(&self, deadline: Deadline) -> Result<(), ShimError> {
+        self.link.send(|out| frame::put_renew(out, self.run, deadline)).await
+    }
+
+    /// Ends the command: SIGTERM to its process group, and SIGKILL to all its processes `grace` later; at once
+    /// if `grace` is zero. Returns when the word is sent; the end is told by [`Event::Exited`].
+    pub async fn kill(&self, grace: Duration) -> Result<(), ShimError> {
+        self.link.send(|out| frame::put_kill(out, self.run, grace)).await
+    }
+}
+
+/// The worker's end of the socket.
+#[derive(Debug)]
+struct Link {
+    stream: UnixStream,
+    /// What the socket has not taken yet. Kept here and not in a future, so that a dropped future cannot tear a
+    /// frame: whoever sends next finishes it.
+    unsent: Mutex<Vec<u8>>,
+}
+
+impl Link {
+    async fn send(&self, frame: impl FnOnce(&mut Vec<u8>)) -> Result<(), ShimError> {
+        let mut done = self.push(frame)?;
+        while !done {
+            self.stream.writable().await?;
+            done = self.push(|_| ())?;
+        }
+        Ok(())
+    }
+
+    /// Appends a frame and writes what the socket takes; tells whether that was everything.
+    fn push(&self, frame: impl FnOnce(&mut Vec<u8>)) -> io::Result<bool> {
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        frame(&mut unsent);
+        while !unsent.is_empty() {
+            match self.stream.try_write(&unsent) {
+                Ok(count) => drop(unsent.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn close(&self) {
+        // It fails only where the other end is gone already.
+        let _ = shutdown(self.stream.as_raw_fd(), Shutdown::Both);
+    }
+}

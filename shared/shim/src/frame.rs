@@ -1,0 +1,279 @@
+//! The frames on the socket between worker and shim: a kind byte, the body's length as u32, the body.
+//! All numbers are little-endian. Both ends are the same executable, so there is no version.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Buf, BufMut, Bytes, TryGetError};
+
+use crate::model::{Cause, Command, Deadline, Event, Exit, Mode, SpawnErrorKind, Stream};
+
+/// Bytes before each body.
+pub(crate) const HEADER: usize = 5;
+/// The most output bytes in one frame.
+pub(crate) const MAX_CHUNK: usize = 64 * 1024;
+/// The largest body either side accepts, in bytes: the kernel takes no larger command.
+pub(crate) const MAX_BODY: usize = 8 * 1024 * 1024;
+
+const RUN: u8 = 1;
+const RENEW: u8 = 2;
+const KILL: u8 = 3;
+const READY: u8 = 16;
+const STARTED: u8 = 17;
+const STDOUT: u8 = 18;
+const STDERR: u8 = 19;
+const EXITED: u8 = 20;
+const SPAWN_FAILED: u8 = 21;
+
+/// Bytes that are no frame of ours.
+#[derive(Debug, thiserror::Error)]
+#[error("the frame cannot be read: {0}")]
+pub(crate) struct Malformed(&'static str);
+
+impl From<TryGetError> for Malformed {
+    fn from(_: TryGetError) -> Self {
+        Self("it ends too early")
+    }
+}
+
+/// From worker to shim. `run` numbers the commands of one shim, so that a late word about one command
+/// cannot hit the next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Run { run: u64, command: Command },
+    Renew { run: u64, deadline: Deadline },
+    Kill { run: u64, grace: Duration },
+}
+
+/// From shim to worker.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Ready(Mode),
+    Event(Event),
+}
+
+/// The kind and the body's length of the frame that `bytes` begin with, once its header is there.
+pub(crate) fn header(mut bytes: &[u8]) -> Result<Option<(u8, usize)>, Malformed> {
+    if bytes.len() < HEADER {
+        return Ok(None);
+    }
+    let kind = bytes.try_get_u8()?;
+    let length = usize::try_from(bytes.try_get_u32_le()?).unwrap_or(usize::MAX);
+    if length > MAX_BODY {
+        return Err(Malformed("it is longer than any frame may be"));
+    }
+    Ok(Some((kind, length)))
+}
+
+/// Appends a header whose length is set by [`close`].
+pub(crate) fn open(out: &mut Vec<u8>, kind: u8) -> usize {
+    let at = out.len();
+    out.put_u8(kind);
+    out.put_u32_le(0);
+    at
+}
+
+/// Sets the length of the frame that was opened at `at` and ends with `out`.
+pub(crate) fn close(out: &mut [u8], at: usize) {
+    let length = u32::try_from(out.len().saturating_sub(at + HEADER)).unwrap_or(u32::MAX);
+    if let Some(field) = out.get_mut(at + 1..at + HEADER) {
+        field.copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+/// The frame kind for output on `stream`.
+pub(crate) fn output_kind(stream: Stream) -> u8 {
+    match stream {
+        Stream::Stdout => STDOUT,
+        Stream::Stderr => STDERR,
+    }
+}
+
+fn framed(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    let at = open(out, kind);
+    body(out);
+    close(out, at);
+}
+
+/// Appends a [`Request::Run`].
+pub(crate) fn put_run(out: &mut Vec<u8>, run: u64, command: &Command) {
+    framed(out, RUN, |out| {
+        out.put_u64_le(run);
+        out.put_u64_le(command.deadline.map_or(u64::MAX, Deadline::as_millis));
+        put_bytes(out, command.cwd.as_os_str().as_bytes());
+        put_count(out, command.argv.len());
+        command.argv.iter().for_each(|argument| put_bytes(out, argument.as_bytes()));
+        put_count(out, command.env.len());
+        for (name, value) in &command.env {
+            put_bytes(out, name.as_bytes());
+            put_bytes(out, value.as_bytes());
+        }
+    });
+}
+
+/// Appends a [`Request::Renew`].
+pub(crate) fn put_renew(out: &mut Vec<u8>, run: u64, deadline: Deadline) {
+    framed(out, RENEW, |out| {
+        out.put_u64_le(run);
+        out.put_u64_le(deadline.as_millis());
+    });
+}
+
+/// Appends a [`Request::Kill`].
+pub(crate) fn put_kill(out: &mut Vec<u8>, run: u64, grace: Duration) {
+    framed(out, KILL, |out| {
+        out.put_u64_le(run);
+        put_duration(out, grace);
+    });
+}
+
+/// Appends a [`Reply`]. Output has its own way, through [`open`] and [`close`], but may come here too.
+pub(crate) fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
+    match reply {
+        Reply::Ready(mode) => framed(out, READY, |out| out.put_u8(u8::from(*mode == Mode::Subreaper))),
+        Reply::Event(Event::Started { pid, at }) => framed(out, STARTED, |out| {
+            out.put_u32_le(*pid);
+            put_duration(out, at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+        }),
+        Reply::Event(Event::Output { stream, data }) => {
+            framed(out, output_kind(*stream), |out| out.put_slice(data));
+        }
+        Reply::Event(Event::Exited(exit)) => framed(out, EXITED, |out| put_exit(out, exit)),
+        Reply::Event(Event::SpawnFailed { kind, message }) => framed(out, SPAWN_FAILED, |out| {
+            out.put_u8(spawn_error_code(*kind));
+            put_bytes(out, message.as_bytes());
+        }),
+    }
+}
+
+/// Reads the body of a frame for the shim.
+pub(crate) fn request(kind: u8, mut body: &[u8]) -> Result<Request, Malformed> {
+    let body = &mut body;
+    let run = body.try_get_u64_le()?;
+    match kind {
+        RUN => Ok(Request::Run { run, command: get_command(body)? }),
+        RENEW => Ok(Request::Renew { run, deadline: Deadline::from_millis(body.try_get_u64_le()?) }),
+        KILL => Ok(Request::Kill { run, grace: Duration::from_nanos(body.try_get_u64_le()?) }),
+        _ => Err(Malformed("its kind is unknown")),
+    }
+}
+
+/// Reads the body of a frame for the worker.
+pub(crate) fn reply(kind: u8, mut body: Bytes) -> Result<Reply, Malformed> {
+    let body = &mut body;
+    Ok(Reply::Event(match kind {
+        READY => {
+            let subreaper = body.try_get_u8()? != 0;
+            return Ok(Reply::Ready(if subreaper { Mode::Subreaper } else { Mode::PidNamespace }));
+        }
+        STARTED => Event::Started {
+            pid: body.try_get_u32_le()?,
+            at: SystemTime::UNIX_EPOCH + Duration::from_nanos(body.try_get_u64_le()?),
+        },
+        STDOUT => Event::Output { stream: Stream::Stdout, data: std::mem::take(body) },
+        STDERR => Event::Output { stream: Stream::Stderr, data: std::mem::take(body) },
+        EXITED => Event::Exited(get_exit(body)?),
+        SPAWN_FAILED => {
+            Event::SpawnFailed { kind: spawn_error_kind(body.try_get_u8()?), message: get_string(body)? }
+        }
+        _ => return Err(Malformed("its kind is unknown")),
+    }))
+}
+
+fn put_exit(out: &mut Vec<u8>, exit: &Exit) {
+    out.put_u8(match exit.cause {
+        Cause::Ended => 0,
+        Cause::Killed => 1,
+        Cause::Deadline => 2,
+    });
+    for number in [exit.exit_code, exit.signal] {
+        out.put_u8(u8::from(number.is_some()));
+        out.put_i32_le(number.unwrap_or_default());
+    }
+    put_duration(out, exit.wall);
+    put_duration(out, exit.cpu);
+    out.put_u64_le(exit.peak_memory_bytes);
+}
+
+fn get_exit(body: &mut impl Buf) -> Result<Exit, Malformed> {
+    let cause = match body.try_get_u8()? {
+        0 => Cause::Ended,
+        1 => Cause::Killed,
+        _ => Cause::Deadline,
+    };
+    let mut number = || -> Result<_, Malformed> {
+        let there = body.try_get_u8()? != 0;
+        let number = body.try_get_i32_le()?;
+        Ok(there.then_some(number))
+    };
+    Ok(Exit {
+        exit_code: number()?,
+        signal: number()?,
+        cause,
+        wall: Duration::from_nanos(body.try_get_u64_le()?),
+        cpu: Duration::from_nanos(body.try_get_u64_le()?),
+        peak_memory_bytes: body.try_get_u64_le()?,
+    })
+}
+
+fn get_command(body: &mut impl Buf) -> Result<Command, Malformed> {
+    let deadline = body.try_get_u64_le()?;
+    let cwd = PathBuf::from(OsString::from_vec(get_bytes(body)?));
+    let argv = (0..body.try_get_u32_le()?).map(|_| get_string(body)).collect::<Result<_, _>>()?;
+    let env = (0..body.try_get_u32_le()?)
+        .map(|_| Ok((get_string(body)?, get_string(body)?)))
+        .collect::<Result<_, Malformed>>()?;
+    let deadline = (deadline != u64::MAX).then(|| Deadline::from_millis(deadline));
+    Ok(Command { argv, env, cwd, deadline })
+}
+
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    out.put_u32_le(u32::try_from(count).unwrap_or(u32::MAX));
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_count(out, bytes.len());
+    out.put_slice(bytes);
+}
+
+fn put_duration(out: &mut Vec<u8>, duration: Duration) {
+    out.put_u64_le(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+}
+
+fn get_bytes(body: &mut impl Buf) -> Result<Vec<u8>, Malformed> {
+    let length = usize::try_from(body.try_get_u32_le()?).unwrap_or(usize::MAX);
+    if length > body.remaining() {
+        return Err(Malformed("it ends too early"));
+    }
+    let mut bytes = vec![0; length];
+    body.copy_to_slice(&mut bytes);
+    Ok(bytes)
+}
+
+fn get_string(body: &mut impl Buf) -> Result<String, Malformed> {
+    String::from_utf8(get_bytes(body)?).map_err(|_| Malformed("its text is not UTF-8"))
+}
+
+const SPAWN_ERROR_KINDS: [SpawnErrorKind; 7] = [
+    SpawnErrorKind::Other,
+    SpawnErrorKind::NotFound,
+    SpawnErrorKind::PermissionDenied,
+    SpawnErrorKind::WorkingDirectory,
+    SpawnErrorKind::TooLarge,
+    SpawnErrorKind::InvalidInput,
+    SpawnErrorKind::Resources,
+];
+
+fn spawn_error_code(kind: SpawnErrorKind) -> u8 {
+    let place = SPAWN_ERROR_KINDS.iter().position(|known| *known == kind);
+    place.and_then(|place| u8::try_from(place).ok()).unwrap_or_default()
+}
+
+fn spawn_error_kind(code: u8) -> SpawnErrorKind {
+    SPAWN_ERROR_KINDS.get(usize::from(code)).copied().unwrap_or(SpawnErrorKind::Other)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! Frames there and back.
+
+use super::*;
+
+fn through_request(bytes: &[u8]) -> Request {
+    let (kind, length) = header(bytes).unwrap().unwrap();
+    assert_eq!(bytes.len(), HEADER + length);
+    request(kind, &bytes[HEADER..]).unwrap()
+}
+
+#[test]
+fn requests_survive_the_wire() {
+    let command = Command {
+        argv: vec!["echo".into(), "a\0b".into(), String::new()],
+        env: vec![("A".into(), "ä=1".into())],
+        cwd: "/tmp".into(),
+        deadline: None,
+    };
+    let mut out = Vec::new();
+    put_run(&mut out, 7, &command);
+    assert_eq!(through_request(&out), Request::Run { run: 7, command });
+    out.clear();
+    put_renew(&mut out, 8, Deadline::from_millis(9));
+    assert_eq!(through_request(&out), Request::Renew { run: 8, deadline: Deadline::from_millis(9) });
+    out.clear();
+    put_kill(&mut out, 9, Duration::MAX);
+    let grace = Duration::from_nanos(u64::MAX);
+    assert_eq!(through_request(&out), Request::Kill { run: 9, grace });
+}
+
+#[test]
+fn replies_survive_the_wire() {
+    let exit = Exit {
+        exit_code: None,
+        signal: Some(9),
+        cause: Cause::Killed,
+        wall: Duration::from_millis(3),
+        cpu: Duration::from_micros(5),
+        peak_memory_bytes: 1 << 40,
+    };
+    let failure = Event::SpawnFailed { kind: SpawnErrorKind::TooLarge, message: "too large".into() };
+    let output = Event::Output { stream: Stream::Stderr, data: Bytes::from_static(b"\xff\0") };
+    for event in [Event::Exited(exit), failure, output] {
+        let mut out = Vec::new();
+        put_reply(&mut out, &Reply::Event(event.clone()));
+        let (kind, length) = header(&out).unwrap().unwrap();
+        assert_eq!(out.len(), HEADER + length);
+        assert_eq!(reply(kind, Bytes::from(out).slice(HEADER..)).unwrap(), Reply::Event(event));
+    }
+}
+
+#[test]
+fn torn_and_foreign_frames_are_refused() {
+    assert!(header(&[RUN, 0, 0]).unwrap().is_none());
+    assert!(header(&[RUN, 255, 255, 255, 255]).is_err());
+    assert!(request(RUN, &[0; 12]).is_err());
+    assert!(request(99, &[0; 8]).is_err());
+    let mut huge_count = vec![0; 20];
+    huge_count.extend([255; 4]);
+    assert!(request(RUN, &huge_count).is_err());
+}

@@ -1,0 +1,25 @@
+//! Runs the commands of builds so that no process of theirs outlives its owner.
+//!
+//! A worker keeps one *shim* per workspace: `forebay shim`, a small synchronous process that runs one
+//! command at a time and streams its output back. Every process a command started is dead and reaped
+//!
+//! * when the command's own process ends, before [`Event::Exited`] is reported;
+//! * when the worker says so ([`Control::kill`]);
+//! * when the deadline passes that the worker last renewed, though the worker be stopped;
+//! * when the worker dies, because then the socket between them closes;
+//! * when the shim dies, because it is the first process of a PID namespace.
+//!
+//! Where namespaces are refused the shim falls back to [`Mode::Subreaper`], which keeps the same promises
+//! except against a command that kills or stops its shim and that shim's guardian on purpose.
+//!
+//! The worker's half is [`Shim`] (tokio); the process's half is [`main`] (no runtime, no threads).
+
+mod client;
+mod frame;
+mod model;
+mod outer;
+mod server;
+
+pub use client::{Control, Running, Shim, ShimError};
+pub use model::{Cause, Command, Deadline, Event, Exit, Mode, SpawnErrorKind, Stream};
+pub use outer::main;

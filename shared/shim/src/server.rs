@@ -1,0 +1,289 @@
+//! The shim's half: one thread, one poll over the socket, the command's two pipes, SIGCHLD and the deadline.
+
+mod alarm;
+mod outbox;
+mod run;
+mod spawn;
+mod sys;
+mod tree;
+
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::frame::{self, HEADER, Reply, Request};
+use crate::model::{Cause, Command, Deadline, Event, Exit, Mode, Stream};
+use alarm::Alarm;
+use outbox::Outbox;
+use run::Run;
+pub(crate) use sys::{default_child_signal, keep_mount_right, pass_no_descriptors, pass_no_rights};
+pub(crate) use tree::Tree;
+
+/// Bytes asked of the socket at once.
+const READ_SIZE: usize = 16 * 1024;
+
+/// Serves the worker at the other end of `socket` until that or `guard` closes; nothing is alive after that.
+pub(crate) fn serve(socket: UnixStream, guard: OwnedFd, mode: Mode) -> io::Result<()> {
+    default_child_signal()?;
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGCHLD);
+    signals.thread_block()?; // The standard library unblocks it again in what it spawns.
+    let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    socket.set_nonblocking(true)?;
+    let mut server = Server {
+        socket,
+        guard,
+        children,
+        alarm: Alarm::new()?,
+        tree: Tree::new(mode),
+        inbox: Vec::new(),
+        outbox: Outbox::new(),
+        running: None,
+    };
+    server.outbox.put_urgent(&Reply::Ready(mode));
+    let result = server.serve();
+    server.tree.destroy(|_| ())?;
+    result
+}
+
+struct Server {
+    socket: UnixStream,
+    guard: OwnedFd,
+    children: SignalFd,
+    alarm: Alarm,
+    tree: Tree,
+    inbox: Vec<u8>,
+    outbox: Outbox,
+    running: Option<Run>,
+}
+
+/// What poll found.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each descriptor of the poll")]
+struct Ready {
+    /// The worker sent something or is gone.
+    request: bool,
+    /// The socket takes bytes again.
+    room: bool,
+    child: bool,
+    alarm: bool,
+    orphaned: bool,
+    stdout: bool,
+    stderr: bool,
+}
+
+impl Server {
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            let ready = self.wait()?;
+            match self.turn(&ready) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => return Ok(()),
+                // The worker died: that is an end, not a failure.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => {
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Acts on all that is ready: what kills comes before what reads.
+    fn turn(&mut self, ready: &Ready) -> io::Result<ControlFlow<()>> {
+        if ready.orphaned {
+            return Ok(ControlFlow::Break(()));
+        }
+        if ready.alarm {
+            self.alarm.rang();
+            self.watch_deadline()?;
+        }
+        if ready.request && self.receive()?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        if self.running.as_ref().and_then(|run| run.kill_at).is_some_and(|at| at <= Instant::now()) {
+            self.end(Cause::Killed)?;
+        }
+        if let Some(run) = &mut self.running {
+            if ready.stdout {
+                run.read(Stream::Stdout, &mut self.outbox);
+            }
+            if ready.stderr {
+                run.read(Stream::Stderr, &mut self.outbox);
+            }
+        }
+        if ready.child {
+            self.reap()?;
+        }
+        if ready.room || self.outbox.due().is_some_and(|due| due <= Instant::now()) {
+            self.outbox.flush(&mut self.socket)?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn wait(&self) -> io::Result<Ready> {
+        let on_socket =
+            if self.outbox.is_blocked() { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
+        let output = |stream| {
+            // Left out altogether while the worker does not keep up: poll would report a hang-up unasked.
+            let run = self.running.as_ref().filter(|_| !self.outbox.is_full())?;
+            Some(PollFd::new(run.output(stream)?, PollFlags::POLLIN))
+        };
+        let (stdout, stderr) = (output(Stream::Stdout), output(Stream::Stderr));
+        let (has_stdout, has_stderr) = (stdout.is_some(), stderr.is_some());
+        let mut descriptors = Vec::with_capacity(6);
+        descriptors.extend([
+            PollFd::new(self.socket.as_fd(), on_socket),
+            PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.alarm.as_fd(), PollFlags::POLLIN),
+            // A pipe that only reports its other end's death.
+            PollFd::new(self.guard.as_fd(), PollFlags::empty()),
+        ]);
+        descriptors.extend(stdout);
+        descriptors.extend(stderr);
+        match poll(&mut descriptors, self.timeout()) {
+            Ok(_) => {}
+            Err(nix::errno::Errno::EINTR) => return Ok(Ready::default()),
+            Err(error) => return Err(error.into()),
+        }
+        let mut found =
+            descriptors.iter().map(|descriptor| descriptor.revents().unwrap_or(PollFlags::empty()));
+        let mut next = || found.next().unwrap_or(PollFlags::empty());
+        let (socket, child, alarm, guard) = (next(), next(), next(), next());
+        Ok(Ready {
+            request: socket.intersects(!PollFlags::POLLOUT),
+            room: socket.contains(PollFlags::POLLOUT),
+            child: !child.is_empty(),
+            alarm: !alarm.is_empty(),
+            orphaned: !guard.is_empty(),
+            stdout: has_stdout && !next().is_empty(),
+            stderr: has_stderr && !next().is_empty(),
+        })
+    }
+
+    fn timeout(&self) -> PollTimeout {
+        let kill_at = self.running.as_ref().and_then(|run| run.kill_at);
+        let Some(next) = self.outbox.due().into_iter().chain(kill_at).min() else { return PollTimeout::NONE };
+        let wait = next.saturating_duration_since(Instant::now());
+        // Rounded up, lest the last millisecond be spent in a loop.
+        let wait = wait.checked_add(Duration::from_micros(999)).unwrap_or(wait);
+        PollTimeout::try_from(wait.as_millis()).unwrap_or(PollTimeout::MAX)
+    }
+
+    /// Reads from the worker and does what it says; breaks when it is gone.
+    fn receive(&mut self) -> io::Result<ControlFlow<()>> {
+        let end = self.inbox.len();
+        self.inbox.resize(end + READ_SIZE, 0);
+        let read = self.socket.read(self.inbox.get_mut(end..).unwrap_or_default());
+        self.inbox.truncate(end + read.as_ref().copied().unwrap_or_default());
+        match read {
+            Ok(0) => return Ok(ControlFlow::Break(())),
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+        let mut done = 0;
+        while let Some(rest) = self.inbox.get(done..)
+            && let Some((kind, length)) = frame::header(rest).map_err(io::Error::other)?
+            && let Some(body) = rest.get(HEADER..HEADER + length)
+        {
+            let request = frame::request(kind, body).map_err(io::Error::other)?;
+            done += HEADER + length;
+            self.obey(request)?;
+        }
+        self.inbox.drain(..done);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn obey(&mut self, request: Request) -> io::Result<()> {
+        let current = self.running.as_mut();
+        match request {
+            Request::Run { .. } if current.is_some() => {
+                Err(io::Error::other("the worker started a command before the end of the last"))
+            }
+            Request::Run { run, command } => self.start(run, &command),
+            Request::Renew { run: number, deadline } => {
+                if let Some(run) = current.filter(|run| run.number == number) {
+                    run.deadline = Some(deadline);
+                    self.watch_deadline()?;
+                }
+                Ok(())
+            }
+            Request::Kill { run: number, grace } => {
+                match current.filter(|run| run.number == number) {
+                    Some(_) if grace.is_zero() => self.end(Cause::Killed)?,
+                    Some(run) => run.ask_to_end(grace),
+                    None => {}
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn start(&mut self, number: u64, command: &Command) -> io::Result<()> {
+        let started = Instant::now();
+        if command.deadline.is_some_and(Deadline::has_passed) {
+            self.report(&Event::Exited(never_started()));
+            return Ok(());
+        }
+        match spawn::spawn(command) {
+            Ok(spawned) => {
+                let event = Event::Started { pid: spawned.pid, at: SystemTime::now() };
+                self.outbox.put(&Reply::Event(event));
+                self.running = Some(Run::new(number, command.deadline, started, spawned));
+                self.watch_deadline()?;
+            }
+            Err(error) => {
+                self.report(&Event::SpawnFailed { kind: error.kind, message: error.message });
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the command if its deadline has passed, else makes sure to be woken then.
+    fn watch_deadline(&mut self) -> io::Result<()> {
+        let Some(run) = &self.running else { return Ok(()) };
+        if run.is_overdue() {
+            return self.end(Cause::Deadline);
+        }
+        if let Some(deadline) = run.deadline {
+            self.alarm.ring_by(deadline)?;
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self) -> io::Result<()> {
+        // One read takes the signal back, however many children it stands for.
+        self.children.read_signal()?;
+        let Some(run) = &mut self.running else { return Ok(()) };
+        if run.reap()? { self.end(Cause::Ended) } else { Ok(()) }
+    }
+
+    fn end(&mut self, cause: Cause) -> io::Result<()> {
+        if let Some(run) = self.running.take() {
+            let exit = run.end(cause, self.tree, &mut self.outbox)?;
+            self.report(&Event::Exited(exit));
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, event: &Event) {
+        self.outbox.put_urgent(&Reply::Event(event.clone()));
+    }
+}
+
+fn never_started() -> Exit {
+    Exit {
+        exit_code: None,
+        signal: None,
+        cause: Cause::Deadline,
+        wall: Duration::ZERO,
+        cpu: Duration::ZERO,
+        peak_memory_bytes: 0,
+    }
+}

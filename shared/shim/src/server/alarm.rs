@@ -1,0 +1,50 @@
+//! A timer on the clock of deadlines. It is armed rarely: a later deadline leaves it be, and it is set
+//! anew when it rings too early.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+
+use crate::model::Deadline;
+
+/// Rings when a deadline passes; also counts time in suspend, which poll's timeout does not.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    timer: TimerFd,
+    armed: Option<Deadline>,
+}
+
+impl Alarm {
+    /// One that is not armed.
+    pub(crate) fn new() -> nix::Result<Self> {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        Ok(Self { timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?, armed: None })
+    }
+
+    /// Makes sure that it rings at `deadline` or before.
+    pub(crate) fn ring_by(&mut self, deadline: Deadline) -> nix::Result<()> {
+        if self.armed.is_none_or(|armed| armed > deadline) {
+            // Zero would disarm it; the kernel takes no more than i64 nanoseconds (292 years).
+            let at = Duration::from_millis(deadline.as_millis().clamp(1, u64::MAX / 4_000_000));
+            let at = Expiration::OneShot(TimeSpec::from_duration(at));
+            self.timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
+            self.armed = Some(deadline);
+        }
+        Ok(())
+    }
+
+    /// Takes note that it rang.
+    pub(crate) fn rang(&mut self) {
+        // Disarming also takes back the readiness.
+        let _ = self.timer.unset();
+        self.armed = None;
+    }
+}
+
+impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}

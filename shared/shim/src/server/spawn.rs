@@ -1,0 +1,124 @@
+//! Starting a command on the standard library's `posix_spawn` path: no fork of the shim, no code between.
+
+use std::fs;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::{AccessFlags, access};
+
+use crate::model::{Command, SpawnErrorKind};
+
+/// Where programs are looked for when the environment has no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// A command's own process and the reading ends of its outputs, which do not block.
+#[derive(Debug)]
+pub(crate) struct Spawned {
+    pub(crate) pid: u32,
+    pub(crate) stdout: PipeReader,
+    pub(crate) stderr: PipeReader,
+}
+
+/// Why it could not be started: what happened to what.
+#[derive(Debug)]
+pub(crate) struct SpawnError {
+    pub(crate) kind: SpawnErrorKind,
+    pub(crate) message: String,
+}
+
+/// Starts a command in its own process group.
+pub(crate) fn spawn(command: &Command) -> Result<Spawned, SpawnError> {
+    let Some((name, arguments)) = command.argv.split_first() else {
+        return Err(error(SpawnErrorKind::InvalidInput, "the command is empty".to_owned()));
+    };
+    let program = find(name, command)?;
+    let no_pipe = |source: io::Error| error(kind_of(&source), format!("no pipe for `{name}`: {source}"));
+    let (stdout, stdout_end) = pipe().map_err(no_pipe)?;
+    let (stderr, stderr_end) = pipe().map_err(no_pipe)?;
+    // Standard input is the shim's own, /dev/null. The program is given as a path because a look-up in the
+    // command's PATH would make the standard library fork.
+    let child = std::process::Command::new(&program)
+        .arg0(name)
+        .args(arguments)
+        .env_clear()
+        .envs(command.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(&command.cwd)
+        .stdout(stdout_end)
+        .stderr(stderr_end)
+        .process_group(0)
+        .spawn()
+        .map_err(|source| explain(&source, &program, command))?;
+    Ok(Spawned { pid: child.id(), stdout, stderr })
+}
+
+fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    let (reader, writer) = io::pipe()?;
+    // The two ends have flags of their own: the command's stays blocking.
+    fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+    Ok((reader, writer))
+}
+
+/// The path to execute for `name`, as execvp would find it.
+fn find(name: &str, command: &Command) -> Result<PathBuf, SpawnError> {
+    if name.contains('/') {
+        return Ok(PathBuf::from(name));
+    }
+    let path = command.env.iter().rev().find(|(variable, _)| variable == "PATH");
+    let path = path.map_or(DEFAULT_PATH, |(_, value)| value.as_str());
+    let mut closed = None;
+    for directory in path.split(':') {
+        // An empty or relative directory is meant from the working directory.
+        let candidate = command.cwd.join(directory).join(name);
+        if access(&candidate, AccessFlags::X_OK).is_ok() && candidate.is_file() {
+            return Ok(candidate);
+        }
+        if candidate.is_file() {
+            closed.get_or_insert(candidate);
+        }
+    }
+    Err(closed.map_or_else(
+        || error(SpawnErrorKind::NotFound, format!("`{name}` is in no directory of PATH ({path})")),
+        |candidate| {
+            error(SpawnErrorKind::PermissionDenied, format!("{} is not executable", candidate.display()))
+        },
+    ))
+}
+
+/// The system's error number does not say whether program or directory is meant: find out.
+fn explain(source: &io::Error, program: &Path, command: &Command) -> SpawnError {
+    let kind = kind_of(source);
+    if matches!(kind, SpawnErrorKind::NotFound | SpawnErrorKind::PermissionDenied | SpawnErrorKind::Other)
+        && let Err(why) = enter(&command.cwd)
+    {
+        let message = format!("the working directory {} cannot be entered: {why}", command.cwd.display());
+        return error(SpawnErrorKind::WorkingDirectory, message);
+    }
+    // Arguments are not quoted: they may be huge.
+    let name = String::from_utf8_lossy(program.as_os_str().as_bytes());
+    error(kind, format!("`{}` cannot be run: {source}", name.escape_debug()))
+}
+
+fn enter(directory: &Path) -> io::Result<()> {
+    if !fs::metadata(directory)?.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(access(directory, AccessFlags::X_OK)?)
+}
+
+fn kind_of(source: &io::Error) -> SpawnErrorKind {
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => SpawnErrorKind::NotFound,
+        Some(libc::EACCES | libc::EPERM) => SpawnErrorKind::PermissionDenied,
+        Some(libc::E2BIG) => SpawnErrorKind::TooLarge,
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => SpawnErrorKind::Resources,
+        None if source.kind() == io::ErrorKind::InvalidInput => SpawnErrorKind::InvalidInput,
+        _ => SpawnErrorKind::Other,
+    }
+}
+
+fn error(kind: SpawnErrorKind, message: String) -> SpawnError {
+    SpawnError { kind, message }
+}

@@ -1,0 +1,114 @@
+//! The calls that have no safe wrapper: wait4, the disposition of SIGCHLD, `close_range`,
+//! capabilities.
+#![expect(unsafe_code, reason = "these calls have no safe wrapper that serves here")]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use nix::sys::signal::{SigHandler, Signal, signal};
+
+/// A child that ended and is no more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reaped {
+    /// Its process id.
+    pub(crate) pid: u32,
+    /// How it ended.
+    pub(crate) status: ExitStatus,
+    /// User and system time, its own and that of the children it waited for.
+    pub(crate) cpu: Duration,
+    /// Its largest resident set, or that of a child it waited for, in bytes.
+    pub(crate) peak_memory_bytes: u64,
+}
+
+/// What there is to wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Waited {
+    /// This child ended.
+    Reaped(Reaped),
+    /// There are children, all alive.
+    NoneEnded,
+    /// There are no children.
+    NoChildren,
+}
+
+/// Reaps one ended child; waits for one to end if `block`.
+pub(crate) fn wait_any(block: bool) -> io::Result<Waited> {
+    let flags = if block { 0 } else { libc::WNOHANG };
+    loop {
+        let mut status = 0;
+        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: both pointers are to live, writable memory of the right type; all-zero is a valid rusage.
+        let (pid, usage) = unsafe {
+            let pid = libc::wait4(-1, &raw mut status, flags, usage.as_mut_ptr());
+            (pid, usage.assume_init())
+        };
+        match u32::try_from(pid) {
+            Ok(0) => return Ok(Waited::NoneEnded),
+            Ok(pid) => {
+                return Ok(Waited::Reaped(Reaped {
+                    pid,
+                    status: ExitStatus::from_raw(status),
+                    cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
+                    peak_memory_bytes: u64::try_from(usage.ru_maxrss).unwrap_or_default() * 1024,
+                }));
+            }
+            Err(_) => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::ECHILD) => return Ok(Waited::NoChildren),
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+/// Undoes an inherited "ignore" of SIGCHLD, under which children would vanish unreaped.
+pub(crate) fn default_child_signal() -> io::Result<()> {
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    Ok(())
+}
+
+/// Lets no descriptor but the three standard ones through to a program that is executed from here on. (Ours
+/// never pass; a worker's caller may have leaked some, and a command could hold them open for ever.)
+pub(crate) fn pass_no_descriptors() {
+    let (first, last) = (3_u32, u32::MAX);
+    // SAFETY: it only marks descriptors; none is closed under its owner. Older kernels (before 5.11) refuse.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// Lets the right to mount survive the next exec of a user other than root, which would drop it. It is the right
+/// of a user namespace's maker, over that namespace only.
+pub(crate) fn keep_mount_right() -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    const SYS_ADMIN: u32 = 21;
+    let ours = [VERSION_3, 0];
+    // Effective, permitted, inheritable; twice, for 64 bits.
+    let mut sets = [0_u32; 6];
+    // SAFETY: version 3 reads and writes exactly these two words and six words.
+    checked(unsafe { libc::syscall(libc::SYS_capget, ours.as_ptr(), sets.as_mut_ptr()) })?;
+    sets[2] |= 1 << SYS_ADMIN;
+    // SAFETY: as above; the kernel only reads.
+    checked(unsafe { libc::syscall(libc::SYS_capset, ours.as_ptr(), sets.as_ptr()) })?;
+    // SAFETY: it takes numbers alone.
+    checked(unsafe {
+        libc::syscall(libc::SYS_prctl, libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, SYS_ADMIN, 0, 0)
+    })
+}
+
+/// Undoes [`keep_mount_right`], so that commands start without it.
+pub(crate) fn pass_no_rights() {
+    // SAFETY: it takes numbers alone. It fails only on kernels that have no such rights to pass.
+    unsafe { libc::syscall(libc::SYS_prctl, libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
+}
+
+fn checked(result: libc::c_long) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn duration(time: libc::timeval) -> Duration {
+    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or_default());
+    seconds + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or_default())
+}

@@ -1,0 +1,209 @@
+//! What a shim tells about the commands it runs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "these are tests"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use shim::{Cause, Event, Mode, Shim, SpawnErrorKind, Stream};
+use support::{command, finish, host, output, run, script, shim};
+
+in_both_modes! {
+    exit_codes_and_signals_are_told
+    outputs_are_told_apart_and_binary_safe
+    order_of_the_two_outputs_is_kept
+    fifty_megabytes_arrive_whole
+    first_bytes_do_not_wait_for_the_end
+    usage_covers_children_and_stragglers
+    what_cannot_start_says_why
+    commands_see_nothing_of_the_shim
+    a_slow_reader_slows_the_command_and_not_the_kill
+    a_dropped_run_is_over_before_the_next
+    many_commands_one_after_another
+}
+
+async fn exit_codes_and_signals_are_told(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let outcome = run(&mut shim, &script("exit 42")).await;
+    assert!(outcome.started);
+    let exit = outcome.exit();
+    assert_eq!((exit.exit_code, exit.signal, exit.cause), (Some(42), None, Cause::Ended));
+    let outcome = run(&mut shim, &script("kill -SEGV $$")).await;
+    let exit = outcome.exit();
+    assert_eq!((exit.exit_code, exit.signal, exit.cause), (None, Some(11), Cause::Ended));
+    let outcome = run(&mut shim, &command(&["true"])).await;
+    assert_eq!(outcome.exit().exit_code, Some(0));
+    shim.stop().await.unwrap();
+}
+
+async fn outputs_are_told_apart_and_binary_safe(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let outcome = run(&mut shim, &script(r"printf 'a\0\377\nb'; printf '\376\0' >&2")).await;
+    assert_eq!(outcome.all(Stream::Stdout), b"a\0\xff\nb");
+    assert_eq!(outcome.all(Stream::Stderr), b"\xfe\0");
+    // One that closes its outputs early is not over yet.
+    let outcome = run(&mut shim, &script("exec >&- 2>&-; exit 3")).await;
+    assert_eq!(outcome.exit().exit_code, Some(3));
+}
+
+async fn order_of_the_two_outputs_is_kept(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    // Each line goes out when the one before has been heard of by us, so their order is known.
+    let mut running = shim.run(&script("echo 1; sleep 0.1; echo 2 >&2; sleep 0.1; echo 3")).await.unwrap();
+    let mut streams = Vec::new();
+    while let Some(event) = running.next_event().await.unwrap() {
+        if let Event::Output { stream, data } = event {
+            streams.push((stream, data[0]));
+        }
+    }
+    assert_eq!(streams, [(Stream::Stdout, b'1'), (Stream::Stderr, b'2'), (Stream::Stdout, b'3')]);
+}
+
+async fn fifty_megabytes_arrive_whole(mode: Option<Mode>) {
+    const SIZE: usize = 50_000_000;
+    let mut shim = shim(mode).await;
+    let text = format!("yes 0123456789abcdef | head -c {SIZE}");
+    let outcome = run(&mut shim, &script(&text)).await;
+    assert_eq!(outcome.exit().exit_code, Some(0));
+    assert!(outcome.output.iter().all(|(_, data)| data.len() <= 64 * 1024));
+    let all = outcome.all(Stream::Stdout);
+    assert_eq!(all.len(), SIZE);
+    assert!(all.chunks(17).all(|line| b"0123456789abcdef\n".starts_with(line)));
+}
+
+async fn first_bytes_do_not_wait_for_the_end(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    // The script tells its time of writing, and is still running when that is heard.
+    let mut running = shim.run(&script("date +%s%N; exec sleep 1000")).await.unwrap();
+    let written = String::from_utf8(output(&mut running, 20).await).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let delay = now.saturating_sub(Duration::from_nanos(written.trim().parse().unwrap()));
+    // Meant are 50 ms; the rest is for a busy machine.
+    assert!(delay < Duration::from_millis(500), "{delay:?}");
+    running.control().kill(Duration::ZERO).await.unwrap();
+    assert_eq!(finish(running).await.exit().cause, Cause::Killed);
+}
+
+async fn usage_covers_children_and_stragglers(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let burn = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let alone = run(&mut shim, &script(burn)).await.exit().clone();
+    assert!(alone.cpu > Duration::ZERO && alone.wall >= alone.cpu / 4);
+    assert!(alone.peak_memory_bytes > 100_000 && alone.peak_memory_bytes < 1 << 30);
+    // One child is waited for, the other is orphaned and has done its work when the command ends.
+    let text = format!("({burn}); (({burn}; echo x) & ) | read -r _");
+    let both = run(&mut shim, &script(&text)).await.exit().clone();
+    assert!(both.cpu > alone.cpu * 5 / 4, "{:?} against {:?}", both.cpu, alone.cpu);
+}
+
+async fn what_cannot_start_says_why(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let mut kind = async |command: &shim::Command| match run(&mut shim, command).await.last {
+        Some(Event::SpawnFailed { kind, message }) => (kind, message),
+        other => panic!("not a failure but {other:?}"),
+    };
+    let (missing, message) = kind(&command(&["no-such-program"])).await;
+    assert_eq!(missing, SpawnErrorKind::NotFound);
+    assert!(message.contains("no-such-program"), "{message}");
+    assert_eq!(kind(&command(&["./no-such-program"])).await.0, SpawnErrorKind::NotFound);
+    assert_eq!(kind(&command(&["/etc/passwd"])).await.0, SpawnErrorKind::PermissionDenied);
+    assert_eq!(kind(&command(&[])).await.0, SpawnErrorKind::InvalidInput);
+    assert_eq!(kind(&command(&["echo", "a\0b"])).await.0, SpawnErrorKind::InvalidInput);
+    let mut with_nul = command(&["echo"]);
+    with_nul.env.push(("A".into(), "\0".into()));
+    assert_eq!(kind(&with_nul).await.0, SpawnErrorKind::InvalidInput);
+    let huge = "x".repeat(300_000);
+    assert_eq!(kind(&command(&["echo", &huge])).await.0, SpawnErrorKind::TooLarge);
+    let mut nowhere = command(&["true"]);
+    nowhere.cwd = "/no/such/place".into();
+    let (kind_of_nowhere, message) = kind(&nowhere).await;
+    assert_eq!(kind_of_nowhere, SpawnErrorKind::WorkingDirectory);
+    assert!(message.contains("/no/such/place"), "{message}");
+    // None of that has hurt the shim.
+    assert_eq!(run(&mut shim, &command(&["true"])).await.exit().exit_code, Some(0));
+}
+
+async fn commands_see_nothing_of_the_shim(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let mut asked = script("ls /proc/self/fd | wc -l; cat; pwd; env; echo $0");
+    asked.env.push(("ONLY".into(), "this".into()));
+    let outcome = run(&mut shim, &asked).await;
+    let text = String::from_utf8(outcome.all(Stream::Stdout)).unwrap();
+    // Three standard descriptors and the one of `ls` on the directory.
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[..2], ["4", "/tmp"], "{text}");
+    assert!(lines.contains(&"ONLY=this") && lines.last() == Some(&"/bin/sh"), "{text}");
+    assert!(lines.iter().all(|line| !line.contains("CARGO")), "{text}");
+}
+
+async fn a_slow_reader_slows_the_command_and_not_the_kill(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let marks = tempfile::TempDir::new().unwrap();
+    let mark = marks.path().join("written");
+    // It notes each megabyte that it could write.
+    let text = format!("while head -c 1000000 /dev/zero; do echo >>{}; done", mark.display());
+    let running = shim.run(&script(&text)).await.unwrap();
+    let control = running.control();
+    // Nothing is read here while the command fills every buffer; two equal looks mean that it is held.
+    let mut before = None;
+    loop {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = std::fs::metadata(&mark).map_or(0, |mark| mark.len());
+        if before == Some(now) {
+            break;
+        }
+        before = Some(now);
+    }
+    assert!(before.unwrap() < 10, "{before:?} megabytes were taken unread");
+    control.kill(Duration::ZERO).await.unwrap();
+    assert_eq!(finish(running).await.exit().cause, Cause::Killed);
+}
+
+async fn a_dropped_run_is_over_before_the_next(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let mut life = support::Life::new();
+    let mut running = shim.run(&script(&format!("{} echo up; sleep 1000", life.hold()))).await.unwrap();
+    output(&mut running, 3).await;
+    let late = running.control();
+    drop(running);
+    let running = shim.run(&script("echo next")).await.unwrap();
+    assert!(!life.is_held());
+    // A late word about the first does not touch the second.
+    late.kill(Duration::ZERO).await.unwrap();
+    late.renew(shim::Deadline::now()).await.unwrap();
+    let outcome = finish(running).await;
+    assert_eq!(outcome.exit().cause, Cause::Ended);
+    assert_eq!(outcome.all(Stream::Stdout), b"next\n");
+}
+
+async fn many_commands_one_after_another(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let began = Instant::now();
+    for number in 0..300 {
+        let outcome = run(&mut shim, &command(&["/bin/echo", &number.to_string()])).await;
+        assert_eq!(outcome.exit().exit_code, Some(0));
+        assert_eq!(outcome.all(Stream::Stdout), format!("{number}\n").into_bytes());
+    }
+    // A wait of 50 ms somewhere on the way would be 15 s.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn the_best_mode_is_taken() {
+    let namespaces = Shim::start_in(host(), Mode::PidNamespace).await.is_ok();
+    let best = shim(None).await.mode();
+    assert_eq!(best == Mode::PidNamespace, namespaces);
+    assert_eq!(shim(Some(Mode::Subreaper)).await.mode(), Mode::Subreaper);
+}
+
+#[tokio::test]
+async fn a_program_that_is_no_shim_is_an_error() {
+    assert!(matches!(Shim::start("/no/such/shim".as_ref()).await, Err(shim::ShimError::Start { .. })));
+    assert!(matches!(Shim::start("/bin/true".as_ref()).await, Err(shim::ShimError::Gone)));
+}

@@ -1,0 +1,208 @@
+//! Blobs by digest, in an object store: local disk by default.
+
+use std::{io, path::Path, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream::BoxStream};
+use model::Digest;
+use object_store::{
+    ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart, local::LocalFileSystem, path::Path as Key,
+};
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncReadExt as _;
+
+/// A blob that could not be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL names no store that is built in.
+    #[error("store {url:?} cannot be used: file:///PATH is expected")]
+    Unsupported {
+        /// The URL.
+        url: String,
+    },
+    /// The store's folder cannot be made.
+    #[error("store folder {path} cannot be made")]
+    Folder {
+        /// The folder.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// No such blob.
+    #[error("the store has no blob {digest}")]
+    Missing {
+        /// Which.
+        digest: Digest,
+    },
+    /// The store failed.
+    #[error("blob {what} failed")]
+    Failed {
+        /// What was tried.
+        what: String,
+        /// Why.
+        #[source]
+        source: object_store::Error,
+    },
+    /// The file to keep cannot be read.
+    #[error("file {path} cannot be read")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// What came out is not what went in.
+    #[error("blob {wanted} is damaged: its content hashes to {found}")]
+    Damaged {
+        /// What was asked for.
+        wanted: Digest,
+        /// What is there.
+        found: Digest,
+    },
+}
+
+impl StoreError {
+    /// Whether the cause is a full disk.
+    pub fn is_disk_full(&self) -> bool {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::StorageFull) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
+/// An object store that holds blobs by digest.
+#[derive(Clone, Debug)]
+pub struct Store {
+    inner: Arc<dyn ObjectStore>,
+    url: String,
+}
+
+const PART_BYTES: usize = 1 << 20;
+
+impl Store {
+    /// Opens the store at `url`, making its folder when there is none.
+    pub fn open(url: &str) -> Result<Self, StoreError> {
+        let path = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
+        let path = path.ok_or_else(|| StoreError::Unsupported { url: url.to_owned() })?;
+        std::fs::create_dir_all(path).map_err(|source| StoreError::Folder { path: path.to_owned(), source })?;
+        let inner = LocalFileSystem::new_with_prefix(path)
+            .map_err(|source| StoreError::Failed { what: format!("folder {path}"), source })?;
+        Ok(Self { inner: Arc::new(inner), url: url.to_owned() })
+    }
+
+    /// The URL of a store in the folder `path`.
+    pub fn url_of(path: &Path) -> String {
+        format!("file://{}", path.display())
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Keeps `content`.
+    pub async fn put(&self, content: Bytes) -> Result<Digest, StoreError> {
+        let digest = Digest::of(&content);
+        let payload = PutPayload::from_bytes(content);
+        self.inner.put(&key(&digest), payload).await.map_err(failed("write"))?;
+        Ok(digest)
+    }
+
+    /// Keeps the file at `path`; returns its digest and length.
+    ///
+    /// Read twice, once for the digest: a blob is written under its name from its first byte.
+    pub async fn put_file(&self, path: &Path) -> Result<(Digest, u64), StoreError> {
+        let unreadable = |source| StoreError::File { path: path.display().to_string(), source };
+        let mut hasher = Sha256::new();
+        let mut length = 0_u64;
+        let mut buffer = vec![0_u8; PART_BYTES];
+        let mut file = tokio::fs::File::open(path).await.map_err(unreadable)?;
+        loop {
+            let read = file.read(&mut buffer).await.map_err(unreadable)?;
+            let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
+            hasher.update(part);
+            length += part.len() as u64;
+        }
+        let digest = Digest::from_hasher(hasher);
+        if self.inner.head(&key(&digest)).await.is_ok() {
+            return Ok((digest, length));
+        }
+        let upload = self.inner.put_multipart(&key(&digest)).await.map_err(failed("write"))?;
+        let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        let mut file = tokio::fs::File::open(path).await.map_err(unreadable)?;
+        let mut written = Sha256::new();
+        loop {
+            let read = file.read(&mut buffer).await.map_err(unreadable)?;
+            let Some(part) = buffer.get(..read).filter(|part| !part.is_empty()) else { break };
+            written.update(part);
+            writer.wait_for_capacity(4).await.map_err(failed("write"))?;
+            writer.write(part);
+        }
+        let found = Digest::from_hasher(written);
+        if found != digest {
+            let _ = writer.abort().await;
+            return Err(StoreError::Damaged { wanted: digest, found });
+        }
+        writer.finish().await.map_err(failed("write"))?;
+        Ok((digest, length))
+    }
+
+    /// The content of a blob, in pieces; unverified.
+    pub async fn stream(
+        &self,
+        digest: &Digest,
+    ) -> Result<(u64, BoxStream<'static, Result<Bytes, StoreError>>), StoreError> {
+        let found = match self.inner.get(&key(digest)).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { .. }) => {
+                return Err(StoreError::Missing { digest: digest.clone() });
+            }
+            Err(source) => return Err(failed("read")(source)),
+        };
+        let length = found.meta.size;
+        Ok((length, found.into_stream().map(|part| part.map_err(failed("read"))).boxed()))
+    }
+
+    /// Writes a blob to `destination`, verified: a damaged one leaves no file.
+    pub async fn fetch(&self, digest: &Digest, destination: &Path) -> Result<u64, StoreError> {
+        let unwritable =
+            |source| StoreError::File { path: destination.display().to_string(), source };
+        let (length, mut parts) = self.stream(digest).await?;
+        let partial = destination.with_extension("partial");
+        let mut file = tokio::fs::File::create(&partial).await.map_err(unwritable)?;
+        let mut hasher = Sha256::new();
+        while let Some(part) = parts.next().await {
+            let part = part?;
+            hasher.update(&part);
+            tokio::io::AsyncWriteExt::write_all(&mut file, &part).await.map_err(unwritable)?;
+        }
+        tokio::io::AsyncWriteExt::flush(&mut file).await.map_err(unwritable)?;
+        let found = Digest::from_hasher(hasher);
+        if found != *digest {
+            let _ = tokio::fs::remove_file(&partial).await;
+            return Err(StoreError::Damaged { wanted: digest.clone(), found });
+        }
+        tokio::fs::rename(&partial, destination).await.map_err(unwritable)?;
+        Ok(length)
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(object_store::Error) -> StoreError {
+    move |source| StoreError::Failed { what: what.to_owned(), source }
+}
+
+/// Two hex digits of folder keep folders small.
+fn key(digest: &Digest) -> Key {
+    let hex = digest.hex();
+    Key::from(format!("sha256/{}/{hex}", hex.get(..2).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! Setting everything up, and flushing it at the end.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata};
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+
+use crate::error::error_chain;
+use crate::log::{self, LogFormat};
+use crate::settings::Settings;
+use crate::{metrics, otlp};
+
+/// Longest time that flushing may take.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// Libraries below the exporter: their spans would feed the exporter with itself.
+const FOREIGN: [&str; 6] = ["h2", "hyper", "opentelemetry", "reqwest", "rustls", "tower"];
+
+static TRACER: OnceLock<SdkTracer> = OnceLock::new();
+
+/// Sets up logs and traces as the environment says. See [`init_with`].
+pub fn init(service: &'static str, instance: &str, log: LogFormat) -> Guard {
+    init_with(Settings::from_env(service, instance, log))
+}
+
+/// Sets up logs and traces for the whole process.
+///
+/// Never fails: what cannot be set up is logged and left out. A second call in
+/// one process changes nothing and returns a guard that does nothing.
+pub fn init_with(mut settings: Settings) -> Guard {
+    if tracing::dispatcher::has_been_set() {
+        tracing::debug!("logs and traces are set up already");
+        return Guard { provider: None };
+    }
+    metrics::set_service(settings.service);
+    let (filter, warning) = log::filter(&settings.filter);
+    settings.warnings.extend(warning);
+
+    let provider = match settings.traces.as_ref().map(|traces| otlp::provider(&settings, traces)) {
+        Some(Ok(provider)) => Some(provider),
+        Some(Err(error)) => {
+            settings.warnings.push(format!("tracing is off: {}", error_chain(&error)));
+            None
+        }
+        None => None,
+    };
+    let installed = match &provider {
+        // One filter for everything is cheaper than a filter for each layer.
+        None => tracing_subscriber::registry().with(filter).with(log::layer(settings.log)).try_init(),
+        Some(provider) => install_traced(filter, settings.log, provider),
+    };
+    let guard = Guard { provider };
+    if installed.is_err() {
+        return Guard { provider: None };
+    }
+    for warning in settings.warnings {
+        tracing::warn!("{warning}");
+    }
+    guard
+}
+
+fn install_traced(
+    filter: tracing_subscriber::EnvFilter,
+    log: LogFormat,
+    provider: &SdkTracerProvider,
+) -> Result<(), TryInitError> {
+    let tracer = provider.tracer("forebay");
+    let spans = tracing_opentelemetry::layer()
+        .with_tracer(tracer.clone())
+        .with_context_activation(false)
+        .with_location(false)
+        .with_threads(false)
+        .with_target(false)
+        .with_tracked_inactivity(false)
+        .with_filter(FilterFn::new(exported).with_max_level_hint(LevelFilter::DEBUG));
+    tracing_subscriber::registry().with(log::layer(log).with_filter(filter)).with(spans).try_init()?;
+    // Never set twice: try_init lets only one caller through.
+    let _ = TRACER.set(tracer);
+    Ok(())
+}
+
+/// Spans are exported down to debug, events (as events of their span) down to info.
+fn exported(metadata: &Metadata<'_>) -> bool {
+    let lowest = if metadata.is_span() { Level::DEBUG } else { Level::INFO };
+    *metadata.level() <= lowest && !FOREIGN.iter().any(|name| metadata.target().starts_with(name))
+}
+
+/// Whether spans are exported.
+pub fn trace_enabled() -> bool {
+    TRACER.get().is_some()
+}
+
+/// The tracer of the process, when tracing is on.
+pub(crate) fn tracer() -> Option<&'static SdkTracer> {
+    TRACER.get()
+}
+
+/// Flushes the spans still in memory when it goes, for at most two seconds.
+#[derive(Debug)]
+#[must_use = "spans still in memory are lost unless the guard lives until the end"]
+pub struct Guard {
+    provider: Option<SdkTracerProvider>,
+}
+
+impl Guard {
+    /// Flushes without blocking the thread, for at most two seconds.
+    pub async fn shutdown(mut self) {
+        let Some(provider) = self.provider.take() else { return };
+        let (done, wait) = tokio::sync::oneshot::channel();
+        // A thread of its own also works where spawn_blocking does not: without a runtime.
+        let spawned = std::thread::Builder::new().name("telemetry-flush".to_owned()).spawn(move || {
+            flush(&provider);
+            let _ = done.send(());
+        });
+        if spawned.is_ok() {
+            let _ = wait.await;
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(provider) = self.provider.take() {
+            flush(&provider);
+        }
+    }
+}
+
+fn flush(provider: &SdkTracerProvider) {
+    if let Err(error) = provider.shutdown_with_timeout(FLUSH) {
+        tracing::warn!("the last spans may be lost: {}", error_chain(&error));
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn guard_of(provider: SdkTracerProvider) -> Guard {
+    Guard { provider: Some(provider) }
+}

@@ -1,0 +1,63 @@
+//! `GET /metrics` and `GET /healthz`.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+
+use crate::metrics;
+
+type Check = Box<dyn Fn() -> Result<(), String> + Send>;
+
+static READY: AtomicBool = AtomicBool::new(false);
+static CHECKS: Mutex<Vec<Check>> = Mutex::new(Vec::new());
+
+/// Says whether this process is ready to work. It is not until told so.
+pub fn set_ready(ready: bool) {
+    READY.store(ready, Ordering::Relaxed);
+}
+
+/// Adds a condition of being ready; its error is the reason shown.
+///
+/// `check` runs on every `GET /healthz` and must not block.
+pub fn ready_when(check: impl Fn() -> Result<(), String> + Send + 'static) {
+    CHECKS.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(check));
+}
+
+/// Serves `/metrics` and `/healthz` on `address` from a task of the current runtime.
+///
+/// Returns the address that was bound, of which the port differs when `address`
+/// leaves it open with 0.
+pub async fn serve_metrics(address: SocketAddr) -> std::io::Result<SocketAddr> {
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    let bound = listener.local_addr()?;
+    let routes = Router::new().route("/metrics", get(show_metrics)).route("/healthz", get(show_health));
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, routes).await {
+            tracing::error!(%error, "the metrics server ended");
+        }
+    });
+    Ok(bound)
+}
+
+async fn show_metrics() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render())
+}
+
+async fn show_health() -> (StatusCode, String) {
+    match readiness() {
+        Ok(()) => (StatusCode::OK, "ok".to_owned()),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, reason),
+    }
+}
+
+fn readiness() -> Result<(), String> {
+    if !READY.load(Ordering::Relaxed) {
+        return Err("not ready".to_owned());
+    }
+    CHECKS.lock().unwrap_or_else(PoisonError::into_inner).iter().try_for_each(|check| check())
+}

@@ -1,0 +1,28 @@
+//! Logs, traces and metrics of every Forebay process.
+//!
+//! [`init`] sets up logging to stderr and, when an OTLP endpoint is configured,
+//! the export of spans. [`metrics`] counts; [`serve_metrics`] shows the counts
+//! and the readiness of the process over HTTP.
+//!
+//! With tracing off there is no OpenTelemetry layer at all. An `info_span!` then
+//! costs what the log layer needs to name it in log lines; a `debug_span!` costs
+//! one atomic load, and is exported all the same when tracing is on. Spans on a
+//! hot path should therefore be `debug_span!`.
+
+mod context;
+mod error;
+mod guard;
+mod http;
+mod log;
+pub mod metrics;
+mod otlp;
+mod record;
+mod settings;
+
+pub use context::{TraceContext, context_of, current, is_valid_traceparent, set_parent};
+pub use error::error_chain;
+pub use guard::{Guard, init, init_with, trace_enabled};
+pub use http::{ready_when, serve_metrics, set_ready};
+pub use log::{LogFormat, UnknownLogFormat};
+pub use record::{record_parent_span, record_span};
+pub use settings::{Settings, Traces};

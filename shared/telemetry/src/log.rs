@@ -1,0 +1,81 @@
+//! Log lines on stderr.
+
+use std::io::IsTerminal as _;
+use std::str::FromStr;
+
+use tracing::Subscriber;
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, fmt};
+
+/// What a log line looks like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One line of text for a person, in colour on a terminal.
+    #[default]
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A log format that is neither `human` nor `json`.
+#[derive(Debug, thiserror::Error)]
+#[error("unknown log format {0:?}: expected human or json")]
+pub struct UnknownLogFormat(String);
+
+impl FromStr for LogFormat {
+    type Err = UnknownLogFormat;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "human" => Ok(Self::Human),
+            "json" => Ok(Self::Json),
+            _ => Err(UnknownLogFormat(text.to_owned())),
+        }
+    }
+}
+
+/// The layer that writes log lines.
+pub(crate) fn layer<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    // Internal errors are reported by eprintln!, which panics when stderr is a closed pipe.
+    let layer = fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
+    match format {
+        LogFormat::Human => {
+            let colour =
+                std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+            Box::new(layer.with_ansi(colour))
+        }
+        LogFormat::Json => Box::new(layer.json().flatten_event(true).with_span_list(false)),
+    }
+}
+
+/// The filter of log lines, and a warning when `directives` could not be read.
+pub(crate) fn filter(directives: &str) -> (EnvFilter, Option<String>) {
+    match EnvFilter::try_new(directives) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new("info"), Some(format!("log filter {directives:?} ignored: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LogFormat, filter};
+
+    #[test]
+    fn formats_are_named() {
+        assert_eq!("json".parse::<LogFormat>().unwrap(), LogFormat::Json);
+        assert_eq!("human".parse::<LogFormat>().unwrap(), LogFormat::Human);
+        assert!("xml".parse::<LogFormat>().is_err());
+    }
+
+    #[test]
+    fn a_broken_filter_falls_back() {
+        assert!(filter("info,worker=debug").1.is_none());
+        let (fallback, warning) = filter("info,worker=[");
+        assert_eq!(fallback.to_string(), "info");
+        assert!(warning.unwrap().contains("ignored"));
+    }
+}

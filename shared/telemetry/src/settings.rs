@@ -1,0 +1,156 @@
+//! What the environment says about logs and traces.
+//!
+//! The OpenTelemetry crates read some of the standard variables by themselves:
+//! `OTEL_TRACES_SAMPLER` and `_ARG`, `OTEL_SPAN_*_LIMIT`, `OTEL_BSP_*`,
+//! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_EXPORTER_OTLP_[TRACES_]HEADERS` and
+//! `_COMPRESSION` (no compression is built in: asking for one switches tracing
+//! off with a warning). The others are read here.
+
+use std::time::Duration;
+
+use crate::log::LogFormat;
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// All that [`init_with`](crate::init_with) needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name of the service, without the `forebay-` prefix.
+    pub service: &'static str,
+    /// Name of this process among those of the same service.
+    pub instance: String,
+    /// What log lines look like.
+    pub log: LogFormat,
+    /// Which log lines are written, in the syntax of `tracing-subscriber`'s `EnvFilter`.
+    pub filter: String,
+    /// Where spans go; none switches tracing off.
+    pub traces: Option<Traces>,
+    /// Remarks about the settings, logged once logging works.
+    pub warnings: Vec<String>,
+}
+
+/// Where spans go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    /// Full URL that takes OTLP protobuf by POST.
+    pub endpoint: String,
+    /// How long one export may take, retries included.
+    pub timeout: Duration,
+    /// Overrides the service name `forebay-<service>`.
+    pub service_name: Option<String>,
+}
+
+impl Settings {
+    /// Reads the settings from the environment of the process.
+    pub fn from_env(service: &'static str, instance: &str, log: LogFormat) -> Self {
+        Self::from_lookup(service, instance, log, |name| std::env::var(name).ok())
+    }
+
+    /// Reads the settings from variables that `lookup` knows.
+    pub fn from_lookup(
+        service: &'static str,
+        instance: &str,
+        log: LogFormat,
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        // The OpenTelemetry specification wants empty variables to count as unset.
+        let lookup = |name: &str| lookup(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
+        let mut warnings = Vec::new();
+        Self {
+            service,
+            instance: instance.to_owned(),
+            log,
+            filter: lookup("FOREBAY_LOG").unwrap_or_else(|| "info".to_owned()),
+            traces: Traces::from_lookup(&lookup, &mut warnings),
+            warnings,
+        }
+    }
+}
+
+impl Traces {
+    fn from_lookup(lookup: &impl Fn(&str) -> Option<String>, warnings: &mut Vec<String>) -> Option<Self> {
+        let endpoint = lookup("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or_else(|| {
+            let base = lookup("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+            Some(format!("{}/v1/traces", base.trim_end_matches('/')))
+        })?;
+        if lookup("OTEL_SDK_DISABLED").is_some_and(|v| v.eq_ignore_ascii_case("true")) {
+            return None;
+        }
+        match lookup("OTEL_TRACES_EXPORTER").as_deref() {
+            None | Some("otlp") => {}
+            Some("none") => return None,
+            Some(other) => {
+                warnings.push(format!("OTEL_TRACES_EXPORTER={other} is not supported: tracing is off"));
+                return None;
+            }
+        }
+        let signal_or_all = |suffix: &str| {
+            lookup(&format!("OTEL_EXPORTER_OTLP_TRACES_{suffix}"))
+                .or_else(|| lookup(&format!("OTEL_EXPORTER_OTLP_{suffix}")))
+        };
+        if let Some(protocol) = signal_or_all("PROTOCOL").filter(|p| p != "http/protobuf") {
+            warnings.push(format!("OTLP protocol {protocol} is not supported: using http/protobuf"));
+        }
+        let timeout = signal_or_all("TIMEOUT").and_then(|ms| ms.parse().ok());
+        Some(Self {
+            endpoint,
+            timeout: timeout.map_or(DEFAULT_TIMEOUT, Duration::from_millis),
+            service_name: lookup("OTEL_SERVICE_NAME"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DEFAULT_TIMEOUT, Duration, LogFormat, Settings};
+
+    fn read(variables: &[(&str, &str)]) -> Settings {
+        Settings::from_lookup("worker", "w1", LogFormat::Human, |name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    const BASE: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/");
+
+    #[test]
+    fn tracing_is_off_without_an_endpoint() {
+        assert!(read(&[]).traces.is_none());
+        assert!(read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")]).traces.is_none());
+        assert!(read(&[("OTEL_TRACES_EXPORTER", "otlp")]).traces.is_none());
+        assert_eq!(read(&[]).filter, "info");
+    }
+
+    #[test]
+    fn the_base_endpoint_gets_a_path_and_the_own_one_does_not() {
+        let traces = read(&[BASE]).traces.unwrap();
+        assert_eq!(traces.endpoint, "http://collector:4318/v1/traces");
+        assert_eq!(traces.timeout, DEFAULT_TIMEOUT);
+        let own = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://other/in");
+        assert_eq!(read(&[BASE, own]).traces.unwrap().endpoint, "http://other/in");
+    }
+
+    #[test]
+    fn tracing_can_be_switched_off() {
+        assert!(read(&[BASE, ("OTEL_SDK_DISABLED", "TRUE")]).traces.is_none());
+        assert!(read(&[BASE, ("OTEL_SDK_DISABLED", "no")]).traces.is_some());
+        let none = read(&[BASE, ("OTEL_TRACES_EXPORTER", "none")]);
+        assert!(none.traces.is_none() && none.warnings.is_empty());
+        let console = read(&[BASE, ("OTEL_TRACES_EXPORTER", "console")]);
+        assert!(console.traces.is_none() && console.warnings.len() == 1);
+    }
+
+    #[test]
+    fn details_are_read() {
+        let settings = read(&[
+            BASE,
+            ("FOREBAY_LOG", "debug"),
+            ("OTEL_SERVICE_NAME", "mine"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "1500"),
+        ]);
+        assert_eq!((settings.filter.as_str(), settings.warnings.len()), ("debug", 1));
+        let traces = settings.traces.unwrap();
+        assert_eq!(traces.timeout, Duration::from_millis(1500));
+        assert_eq!(traces.service_name.as_deref(), Some("mine"));
+    }
+}
