@@ -65,7 +65,10 @@ pub async fn open(bus: &Bus, stream: &str, name: &str) -> Result<Consumer<pull::
 }
 
 impl TopologyError {
-    pub(crate) fn at(what: String, done: &'static str) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> Self {
+    pub(crate) fn at(
+        what: String,
+        done: &'static str,
+    ) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> Self {
         move |source| Self { what, done, source }
     }
 }
@@ -88,7 +91,8 @@ async fn ensure_stream(
                 return Ok(stream.cached_info().config.clone());
             }
             // Another service was first: look again.
-            Err(error) if error.to_string().contains("10058") || error.to_string().contains("already in use") => {}
+            Err(error)
+                if error.to_string().contains("10058") || error.to_string().contains("already in use") => {}
             Err(error) => return Err(TopologyError::at(what(), "created")(Box::new(error))),
         }
     }
@@ -119,12 +123,21 @@ async fn ensure_consumer(
 }
 
 /// Fields that the table sets and the server has otherwise. What the server adds is its own business.
-pub(crate) fn compare<W: serde::Serialize, F: serde::Serialize>(what: &str, wanted: &W, found: &F) -> Vec<Difference> {
+pub(crate) fn compare<W: serde::Serialize, F: serde::Serialize>(
+    what: &str,
+    wanted: &W,
+    found: &F,
+) -> Vec<Difference> {
     let (wanted, found) = (object(wanted), object(found));
     let differs = |(field, wanted): (&String, &Value)| {
         let found = found.get(field).cloned().unwrap_or(Value::Null);
         let same = *wanted == found || (is_empty(wanted) && is_empty(&found)) || field == "metadata";
-        (!same).then(|| Difference { what: what.to_owned(), field: field.clone(), wanted: wanted.clone(), found })
+        (!same).then(|| Difference {
+            what: what.to_owned(),
+            field: field.clone(),
+            wanted: wanted.clone(),
+            found,
+        })
     };
     wanted.iter().filter_map(differs).collect()
 }

@@ -63,12 +63,17 @@ pub(crate) fn read(stored: &Stored, overrun: Duration) -> Result<IndexEvent, Bus
         },
         (Event::Started, Some(invocation), Some(workspace)) => Change::Started {
             started_at: invocation.started_at_ms,
-            deadline: invocation.started_at_ms.after(Duration::from_secs(brief.timeout_seconds)).after(overrun),
+            deadline: invocation
+                .started_at_ms
+                .after(Duration::from_secs(brief.timeout_seconds))
+                .after(overrun),
             workspace,
         },
         // A start without an invocation is written by nobody; the build is then no workspace's.
         (Event::Started | Event::Finished, _, workspace) => {
-            let only = workspace.is_none() && brief.attempt == Attempt::FIRST && brief.queue.first_sequence.is_none();
+            let only = workspace.is_none()
+                && brief.attempt == Attempt::FIRST
+                && brief.queue.first_sequence.is_none();
             Change::Finished { workspace, only }
         }
     };

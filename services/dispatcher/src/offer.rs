@@ -69,12 +69,7 @@ fn message(offered: &Offered) -> Offers {
 }
 
 fn settlement(pick: &Pick, verdict: Verdict) -> Settlement {
-    Settlement {
-        key: pick.key.clone(),
-        sequence: pick.sequence,
-        workspace: pick.workspace.clone(),
-        verdict,
-    }
+    Settlement { key: pick.key.clone(), sequence: pick.sequence, workspace: pick.workspace.clone(), verdict }
 }
 
 fn refusals(offered: &Offered, reply: &OfferReply) -> Vec<Settlement> {

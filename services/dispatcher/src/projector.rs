@@ -17,12 +17,8 @@ const RETRY: Duration = Duration::from_millis(100);
 
 /// Keeps the index until the service stops.
 pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<(), ServiceError> {
-    let follower = Follower::new(
-        &context.bus,
-        stream::EVENTS,
-        EventSubject::LIFECYCLES,
-        Start::After(Sequence(0)),
-    );
+    let follower =
+        Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::After(Sequence(0)));
     let stop = context.stop.clone();
     let mut projector = Projector { context, index, wakes, follower };
     tokio::select! {
@@ -71,7 +67,9 @@ impl Projector {
                     }
                 }
                 (Err(error), _) => warn!(error = telemetry::error_chain(&error), "waiting for redis"),
-                (_, Err(error)) => warn!(error = telemetry::error_chain(&error), "waiting for the event stream"),
+                (_, Err(error)) => {
+                    warn!(error = telemetry::error_chain(&error), "waiting for the event stream")
+                }
             }
             tokio::time::sleep(RETRY).await;
         }
@@ -114,7 +112,8 @@ impl Projector {
         crash_point(Step::RebuildBegun);
         let begun = tokio::time::Instant::now();
         let bus = &self.context.bus;
-        self.follower = Follower::new(bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::LastOfEachSubject);
+        self.follower =
+            Follower::new(bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::LastOfEachSubject);
         self.follower.open().await;
         let mut builds = 0;
         while !self.follower.caught_up() {
@@ -146,7 +145,10 @@ impl Projector {
             Ok(event) => Some(event),
             Err(error) => {
                 // Only a record written by something else than Forebay; the others go on.
-                error!(error = telemetry::error_chain(&error), "a lifecycle message is left out of the index");
+                error!(
+                    error = telemetry::error_chain(&error),
+                    "a lifecycle message is left out of the index"
+                );
                 None
             }
         };

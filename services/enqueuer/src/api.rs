@@ -92,7 +92,8 @@ pub(crate) async fn start(context: &Context, index: Index) -> Result<Api, Servic
     let handler = Handler { context: context.clone(), index, permits: permits.clone() };
     let calls = ApiCall::ALL.into_iter().map(Call::Group).chain([Call::Groups, Call::Workers]);
     for call in calls {
-        let endpoint = service.endpoint_builder().name(call.name()).add(call.filter()).await.map_err(failed)?;
+        let endpoint =
+            service.endpoint_builder().name(call.name()).add(call.filter()).await.map_err(failed)?;
         tokio::spawn(handler.clone().serve(call, endpoint));
     }
     Ok(Api { service, permits })
@@ -146,7 +147,8 @@ impl Handler {
                 Ok(encode(encoding, &cancel(bus, &key, wanted).await?))
             }
             ApiCall::List => {
-                let wanted = if payload.is_empty() { model::ListRequest::default() } else { read(encoding, payload)? };
+                let wanted =
+                    if payload.is_empty() { model::ListRequest::default() } else { read(encoding, payload)? };
                 Ok(encode(encoding, &list::list(bus, &self.index, &group, &wanted).await?))
             }
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bus::{Bus, Encoding, Subject, Written, encode};
 use model::{
-    ApiError, BuildKey, BuildResult, BuildView, CancelReply, CancelRequest, Control, ErrorCode, Millis, Outcome,
-    ReasonCode, State,
+    ApiError, BuildKey, BuildResult, BuildView, CancelReply, CancelRequest, Control, ErrorCode, Millis,
+    Outcome, ReasonCode, State,
 };
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -17,8 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 /// FINISHED (cancelled) by compare-and-set, then the lease is revoked, then the worker is told. A lost push costs
 /// one renewal.
-pub(crate) async fn cancel(bus: &Bus, key: &BuildKey, request: CancelRequest) -> Result<CancelReply, ApiError> {
-    let missing = || ApiError::new(ErrorCode::NotFound, format!("there is no build {} in group {}", key.id, key.group));
+pub(crate) async fn cancel(
+    bus: &Bus,
+    key: &BuildKey,
+    request: CancelRequest,
+) -> Result<CancelReply, ApiError> {
+    let missing =
+        || ApiError::new(ErrorCode::NotFound, format!("there is no build {} in group {}", key.id, key.group));
     let mut latest = bus.latest(key).await.map_err(unavailable)?.ok_or_else(missing)?;
     loop {
         let (sequence, record) = latest;

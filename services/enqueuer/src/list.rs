@@ -3,8 +3,8 @@
 use bus::Bus;
 use index::Index;
 use model::{
-    ApiError, BuildId, BuildKey, BuildView, ErrorCode, Group, GroupsReply, Heartbeat, ListReply, ListRequest, Millis,
-    State, WorkerView,
+    ApiError, BuildId, BuildKey, BuildView, ErrorCode, Group, GroupsReply, Heartbeat, ListReply, ListRequest,
+    Millis, State, WorkerView,
 };
 
 use crate::api::unavailable;
@@ -29,7 +29,9 @@ pub(crate) async fn list(
         None => index.recent(group, most).await,
         Some(State::Enqueued) => index.waiting(group, most).await,
         // Filtered below, so more are read than asked for.
-        Some(State::InProgress | State::Finished) => index.recent(group, isize::try_from(LIMIT_MAX).unwrap_or(1000)).await,
+        Some(State::InProgress | State::Finished) => {
+            index.recent(group, isize::try_from(LIMIT_MAX).unwrap_or(1000)).await
+        }
     }
     .map_err(unavailable)?;
     let keys: Vec<BuildKey> = ids.iter().map(|id| BuildKey { group: group.clone(), id: *id }).collect();

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use async_nats::{HeaderMap, jetstream::Message};
 use bus::{BusError, Encoding, RequestSubject, Subject, Written, encode, message_id};
 use model::{
-    Attempt, Build, BuildId, BuildRecord, BuildResult, Context as BuildContext, Digest, ErrorCode, Millis, Outcome,
-    ReasonCode, Rejection, Sequence,
+    Attempt, Build, BuildId, BuildRecord, BuildResult, Context as BuildContext, Digest, ErrorCode, Millis,
+    Outcome, ReasonCode, Rejection, Sequence,
 };
 use service::{Context, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -59,7 +59,8 @@ pub(crate) async fn reject(context: &Context, message: &Message, refused: Refuse
         .publish_with_headers(told, headers, encode(Encoding::Json, &rejection))
         .await
         .map_err(|error| BusError::Failed { what: "publishing a rejection".into(), source: error.into() })?;
-    ack.await.map_err(|error| BusError::Failed { what: "publishing a rejection".into(), source: error.into() })?;
+    ack.await
+        .map_err(|error| BusError::Failed { what: "publishing a rejection".into(), source: error.into() })?;
     crash_point(Step::RejectionPublished);
     match (refused.id, subject) {
         (Some(id), Some(subject)) => end(context, &subject, id, refused.message, message).await,

@@ -31,7 +31,8 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// Takes requests of one priority until the service stops, then finishes what it holds.
 pub(crate) async fn serve(context: Context, priority: Priority) -> Result<(), ServiceError> {
-    let consumer = jetstream::open(&context.bus, stream::REQUESTS, &jetstream::request_consumer(priority)).await?;
+    let consumer =
+        jetstream::open(&context.bus, stream::REQUESTS, &jetstream::request_consumer(priority)).await?;
     let permits = Arc::new(Semaphore::new(share(priority)));
     let mut reconnects = context.bus.reconnects();
     while !context.stop.is_cancelled() {
@@ -105,9 +106,11 @@ async fn settle(context: &Context, message: &Message) -> Result<(), bus::BusErro
                 crash_point(Step::EnqueuedWritten);
                 return Ok(());
             }
-            Err(NotEnqueued::Bus(bus::BusError::TooLarge { what })) => {
-                Refused { error: ErrorCode::InvalidRequest, message: format!("{what} is too large"), id: None }
-            }
+            Err(NotEnqueued::Bus(bus::BusError::TooLarge { what })) => Refused {
+                error: ErrorCode::InvalidRequest,
+                message: format!("{what} is too large"),
+                id: None,
+            },
             Err(NotEnqueued::Bus(error)) => return Err(error),
             // The other build goes its way: nothing is written on its subject.
             Err(error @ NotEnqueued::Conflict { .. }) => {
@@ -121,7 +124,8 @@ async fn settle(context: &Context, message: &Message) -> Result<(), bus::BusErro
 
 fn read(context: &Context, message: &Message) -> Result<model::Build, Refused> {
     let headers = message.headers.as_ref();
-    let refuse = |message: String, id: Option<BuildId>| Refused { error: ErrorCode::InvalidRequest, message, id };
+    let refuse =
+        |message: String, id: Option<BuildId>| Refused { error: ErrorCode::InvalidRequest, message, id };
     let header_id = match message_id(headers).map(str::parse::<BuildId>) {
         Some(Ok(id)) => Some(id),
         Some(Err(error)) => return Err(refuse(format!("header Nats-Msg-Id: {error}"), None)),
@@ -148,5 +152,7 @@ fn read(context: &Context, message: &Message) -> Result<model::Build, Refused> {
 /// The trace that the build goes on with: our span when tracing is on, else the client's own.
 pub(crate) fn trace(headers: Option<&async_nats::HeaderMap>) -> Option<String> {
     let ours = telemetry::current().map(|context| context.traceparent);
-    ours.or_else(|| traceparent(headers).filter(|text| telemetry::is_valid_traceparent(text)).map(str::to_owned))
+    ours.or_else(|| {
+        traceparent(headers).filter(|text| telemetry::is_valid_traceparent(text)).map(str::to_owned)
+    })
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    cancel, doctor, drain, failure::Failure, get, globals::Globals, ls, schema, serve, submit, topology, up,
-    watch, workers,
+    bench, cancel, doctor, drain, failure::Failure, get, globals::Globals, ls, schema, serve, submit,
+    topology, up, watch, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -52,6 +52,8 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Show the streams, buckets and consumers that a farm uses
     Topology(topology::TopologyArgs),
+    /// Measure what this machine does
+    Bench(bench::BenchArgs),
     /// Check that everything a farm needs is there and works
     Doctor,
     /// Print the JSON Schemas of every public message
@@ -72,6 +74,7 @@ impl Command {
             | Self::Workers
             | Self::Drain(_)
             | Self::Topology(_)
+            | Self::Bench(_)
             | Self::Doctor
             | Self::Schema(_) => "cli",
         }
@@ -132,6 +135,7 @@ async fn dispatch(
         Command::Workers => workers::run(globals, &settings).await,
         Command::Drain(args) => drain::run(&args, globals, &settings).await,
         Command::Topology(args) => topology::run(&args, globals, &settings).await,
+        Command::Bench(args) => bench::run(&args, globals, &settings).await,
         Command::Doctor => doctor::run(globals, &settings).await,
         Command::Schema(args) => schema::run(&args),
     }

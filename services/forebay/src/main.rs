@@ -1,5 +1,6 @@
 //! `forebay`: the one binary. Every service, the command line, and `up`, which runs them all.
 
+mod bench;
 mod bytes_text;
 mod cancel;
 mod cli;

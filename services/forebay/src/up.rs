@@ -90,7 +90,9 @@ pub(crate) async fn run(
         announce(endpoints, json, began);
         signals.next().await;
     }
-    eprintln!("forebay stops; once more kills it");
+    if started.is_ok() {
+        eprintln!("forebay stops; once more kills it");
+    }
     farm.stop(&mut signals).await;
     started.map(|_| 0)
 }

@@ -81,7 +81,9 @@ async fn end(
     result: BuildResult,
 ) -> Result<(), BusError> {
     let outcome = result.outcome.as_str();
-    if let Written::Lost(_) = bus.transition(&record.finished(result, Millis::now()), sequence, PATIENCE).await? {
+    if let Written::Lost(_) =
+        bus.transition(&record.finished(result, Millis::now()), sequence, PATIENCE).await?
+    {
         return Ok(());
     }
     count(Counter::BuildsFinished, &[(Label::Outcome, outcome)], 1);

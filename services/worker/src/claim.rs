@@ -91,7 +91,8 @@ async fn current(
     key: &BuildKey,
     record: Option<(Sequence, BuildRecord)>,
 ) -> Result<Option<BuildRecord>, bus::BusError> {
-    let fits = |(at, record): &(Sequence, BuildRecord)| *at == offer.sequence && record.phase == Phase::Enqueued;
+    let fits =
+        |(at, record): &(Sequence, BuildRecord)| *at == offer.sequence && record.phase == Phase::Enqueued;
     if let Some(found) = record.filter(fits) {
         return Ok(Some(found.1));
     }

@@ -15,7 +15,9 @@ use crate::{Shared, stop::Cause};
 /// Takes orders until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let subject = Subject::Control(shared.id.clone()).to_string();
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| ServiceError::failed("subscribing to orders", error);
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        ServiceError::failed("subscribing to orders", error)
+    };
     let subscribed = shared.context.bus.client().subscribe(subject).await;
     let mut orders = subscribed.map_err(|error| failed(Box::new(error)))?;
     while let Some(message) = orders.next().await {

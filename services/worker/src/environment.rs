@@ -23,7 +23,8 @@ pub(crate) fn variables(record: &BuildRecord, folder: &RunFolder) -> Vec<(String
     set("FOREBAY_WORKSPACE", folder.build.display().to_string());
     // Nobody is there to answer a prompt.
     set("GIT_TERMINAL_PROMPT", "0".to_owned());
-    if let Some(trace) = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone()) {
+    if let Some(trace) = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone())
+    {
         set("TRACEPARENT", trace);
     }
     all.extend(build.env.clone());

@@ -40,7 +40,9 @@ pub(crate) async fn finish(
         }
         Ending::GiveBack(reason) => give_back(record, reason, shared),
         Ending::Exited(ended) => record.finished(with(of_exit(&ended), outputs, log), Millis::now()),
-        Ending::TimedOut(ended) => record.finished(with(of_timeout(record, ended.as_ref()), outputs, log), Millis::now()),
+        Ending::TimedOut(ended) => {
+            record.finished(with(of_timeout(record, ended.as_ref()), outputs, log), Millis::now())
+        }
         Ending::Failed(reason, ended) => {
             record.finished(with(of_failure(reason, ended.as_ref()), outputs, log), Millis::now())
         }
@@ -50,7 +52,9 @@ pub(crate) async fn finish(
         Ok(Written::Won(_)) => tell(&next),
         Ok(Written::Lost(_)) => debug!(build = %record.build.id, "the run was ended by someone else"),
         // The lease runs out and the build is run again: better twice than never.
-        Err(error) => warn!(build = %record.build.id, error = telemetry::error_chain(&error), "the result was not written"),
+        Err(error) => {
+            warn!(build = %record.build.id, error = telemetry::error_chain(&error), "the result was not written")
+        }
     }
     crash_point(Step::FinishWritten);
     shared.slots.set_ending(number);

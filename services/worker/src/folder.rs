@@ -21,14 +21,16 @@ impl WorkerFolder {
         let path = root.join(name);
         fs::create_dir_all(&path)?;
         let lock = fs::File::create(path.join("lock"))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| io::Error::from(error))?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, error)| io::Error::from(error))?;
         Ok(Self { path, _lock: lock })
     }
 
     /// An empty folder for a run in workspace `number`.
     pub(crate) fn run_folder(&self, number: u16) -> io::Result<RunFolder> {
         let root = self.path.join(number.to_string());
-        let folder = RunFolder { build: root.join("build"), temporary: root.join("tmp"), log: root.join("log"), root };
+        let folder =
+            RunFolder { build: root.join("build"), temporary: root.join("tmp"), log: root.join("log"), root };
         fs::create_dir_all(&folder.build)?;
         fs::create_dir_all(&folder.temporary)?;
         Ok(folder)

@@ -14,7 +14,9 @@ use crate::Shared;
 /// Sends heartbeats until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let client = shared.context.bus.client();
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| ServiceError::failed("subscribing to announcements", error);
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        ServiceError::failed("subscribing to announcements", error)
+    };
     let subscribed = client.subscribe(Subject::Announce.to_string()).await;
     let mut asked = subscribed.map_err(|error| failed(Box::new(error)))?;
     let mut reconnects = shared.context.bus.reconnects();

@@ -43,9 +43,12 @@ struct Shared {
 pub async fn run(context: Context) -> Result<(), ServiceError> {
     // For archives by https; whoever was first stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let program = std::env::current_exe().map_err(|error| ServiceError::failed("finding our own program", error))?;
-    let id: WorkerId =
-        context.instance.parse().map_err(|error: model::ParseIdError| ServiceError::failed("naming the worker", error))?;
+    let program =
+        std::env::current_exe().map_err(|error| ServiceError::failed("finding our own program", error))?;
+    let id: WorkerId = context
+        .instance
+        .parse()
+        .map_err(|error: model::ParseIdError| ServiceError::failed("naming the worker", error))?;
     let store = context.store().await?;
     let root = context.data_folder("workspaces")?;
     let folder = WorkerFolder::create(&root, id.as_str()).map_err(|source| {
@@ -97,5 +100,8 @@ async fn drain(shared: &Shared) {
 }
 
 fn host_name() -> String {
-    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "unknown".to_owned())
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_else(|| "unknown".to_owned())
 }

@@ -15,7 +15,9 @@ use crate::{Shared, slot::Assignment};
 /// Takes offers until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let subject = Subject::Offer(shared.id.clone()).to_string();
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| ServiceError::failed("subscribing to offers", error);
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        ServiceError::failed("subscribing to offers", error)
+    };
     let subscribed = shared.context.bus.client().subscribe(subject).await;
     let mut offers = subscribed.map_err(|error| failed(Box::new(error)))?;
     while let Some(message) = offers.next().await {

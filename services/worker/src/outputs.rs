@@ -42,7 +42,8 @@ pub(crate) async fn keep(
     let mut kept = Vec::with_capacity(found.len());
     for file in found {
         if file.size > size_max {
-            let message = format!("output {} has {} bytes, at most {size_max} are kept", file.relative, file.size);
+            let message =
+                format!("output {} has {} bytes, at most {size_max} are kept", file.relative, file.size);
             return Err(Reason { code: ReasonCode::OutputNotKept, message });
         }
         let (digest, size_bytes) = store.put_file(&file.path).await.map_err(|error| Reason {

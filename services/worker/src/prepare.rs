@@ -101,8 +101,10 @@ async fn download(url: &str, to: &str) -> Result<Digest, Reason> {
     let failed = |error: reqwest::Error| {
         unavailable(format!("archive {url} cannot be fetched: {}", telemetry::error_chain(&error)))
     };
-    let client = reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build().map_err(failed)?;
-    let response = client.get(url).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
+    let client =
+        reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build().map_err(failed)?;
+    let response =
+        client.get(url).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
     let unwritable = |error: std::io::Error| broken("writing the archive", &error);
     let mut file = tokio::fs::File::create(to).await.map_err(unwritable)?;
     let mut hasher = Sha256::new();

@@ -68,13 +68,25 @@ enum CommandEnd {
 }
 
 /// Runs a claimed build. Says whether the shim can be used again.
-pub(crate) async fn run(shared: &Arc<Shared>, number: u16, shim: &mut Shim, claimed: Claimed, stop: Stop) -> bool {
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    number: u16,
+    shim: &mut Shim,
+    claimed: Claimed,
+    stop: Stop,
+) -> bool {
     let span = debug_span!("invocation", build = %claimed.key, attempt = claimed.record.attempt.0);
     telemetry::set_parent(&span, claimed.record.build.traceparent.as_deref(), None);
     run_inside(shared, number, shim, claimed, stop).instrument(span).await
 }
 
-async fn run_inside(shared: &Arc<Shared>, number: u16, shim: &mut Shim, claimed: Claimed, stop: Stop) -> bool {
+async fn run_inside(
+    shared: &Arc<Shared>,
+    number: u16,
+    shim: &mut Shim,
+    claimed: Claimed,
+    stop: Stop,
+) -> bool {
     let Claimed { key, record, started_at, lease, deadline, lost } = claimed;
     let bus = &shared.context.bus;
     let settings = &shared.context.settings;
@@ -87,7 +99,16 @@ async fn run_inside(shared: &Arc<Shared>, number: u16, shim: &mut Shim, claimed:
         Err(error) => {
             let reason = prepare::broken("making the workspace", &error);
             let ending = Ending::Failed(reason, None);
-            finish::finish(shared, number, &record, started_at, keeper, ending, (Vec::new(), LogSummary::default())).await;
+            finish::finish(
+                shared,
+                number,
+                &record,
+                started_at,
+                keeper,
+                ending,
+                (Vec::new(), LogSummary::default()),
+            )
+            .await;
             return true;
         }
     };
@@ -168,15 +189,18 @@ impl Run<'_> {
             match self.command(step.argv).await? {
                 CommandEnd::Exited(ended) if ended.exit.exit_code == Some(0) => {}
                 CommandEnd::Exited(ended) => {
-                    let reason = prepare::unavailable(format!("{} failed: {}", step.what, exit_text(&ended.exit)));
+                    let reason =
+                        prepare::unavailable(format!("{} failed: {}", step.what, exit_text(&ended.exit)));
                     self.console.say(&reason.message).await?;
                     return Ok(Some(Ending::Failed(reason, None)));
                 }
                 end => return Ok(Some(self.ending(end))),
             }
         }
-        let event =
-            ToolEvent::WorkspacePrepared { attempt: self.record.attempt, wall_seconds: begun.elapsed().as_secs_f64() };
+        let event = ToolEvent::WorkspacePrepared {
+            attempt: self.record.attempt,
+            wall_seconds: begun.elapsed().as_secs_f64(),
+        };
         self.console.tool(&event).await?;
         Ok(None)
     }
@@ -230,7 +254,9 @@ impl Run<'_> {
                     tell_start(self.record, at);
                 }
                 Ok(Some(Event::Output { stream, data })) => {
-                    if fault.is_none() && let Err(error) = self.console.write(stream_of(stream), data).await {
+                    if fault.is_none()
+                        && let Err(error) = self.console.write(stream_of(stream), data).await
+                    {
                         fault = Some(error);
                         let _ = control.kill(Duration::ZERO).await;
                     }
@@ -319,4 +345,3 @@ pub(crate) fn exit_text(exit: &Exit) -> String {
         (None, None) => "ended in an unknown way".to_owned(),
     }
 }
-

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::{ConnectOptions, Event, ServerAddr, jetstream};
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::BusError;
 
@@ -140,7 +140,8 @@ fn on_event(event: &Event, reconnects: &watch::Sender<u64>) {
         Event::Disconnected => warn!("connection to nats-server lost"),
         Event::SlowConsumer(id) => warn!(id, "a subscription is too slow, messages were dropped"),
         Event::ServerError(error) => warn!(%error, "nats-server reports an error"),
-        Event::ClientError(error) => warn!(%error, "the connection to nats-server has a fault"),
+        // One for every attempt to reconnect.
+        Event::ClientError(error) => debug!(%error, "the connection to nats-server has a fault"),
         Event::LameDuckMode | Event::Draining | Event::Closed => info!(%event, "connection to nats-server"),
     }
 }

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use crate::{
     Bus, BusError, Encoding, EventKind, EventSubject, encode,
     headers::{
-        CONTENT_TYPE, EXPECTED, EXPECTED_SUBJECT, HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET, HEADER_STREAM,
-        MESSAGE_ID, header,
+        CONTENT_TYPE, EXPECTED, EXPECTED_SUBJECT, HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET,
+        HEADER_STREAM, MESSAGE_ID, header,
     },
     transition::is_conflict,
 };

@@ -52,8 +52,10 @@ impl FromStr for RequestSubject {
     type Err = ParseSubjectError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong =
-            || ParseSubjectError { pattern: "forebay.build.request.<group>.<priority>", found: text.to_owned() };
+        let wrong = || ParseSubjectError {
+            pattern: "forebay.build.request.<group>.<priority>",
+            found: text.to_owned(),
+        };
         let rest = text.strip_prefix("forebay.build.request.").ok_or_else(wrong)?;
         let (group, priority) = rest.split_once('.').ok_or_else(wrong)?;
         Ok(Self {
@@ -146,8 +148,10 @@ impl FromStr for EventSubject {
 
     /// Takes the stored subject and the live one.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong =
-            || ParseSubjectError { pattern: "forebay.build.event.<group>.<id>.<kind>", found: text.to_owned() };
+        let wrong = || ParseSubjectError {
+            pattern: "forebay.build.event.<group>.<id>.<kind>",
+            found: text.to_owned(),
+        };
         let rest = text
             .strip_prefix("forebay.build.event.")
             .or_else(|| text.strip_prefix("forebay.build.live."))
@@ -158,7 +162,8 @@ impl FromStr for EventSubject {
         else {
             return Err(wrong());
         };
-        let key = BuildKey { group: group.parse().map_err(|_| wrong())?, id: id.parse().map_err(|_| wrong())? };
+        let key =
+            BuildKey { group: group.parse().map_err(|_| wrong())?, id: id.parse().map_err(|_| wrong())? };
         Ok(Self { key, kind: kind.parse().map_err(|_| wrong())? })
     }
 }
@@ -182,10 +187,14 @@ impl FromStr for LeaseSubject {
     type Err = ParseSubjectError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParseSubjectError { pattern: "$KV.FOREBAY_LEASES.<group>.<id>", found: text.to_owned() };
+        let wrong =
+            || ParseSubjectError { pattern: "$KV.FOREBAY_LEASES.<group>.<id>", found: text.to_owned() };
         let rest = text.strip_prefix("$KV.FOREBAY_LEASES.").ok_or_else(wrong)?;
         let (group, id) = rest.split_once('.').ok_or_else(wrong)?;
-        Ok(Self(BuildKey { group: group.parse().map_err(|_| wrong())?, id: id.parse().map_err(|_| wrong())? }))
+        Ok(Self(BuildKey {
+            group: group.parse().map_err(|_| wrong())?,
+            id: id.parse().map_err(|_| wrong())?,
+        }))
     }
 }
 

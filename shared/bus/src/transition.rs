@@ -69,10 +69,11 @@ impl Bus {
     ) -> Result<Result<Sequence, Option<Stored>>, BusError> {
         let deadline = Instant::now() + patience;
         loop {
-            let error = match self.publish_once(&write.subject, write.headers.clone(), write.payload.clone()).await {
-                Ok(sequence) => return Ok(Ok(sequence)),
-                Err(error) => error,
-            };
+            let error =
+                match self.publish_once(&write.subject, write.headers.clone(), write.payload.clone()).await {
+                    Ok(sequence) => return Ok(Ok(sequence)),
+                    Err(error) => error,
+                };
             if error.kind() == PublishErrorKind::MaxPayloadExceeded {
                 return Err(BusError::TooLarge { what: format!("a message on {}", write.subject) });
             }
@@ -123,8 +124,7 @@ pub(crate) struct Write {
 pub(crate) fn is_conflict(error: &PublishError) -> bool {
     use std::error::Error as _;
     error.kind() == PublishErrorKind::WrongLastSequence
-        || error
-            .source()
-            .and_then(|source| source.downcast_ref::<jetstream::Error>())
-            .is_some_and(|inner| inner.error_code() == jetstream::ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT)
+        || error.source().and_then(|source| source.downcast_ref::<jetstream::Error>()).is_some_and(|inner| {
+            inner.error_code() == jetstream::ErrorCode::STREAM_WRONG_LAST_SEQUENCE_CONSTANT
+        })
 }

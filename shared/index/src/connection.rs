@@ -61,8 +61,8 @@ impl std::fmt::Debug for Index {
 impl Index {
     /// Connects to `url`; waits for a server that is not there when `wait` says so.
     pub async fn connect(url: &str, wait: bool) -> Result<Self, IndexError> {
-        let client = redis::Client::open(url)
-            .map_err(|source| IndexError::Url { url: url.to_owned(), source })?;
+        let client =
+            redis::Client::open(url).map_err(|source| IndexError::Url { url: url.to_owned(), source })?;
         let config = ConnectionManagerConfig::new()
             .set_min_delay(Duration::from_millis(20))
             .set_max_delay(Duration::from_millis(200))

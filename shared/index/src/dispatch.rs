@@ -103,7 +103,11 @@ impl Index {
             offered,
             running,
             idle: idle.map_err(|_| IndexError::Answer { what })?,
-            groups: groups.chunks(2).map(read_group).collect::<Option<_>>().ok_or(IndexError::Answer { what })?,
+            groups: groups
+                .chunks(2)
+                .map(read_group)
+                .collect::<Option<_>>()
+                .ok_or(IndexError::Answer { what })?,
         })
     }
 
@@ -146,7 +150,11 @@ impl Index {
             .invoke_async(&mut self.connection.clone())
             .await
             .map_err(|source| IndexError::Call { what, source })?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds, checked positive")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "milliseconds, checked positive"
+        )]
         let next = (next > 0.0).then(|| Millis(next as u64));
         Ok((back, next))
     }

@@ -87,7 +87,11 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the round trip is the point")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the round trip is the point"
+    )]
     fn scores_are_exact_as_doubles() {
         let last = score(Priority::Batch, Sequence(PLACES - 1));
         assert_eq!(last as f64 as u64, last);

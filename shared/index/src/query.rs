@@ -141,6 +141,18 @@ impl Index {
         Ok(score.is_some())
     }
 
+    /// Bytes that Redis uses for its data.
+    pub async fn memory_bytes(&self) -> Result<u64, IndexError> {
+        let what = "memory_bytes";
+        let text: String = redis::cmd("INFO")
+            .arg("memory")
+            .query_async(&mut self.connection.clone())
+            .await
+            .map_err(|source| IndexError::Call { what, source })?;
+        let used = text.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok());
+        used.ok_or(IndexError::Answer { what })
+    }
+
     async fn until(&self, name: &'static str, at: Millis, max: isize) -> Result<Vec<BuildKey>, IndexError> {
         let found: Vec<String> = self
             .connection

@@ -134,7 +134,8 @@ impl FromStr for BuildKey {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParseIdError { kind: "build key", text: shorten(text), wanted: "GROUP/ID is expected" };
+        let wrong =
+            || ParseIdError { kind: "build key", text: shorten(text), wanted: "GROUP/ID is expected" };
         let (group, id) = text.split_once('/').ok_or_else(wrong)?;
         Ok(Self { group: group.parse()?, id: id.parse()? })
     }
@@ -287,7 +288,8 @@ impl FromStr for Workspace {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParseIdError { kind: "workspace", text: shorten(text), wanted: "WORKER/SLOT is expected" };
+        let wrong =
+            || ParseIdError { kind: "workspace", text: shorten(text), wanted: "WORKER/SLOT is expected" };
         let (worker, slot) = text.split_once('/').ok_or_else(wrong)?;
         Ok(Self { worker: worker.parse()?, slot: slot.parse().map_err(|_| wrong())? })
     }

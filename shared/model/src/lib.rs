@@ -13,16 +13,19 @@ mod validate;
 mod worker;
 
 pub use api::{
-    ApiError, BuildView, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest, GroupsReply, ListReply,
-    ListRequest, Rejection,
+    ApiError, BuildView, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest, GroupsReply,
+    ListReply, ListRequest, Rejection,
 };
 pub use digest::{Digest, ParseDigestError};
 pub use endpoints::Endpoints;
-pub use ids::{Attempt, BuildId, BuildKey, Group, Millis, ParseIdError, Priority, Sequence, WorkerId, Workspace};
+pub use ids::{
+    Attempt, BuildId, BuildKey, Group, Millis, ParseIdError, Priority, Sequence, WorkerId, Workspace,
+};
 pub use record::{Build, BuildRecord, Invocation, Phase, Queued, Retry, State};
 pub use request::{BuildRequest, Context, RequestLimits};
 pub use result::{BuildResult, LogSummary, Outcome, OutputFile, OutputStream, Reason, ReasonCode};
 pub use validate::InvalidRequest;
 pub use worker::{
-    Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, ToolEvent, WorkerStatus, WorkerView, WorkspaceState,
+    Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, ToolEvent, WorkerStatus, WorkerView,
+    WorkspaceState,
 };

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, BuildId, BuildKey, BuildResult, Context, Digest, Group, Millis, Priority, Reason, Sequence, WorkerId,
+    Attempt, BuildId, BuildKey, BuildResult, Context, Digest, Group, Millis, Priority, Reason, Sequence,
+    WorkerId,
 };
 
 /// An accepted build: what was asked, with defaults filled in. Never changes.
@@ -57,7 +58,13 @@ impl Build {
     pub fn content_digest(&self) -> Digest {
         let asked = (
             (&self.id, &self.group, self.priority, &self.command, &self.env, &self.context),
-            (self.timeout_seconds, self.queue_timeout_seconds, self.max_attempts, &self.outputs, &self.labels),
+            (
+                self.timeout_seconds,
+                self.queue_timeout_seconds,
+                self.max_attempts,
+                &self.outputs,
+                &self.labels,
+            ),
         );
         // Maps of text and numbers always encode.
         Digest::of(&serde_json::to_vec(&asked).unwrap_or_default())
@@ -211,7 +218,12 @@ impl BuildRecord {
     pub fn started(&self, invocation: Invocation, position: Sequence) -> Self {
         let mut queue = self.queue.clone();
         queue.first_sequence.get_or_insert(position);
-        Self { at_ms: invocation.started_at_ms, queue, phase: Phase::InProgress { invocation }, ..self.clone() }
+        Self {
+            at_ms: invocation.started_at_ms,
+            queue,
+            phase: Phase::InProgress { invocation },
+            ..self.clone()
+        }
     }
 
     /// The record after the build ended.

@@ -94,8 +94,12 @@ impl BuildRequest {
         check_env(self.env.iter())?;
         self.outputs.iter().try_for_each(|pattern| check_output(pattern))?;
         check_context(&self.context)?;
-        let timeout_seconds =
-            ranged("timeout_seconds", self.timeout_seconds, limits.timeout_seconds, limits.timeout_seconds_max)?;
+        let timeout_seconds = ranged(
+            "timeout_seconds",
+            self.timeout_seconds,
+            limits.timeout_seconds,
+            limits.timeout_seconds_max,
+        )?;
         let queue_timeout_seconds = ranged(
             "queue_timeout_seconds",
             self.queue_timeout_seconds,
@@ -170,7 +174,8 @@ fn check_env<'a>(env: impl Iterator<Item = (&'a String, &'a String)>) -> Result<
 }
 
 fn check_output(pattern: &str) -> Result<(), InvalidRequest> {
-    let leaves = pattern.is_empty() || pattern.starts_with('/') || pattern.split('/').any(|part| part == "..");
+    let leaves =
+        pattern.is_empty() || pattern.starts_with('/') || pattern.split('/').any(|part| part == "..");
     if leaves {
         return Err(InvalidRequest::OutputLeaves { pattern: pattern.to_owned() });
     }
@@ -181,7 +186,8 @@ fn check_output(pattern: &str) -> Result<(), InvalidRequest> {
 }
 
 fn check_context(context: &Context) -> Result<(), InvalidRequest> {
-    let bad = |field, value: &str, wanted| InvalidRequest::BadContext { field, value: value.to_owned(), wanted };
+    let bad =
+        |field, value: &str, wanted| InvalidRequest::BadContext { field, value: value.to_owned(), wanted };
     match context {
         Context::Empty => Ok(()),
         Context::Directory { path } if !path.starts_with('/') => {
@@ -199,7 +205,9 @@ fn check_context(context: &Context) -> Result<(), InvalidRequest> {
         Context::Git { revision, .. } if revision.is_empty() || revision.starts_with('-') => {
             Err(bad("revision", revision, "a commit, tag or branch is expected"))
         }
-        Context::Directory { path: text } | Context::Archive { location: text, .. } | Context::Git { url: text, .. }
+        Context::Directory { path: text }
+        | Context::Archive { location: text, .. }
+        | Context::Git { url: text, .. }
             if text.contains('\0') =>
         {
             Err(InvalidRequest::Nul { field: "context" })

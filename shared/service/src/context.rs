@@ -90,8 +90,9 @@ impl Context {
     pub async fn ready(&self, mut ready: Ready) -> Result<(), StartError> {
         let address = &self.settings.metrics_listen;
         let listen = |source| StartError::Listen { address: address.clone(), source };
-        let parsed: SocketAddr =
-            address.parse().map_err(|error| listen(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))?;
+        let parsed: SocketAddr = address
+            .parse()
+            .map_err(|error| listen(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))?;
         let bound = telemetry::serve_metrics(parsed).await.map_err(listen)?;
         ready.metrics = Some(format!("http://{bound}/metrics"));
         telemetry::set_ready(true);
@@ -105,7 +106,8 @@ impl Context {
 
 fn write_ready(path: &Path, ready: &Ready) -> Result<(), StartError> {
     let failed = |source| StartError::Write { path: path.display().to_string(), source };
-    let content = serde_json::json!({ "http": ready.http, "metrics": ready.metrics, "pid": std::process::id() });
+    let content =
+        serde_json::json!({ "http": ready.http, "metrics": ready.metrics, "pid": std::process::id() });
     let partial = path.with_extension("partial");
     std::fs::write(&partial, content.to_string()).map_err(failed)?;
     std::fs::rename(&partial, path).map_err(failed)

@@ -181,7 +181,11 @@ impl Settings {
             return Err(invalid("log_format", &self.log_format, "text or json is expected"));
         }
         if self.timeout_seconds > self.timeout_seconds_max {
-            return Err(invalid("timeout_seconds", &self.timeout_seconds, "at most timeout_seconds_max is expected"));
+            return Err(invalid(
+                "timeout_seconds",
+                &self.timeout_seconds,
+                "at most timeout_seconds_max is expected",
+            ));
         }
         if self.queue_timeout_seconds > self.queue_timeout_seconds_max {
             let wanted = "at most queue_timeout_seconds_max is expected";

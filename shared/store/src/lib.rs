@@ -91,7 +91,8 @@ impl Store {
     pub fn open(url: &str) -> Result<Self, StoreError> {
         let path = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
         let path = path.ok_or_else(|| StoreError::Unsupported { url: url.to_owned() })?;
-        std::fs::create_dir_all(path).map_err(|source| StoreError::Folder { path: path.to_owned(), source })?;
+        std::fs::create_dir_all(path)
+            .map_err(|source| StoreError::Folder { path: path.to_owned(), source })?;
         let inner = LocalFileSystem::new_with_prefix(path)
             .map_err(|source| StoreError::Failed { what: format!("folder {path}"), source })?;
         Ok(Self { inner: Arc::new(inner), url: url.to_owned() })
@@ -172,8 +173,7 @@ impl Store {
 
     /// Writes a blob to `destination`, verified: a damaged one leaves no file.
     pub async fn fetch(&self, digest: &Digest, destination: &Path) -> Result<u64, StoreError> {
-        let unwritable =
-            |source| StoreError::File { path: destination.display().to_string(), source };
+        let unwritable = |source| StoreError::File { path: destination.display().to_string(), source };
         let (length, mut parts) = self.stream(digest).await?;
         let partial = destination.with_extension("partial");
         let mut file = tokio::fs::File::create(&partial).await.map_err(unwritable)?;

@@ -5,8 +5,9 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -126,14 +127,14 @@ impl Work {
             let how = match self.spawn() {
                 Ok((child, log_start)) => match self.attend(child).await {
                     None => return,
-                    Some(status) => format!("{status}{}", tail(&self.spec.log, log_start)),
+                    Some(status) => describe(status, &self.spec.log, log_start),
                 },
-                Err(error) => format!("cannot start {}: {error}", self.spec.program.display()),
+                Err(error) => error.to_string(),
             };
             let lived = began.elapsed();
             delay = next_delay(delay, lived);
-            let name = &self.spec.name;
-            warn!(name, ?lived, restart_in = ?delay, "{name} died: {how}");
+            let (name, seconds, pause) = (&self.spec.name, lived.as_secs_f64(), delay.as_secs_f64());
+            warn!("{name} died after {seconds:.1} s, to be started again in {pause:.1} s: {how}");
             self.obituary.send_replace(Some(how));
             let remembered = (self.spec.remember)(&self.spec);
             self.spec.env.extend(remembered);
@@ -147,7 +148,7 @@ impl Work {
     /// Starts the process; returns also where its output begins in the log.
     fn spawn(&self) -> io::Result<(Attended, u64)> {
         let spec = &self.spec;
-        let log = open_log(&spec.log)?;
+        let log = open_log(&spec.log).map_err(about(&spec.log))?;
         let start = log.metadata()?.len();
         let lock = spec.lock.as_deref().map(lock).transpose()?;
         let stdin = match &lock {
@@ -161,7 +162,8 @@ impl Work {
             .stdout(log.try_clone()?)
             .stderr(log)
             .process_group(0)
-            .spawn()?;
+            .spawn()
+            .map_err(about(&spec.program))?;
         let pid = child.id().unwrap_or_default();
         self.roster.started(&spec.name, pid);
         info!(name = spec.name, pid, "started");
@@ -169,7 +171,7 @@ impl Work {
     }
 
     /// Waits for the end of the process. None: it was told to end.
-    async fn attend(&mut self, mut attended: Attended) -> Option<std::process::ExitStatus> {
+    async fn attend(&mut self, mut attended: Attended) -> Option<ExitStatus> {
         let mut told = false;
         let mut deadline: Option<Instant> = None;
         loop {
@@ -209,7 +211,7 @@ impl Work {
     }
 }
 
-async fn finish(mut attended: Attended, roster: &Roster, name: &str) -> Option<std::process::ExitStatus> {
+async fn finish(mut attended: Attended, roster: &Roster, name: &str) -> Option<ExitStatus> {
     let _ = attended.child.wait().await;
     roster.ended(name);
     None
@@ -222,9 +224,22 @@ struct Attended {
     _lock: Option<Flock<File>>,
 }
 
+/// How a process ended, with the last it said; one that was killed had no time to say why.
+fn describe(status: ExitStatus, log: &Path, log_start: u64) -> String {
+    match status.signal() {
+        Some(signal) if signal == Signal::SIGKILL as i32 => status.to_string(),
+        Some(_) | None => format!("{status}{}", tail(log, log_start)),
+    }
+}
+
 /// Restarts are immediate, unless the child dies young.
 fn next_delay(last: Duration, lived: Duration) -> Duration {
     if lived >= SHORT_LIFE { Duration::ZERO } else { (last * 2).clamp(DELAY_MIN, DELAY_MAX) }
+}
+
+/// Adds which file an error is about.
+fn about(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 fn open_log(path: &Path) -> io::Result<File> {
@@ -235,10 +250,17 @@ fn open_log(path: &Path) -> io::Result<File> {
 }
 
 fn lock(path: &Path) -> io::Result<Flock<File>> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let file = file.map_err(about(path))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-        let other = format!("{} is locked: another one that uses the same data still runs", path.display());
-        if errno == nix::errno::Errno::EWOULDBLOCK { io::Error::other(other) } else { errno.into() }
+        let error = io::Error::from(errno);
+        if error.kind() == io::ErrorKind::WouldBlock {
+            let what =
+                format!("another one that uses the same data still runs: see `fuser {}`", path.display());
+            io::Error::new(error.kind(), what)
+        } else {
+            about(path)(error)
+        }
     })
 }
 

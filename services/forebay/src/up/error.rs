@@ -66,7 +66,7 @@ pub(crate) enum UpError {
         flag: &'static str,
     },
     /// A child that ended before it answered.
-    #[error("{name} did not start: {how}\n  see {}", log.display())]
+    #[error("{name} did not start: {how} (its log is {})", log.display())]
     NotStarted {
         /// The child.
         name: String,

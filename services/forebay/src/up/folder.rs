@@ -105,10 +105,9 @@ mod tests {
     fn one_holder_at_a_time() {
         let data = scratch("holder");
         let first = Folder::hold(&data).unwrap();
-        match Folder::hold(&data).unwrap_err() {
-            UpError::Held { holder, .. } => assert_eq!(holder, std::process::id().to_string()),
-            other => panic!("{other}"),
-        }
+        let error = Folder::hold(&data).unwrap_err();
+        assert!(matches!(&error, UpError::Held { holder, .. } if *holder == std::process::id().to_string()));
+        assert_eq!(error.exit_code(), 2);
         drop(first);
         drop(Folder::hold(&data).unwrap());
         std::fs::remove_dir_all(&data).unwrap();

@@ -23,7 +23,10 @@ fn request(change: impl FnOnce(&mut BuildRequest)) -> Result<Build, InvalidReque
 #[test]
 fn defaults_are_filled_in() {
     let build = request(|_| ()).unwrap();
-    assert_eq!((build.timeout_seconds, build.queue_timeout_seconds, build.max_attempts), (10, 20, Attempt(3)));
+    assert_eq!(
+        (build.timeout_seconds, build.queue_timeout_seconds, build.max_attempts),
+        (10, 20, Attempt(3))
+    );
     assert_eq!(build.priority, Priority::Batch);
 }
 
@@ -68,6 +71,7 @@ fn the_same_request_has_the_same_digest_whenever_it_comes() {
 
 #[test]
 fn an_unknown_field_is_refused_by_name() {
-    let wrong = serde_json::from_str::<BuildRequest>(r#"{"comand":["true"],"command":["true"]}"#).unwrap_err();
+    let wrong =
+        serde_json::from_str::<BuildRequest>(r#"{"comand":["true"],"command":["true"]}"#).unwrap_err();
     assert!(wrong.to_string().contains("comand"));
 }

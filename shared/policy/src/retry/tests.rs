@@ -45,7 +45,9 @@ fn lose(record: &BuildRecord, code: ReasonCode) -> AfterLoss {
 fn a_lost_build_waits_again_in_its_old_place_until_its_attempts_are_used_up() {
     let mut record = running(3);
     for attempt in 2..=3 {
-        let AfterLoss::Requeue(next) = lose(&record, ReasonCode::LeaseExpired) else { panic!("given up early") };
+        let AfterLoss::Requeue(next) = lose(&record, ReasonCode::LeaseExpired) else {
+            panic!("given up early")
+        };
         assert_eq!((next.attempt, next.state()), (Attempt(attempt), State::Enqueued));
         assert_eq!(next.queue.first_sequence, Some(Sequence(7)));
         record = start(&next);

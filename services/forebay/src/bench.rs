@@ -1,0 +1,120 @@
+//! `forebay bench builds`: what this machine does, measured against a floor in the same run.
+
+mod farm;
+mod floor;
+mod latency;
+mod queue;
+mod rates;
+mod report;
+
+use std::{process::ExitCode, time::Duration};
+
+use clap::{Args, Subcommand};
+use settings::Settings;
+
+use crate::{failure::Failure, failure::say, globals::Globals, stdout};
+
+use self::{farm::BenchFarm, report::Report};
+
+/// What `forebay bench` is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The bus path: create, get, start latency, and /bin/true builds against bare spawns
+    Builds(BuildsArgs),
+}
+
+/// What `forebay bench builds` is asked for. It starts farms of its own in temporary folders.
+#[derive(Debug, Args)]
+pub(crate) struct BuildsArgs {
+    /// Seconds of each measurement of a rate
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seconds: u64,
+    /// Workspaces of the farm's worker
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    workspaces: u16,
+    /// Builds created and read for their rates
+    #[arg(long, value_name = "N", default_value_t = 40_000)]
+    builds: u64,
+    /// Also compares the dispatch rate with this many builds queued to that with 1,000; 0 leaves it out
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    queued: u64,
+    /// Measure only this part: floor, latency, rates, sync or queue
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+}
+
+impl BuildsArgs {
+    fn wants(&self, part: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == part)
+    }
+}
+
+/// Measures and prints.
+pub(crate) async fn run(
+    args: &BenchArgs,
+    globals: &Globals,
+    _settings: &Settings,
+) -> Result<ExitCode, Failure> {
+    let What::Builds(args) = &args.what;
+    let report = builds(args).await?;
+    if globals.json {
+        stdout::json(&report)?;
+    } else {
+        stdout::line(&report.to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn builds(args: &BuildsArgs) -> Result<Report, Failure> {
+    let mut report = Report::new(args.workspaces);
+    let window = Duration::from_secs(args.seconds);
+    if args.wants("latency") || args.wants("rates") {
+        let farm = BenchFarm::start(args.workspaces, &[]).await?;
+        if args.wants("latency") {
+            say("measuring the time from create to process start");
+            report.start_latency_ms = Some(latency::measure(&farm, 300).await?);
+        }
+        if args.wants("rates") {
+            rates_and_floor(args, &farm, window, &mut report).await?;
+        }
+        farm.stop().await;
+    }
+    if args.wants("sync") {
+        say("measuring create with sync_interval: always");
+        let farm = BenchFarm::start(args.workspaces, &["--sync", "always"]).await?;
+        farm.drain(true).await?;
+        let few = args.builds / 4;
+        report.creates_per_s_sync_always = Some(rates::creates(&farm, few).await?);
+        farm.stop().await;
+    }
+    if args.queued > 0 && args.wants("queue") {
+        report.queue = Some(queue::compare(args.workspaces, args.queued).await?);
+    }
+    Ok(report)
+}
+
+/// The floor is measured before and after, so that a machine that changes its speed shows.
+async fn rates_and_floor(
+    args: &BuildsArgs,
+    farm: &BenchFarm,
+    window: Duration,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    say("measuring bare spawns of /bin/true");
+    let before = floor::spawns(window).await?;
+    say("measuring builds of /bin/true, created while they run");
+    let finishes = rates::finishes(farm, window * 2).await?;
+    let after = floor::spawns(window).await?;
+    report.floor(before, after, finishes);
+    say("measuring create and get");
+    farm.drain(true).await?;
+    report.creates_per_s = Some(rates::creates(farm, args.builds).await?);
+    report.gets_per_s = Some(rates::gets(farm, args.builds).await?);
+    Ok(())
+}

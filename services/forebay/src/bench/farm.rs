@@ -1,0 +1,110 @@
+//! A farm of the benchmark's own.
+
+use std::{process::Stdio, time::Duration};
+
+use bus::{Bus, Patience};
+use client::Client;
+use index::Index;
+use model::{BuildId, BuildRequest, Control, Endpoints, Group};
+use tokio::process::{Child, Command};
+
+use crate::failure::Failure;
+
+/// `forebay up` in a temporary folder, and connections to it.
+pub(crate) struct BenchFarm {
+    up: Child,
+    folder: tempfile::TempDir,
+    pub(crate) client: Client,
+    pub(crate) index: Index,
+    pub(crate) group: Group,
+}
+
+const START: Duration = Duration::from_secs(30);
+
+impl BenchFarm {
+    /// Starts a farm with `workspaces` and waits until it answers.
+    pub(crate) async fn start(workspaces: u16, more: &[&str]) -> Result<Self, Failure> {
+        let failed = |what: &str, error: &dyn std::error::Error| Failure::new(1, what, error);
+        let folder = tempfile::tempdir().map_err(|error| failed("no temporary folder", &error))?;
+        let program = std::env::current_exe().map_err(|error| failed("finding our own program", &error))?;
+        let log = std::fs::File::create(folder.path().join("up.log"))
+            .map_err(|error| failed("the farm's log cannot be written", &error))?;
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FOREBAY_")) {
+            command.env_remove(name);
+        }
+        let data = folder.path().join("data");
+        command.arg("up").arg("--data").arg(&data).args(["--workspaces", &workspaces.to_string()]);
+        command.args(["--nats-port", "0", "--redis-port", "0", "--http-port", "0"]).args(more);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let up = command.spawn().map_err(|error| failed("forebay up does not start", &error))?;
+        let ready = tokio::time::timeout(START, async {
+            loop {
+                if let Ok(text) = tokio::fs::read_to_string(data.join("endpoints.json")).await
+                    && let Ok(endpoints) = serde_json::from_str::<Endpoints>(&text)
+                {
+                    return endpoints;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        let endpoints = ready.await.map_err(|error| failed("the farm does not come up", &error))?;
+        let bus = Bus::connect(&endpoints.nats, "forebay bench", Patience::None)
+            .await
+            .map_err(|error| failed("connecting to the farm", &error))?;
+        let index = Index::connect(&endpoints.redis, false)
+            .await
+            .map_err(|error| failed("connecting to the farm", &error))?;
+        let group =
+            "bench".parse().map_err(|error: model::ParseIdError| failed("naming the group", &error))?;
+        Ok(Self { up, folder, client: Client::new(bus), index, group })
+    }
+
+    /// Queues one build of `/bin/true`.
+    pub(crate) async fn create(&self) -> Result<BuildId, Failure> {
+        let id = BuildId::generate();
+        let request =
+            BuildRequest { id: Some(id), command: vec!["/bin/true".to_owned()], ..BuildRequest::default() };
+        let created = self.client.create(&self.group, &request, None).await;
+        created.map_err(|error| Failure::new(1, "create failed", &error))?;
+        Ok(id)
+    }
+
+    /// Builds that wait or run.
+    pub(crate) async fn unfinished(&self) -> Result<u64, Failure> {
+        let counts =
+            self.index.counts().await.map_err(|error| Failure::new(1, "reading the index", &error))?;
+        Ok(counts.waiting + counts.running)
+    }
+
+    /// Returns when at most `left` builds are unfinished.
+    pub(crate) async fn wait_for(&self, left: u64) -> Result<(), Failure> {
+        while self.unfinished().await? > left {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// Has the workers take nothing new, or take builds again.
+    pub(crate) async fn drain(&self, drain: bool) -> Result<(), Failure> {
+        let failed = |error: &dyn std::error::Error| Failure::new(1, "telling the worker", error);
+        let order = if drain { Control::Drain } else { Control::Resume };
+        for worker in self.client.workers().await.map_err(|error| failed(&error))? {
+            let worker = worker.heartbeat.worker;
+            self.client.control(&worker, &order).await.map_err(|error| failed(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the farm.
+    pub(crate) async fn stop(mut self) {
+        // Ours first: a lost connection would be reported.
+        self.client.bus().close(Duration::from_secs(2)).await;
+        if let Some(pid) = self.up.id().and_then(|pid| i32::try_from(pid).ok()) {
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
+        }
+        let _ = tokio::time::timeout(Duration::from_secs(30), self.up.wait()).await;
+        drop(self.folder);
+    }
+}

@@ -1,0 +1,50 @@
+//! From create to process start, one build at a time on an idle farm.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bus::EventKind;
+use client::WatchBody;
+use model::{BuildKey, Sequence};
+
+use super::{farm::BenchFarm, report::Percentiles};
+use crate::failure::Failure;
+
+/// Measures `samples` builds.
+pub(crate) async fn measure(farm: &BenchFarm, samples: usize) -> Result<Percentiles, Failure> {
+    let mut found = Vec::with_capacity(samples);
+    // The first ones warm caches that any farm has warm.
+    for number in 0..samples + 20 {
+        let asked = micros();
+        let id = farm.create().await?;
+        let key = BuildKey { group: farm.group.clone(), id };
+        let started = started_at(farm, &key).await?;
+        if number >= 20 {
+            found.push(started.saturating_sub(asked) as f64 / 1000.0);
+        }
+    }
+    found.sort_by(f64::total_cmp);
+    Ok(Percentiles { p50: at(&found, 50), p99: at(&found, 99) })
+}
+
+fn at(sorted: &[f64], percent: usize) -> f64 {
+    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(index).copied().unwrap_or_default()
+}
+
+fn micros() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
+
+async fn started_at(farm: &BenchFarm, key: &BuildKey) -> Result<u64, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::new(1, "watching a build", error);
+    let mut watch = farm.client.watch(key, Sequence(0), &[EventKind::Lifecycle]);
+    while let Some(event) = watch.next().await.map_err(|error| failed(&error))? {
+        if let WatchBody::Lifecycle(record) = event.body
+            && let Some(result) = record.result()
+        {
+            return result.command_started_at_us.ok_or_else(|| Failure::plain(1, "a build did not start"));
+        }
+    }
+    Err(Failure::plain(1, "a build did not finish"))
+}

@@ -1,0 +1,74 @@
+//! Create, get and finish, as many as go.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use model::BuildKey;
+
+use super::farm::BenchFarm;
+use crate::failure::Failure;
+
+/// Calls on their way at once.
+const IN_FLIGHT: usize = 256;
+/// Builds kept waiting while finishes are measured.
+const DEPTH: u64 = 1000;
+
+/// Creates a second over `builds`, each acknowledged.
+pub(crate) async fn creates(farm: &BenchFarm, builds: u64) -> Result<f64, Failure> {
+    let begun = Instant::now();
+    fill(farm, builds).await?;
+    Ok(builds as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// Queues `builds`.
+pub(crate) async fn fill(farm: &BenchFarm, builds: u64) -> Result<(), Failure> {
+    futures::stream::iter(0..builds)
+        .map(|_| farm.create())
+        .buffer_unordered(IN_FLIGHT)
+        .try_for_each(|_| async { Ok(()) })
+        .await
+}
+
+/// Gets a second over `reads` of one hundred builds.
+pub(crate) async fn gets(farm: &BenchFarm, reads: u64) -> Result<f64, Failure> {
+    let mut keys = Vec::new();
+    for _ in 0..100 {
+        keys.push(BuildKey { group: farm.group.clone(), id: farm.create().await? });
+    }
+    let begun = Instant::now();
+    futures::stream::iter(keys.iter().cycle().take(usize::try_from(reads).unwrap_or(usize::MAX)))
+        .map(|key| farm.client.get(key))
+        .buffer_unordered(IN_FLIGHT)
+        .try_for_each(|_| async { Ok(()) })
+        .await
+        .map_err(|error| Failure::new(1, "get failed", &error))?;
+    Ok(reads as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// Builds finished a second over `window`, while others are created to keep some waiting.
+pub(crate) async fn finishes(farm: &BenchFarm, window: Duration) -> Result<f64, Failure> {
+    fill(farm, DEPTH).await?;
+    let mut created = DEPTH;
+    let warm = Instant::now() + Duration::from_secs(2);
+    let mut begun: Option<(Instant, u64)> = None;
+    loop {
+        let unfinished = farm.unfinished().await?;
+        let finished = created.saturating_sub(unfinished);
+        match begun {
+            None if Instant::now() >= warm => begun = Some((Instant::now(), finished)),
+            Some((since, before)) if since.elapsed() >= window => {
+                let rate = (finished - before) as f64 / since.elapsed().as_secs_f64();
+                farm.wait_for(0).await?;
+                return Ok(rate);
+            }
+            None | Some(_) => {}
+        }
+        let missing = DEPTH.saturating_sub(unfinished);
+        if missing < DEPTH / 10 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        }
+        fill(farm, missing).await?;
+        created += missing;
+    }
+}
