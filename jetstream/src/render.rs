@@ -23,13 +23,9 @@ fn to_value(topology: &Topology) -> Value {
 
 /// Without what is not set.
 fn tidy(value: Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let kept = map.into_iter().filter(|(_, value)| !value.is_null() && *value != json!([]));
-            Value::Object(kept.collect())
-        }
-        other => other,
-    }
+    let Value::Object(map) = value else { return value };
+    let kept = map.into_iter().filter(|(_, value)| !value.is_null() && *value != json!([]));
+    Value::Object(kept.collect())
 }
 
 /// The topology as lines of text.

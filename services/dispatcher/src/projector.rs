@@ -68,7 +68,7 @@ impl Projector {
                 }
                 (Err(error), _) => warn!(error = telemetry::error_chain(&error), "waiting for redis"),
                 (_, Err(error)) => {
-                    warn!(error = telemetry::error_chain(&error), "waiting for the event stream")
+                    warn!(error = telemetry::error_chain(&error), "waiting for the event stream");
                 }
             }
             tokio::time::sleep(RETRY).await;

@@ -188,13 +188,13 @@ impl Handler {
 }
 
 async fn get(bus: &Bus, key: &BuildKey) -> Result<BuildView, ApiError> {
-    match bus.latest_direct(key).await.map_err(unavailable)? {
-        Some((sequence, record)) => Ok(BuildView::new(sequence, record)),
-        None => {
-            let why = format!("there is no build {} in group {}", key.id, key.group);
-            Err(ApiError::new(ErrorCode::NotFound, why))
-        }
-    }
+    let found = bus.latest_direct(key).await.map_err(unavailable)?;
+    let missing = || {
+        let why = format!("there is no build {} in group {}", key.id, key.group);
+        ApiError::new(ErrorCode::NotFound, why)
+    };
+    let (sequence, record) = found.ok_or_else(missing)?;
+    Ok(BuildView::new(sequence, record))
 }
 
 fn group_of(call: ApiCall, request: &Request) -> Result<Group, ApiError> {

@@ -35,13 +35,13 @@ use signals::Signals;
 /// redis-server are started, unless --nats or --redis (or the setting) names another one than the default.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct UpArgs {
-    /// Port of nats-server; 0 is any free one
+    /// Port of nats-server, 0 for any free one; none is started where --nats names another than the default
     #[arg(long, value_name = "PORT", default_value_t = 4222)]
     pub(crate) nats_port: u16,
-    /// Port of redis-server; 0 is any free one
+    /// Port of redis-server, 0 for any free one; none is started where --redis names another than the default
     #[arg(long, value_name = "PORT", default_value_t = 6379)]
     pub(crate) redis_port: u16,
-    /// Port of the HTTP API; 0 is any free one [default: that of the setting `http_listen`, 8080]
+    /// Port of the HTTP API, 0 for any free one [default: that of the setting `http_listen`, 8080]
     #[arg(long, value_name = "PORT")]
     pub(crate) http_port: Option<u16>,
     /// Port of the Remote Execution API, which is not served yet: accepted and without effect
@@ -82,6 +82,7 @@ pub(crate) async fn run(
     let mut signals = Signals::listen()?;
     let folder = Folder::hold(&settings.data)?;
     let mut farm = Farm::new(folder, args, settings, patience);
+    farm.end_leftovers().await;
     let started = tokio::select! {
         started = farm.start() => started.map(Some),
         () = signals.next() => Ok(None),
@@ -91,7 +92,7 @@ pub(crate) async fn run(
         signals.next().await;
     }
     if started.is_ok() {
-        eprintln!("forebay stops; once more kills it");
+        tell("forebay stops; once more kills it\n");
     }
     farm.stop(&mut signals).await;
     started.map(|_| 0)
@@ -99,12 +100,17 @@ pub(crate) async fn run(
 
 /// For people on stderr, for programs on stdout.
 fn announce(endpoints: &Endpoints, json: bool, began: Instant) {
-    eprint!("{}", banner(endpoints, began.elapsed().as_secs_f64()));
+    tell(&banner(endpoints, began.elapsed().as_secs_f64()));
     if json {
         let line = serde_json::to_string(endpoints).unwrap_or_default();
         // Whoever reads may have gone; the farm runs on.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
+}
+
+/// On stderr, which may be closed; the farm runs on.
+fn tell(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 fn banner(endpoints: &Endpoints, seconds: f64) -> String {

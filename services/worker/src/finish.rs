@@ -13,59 +13,76 @@ use tracing::{debug, warn};
 
 use crate::{
     Shared,
+    command::{Ended, exit_text},
     lease_keeper::LeaseKeeper,
-    run::{Ended, Ending, exit_text},
+    run::Ending,
 };
 
 /// The lease is renewed meanwhile; when it is lost, so is the write.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Writes how the run ended, unless the build is not ours any more.
-pub(crate) async fn finish(
-    shared: &Shared,
-    number: u16,
-    record: &BuildRecord,
-    started_at: Sequence,
-    keeper: LeaseKeeper,
-    ending: Ending,
-    (outputs, log): (Vec<OutputFile>, LogSummary),
-) {
-    let next = match ending {
-        Ending::NotOurs => {
+/// A run whose end is to be written.
+pub(crate) struct Finish<'a> {
+    pub(crate) shared: &'a Shared,
+    /// The workspace.
+    pub(crate) number: u16,
+    pub(crate) record: &'a BuildRecord,
+    /// Position of its INVOCATION_STARTED.
+    pub(crate) started_at: Sequence,
+}
+
+/// What was kept of a run.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) outputs: Vec<OutputFile>,
+    pub(crate) log: LogSummary,
+}
+
+impl Finish<'_> {
+    /// Writes how the run ended, unless the build is not ours any more, and releases the lease.
+    pub(crate) async fn write(self, keeper: LeaseKeeper, ending: Ending, kept: Kept) {
+        let slots = &self.shared.slots;
+        let Some(next) = self.next(ending, kept) else {
             keeper.finish().await;
             // The dispatchers did not hear from us that the workspace is free.
-            shared.slots.set_ending(number);
-            shared.slots.announce.notify_one();
+            slots.set_ending(self.number);
+            slots.announce.notify_one();
             return;
+        };
+        let bus = &self.shared.context.bus;
+        let id = self.record.build.id;
+        match bus.transition(&next, self.started_at, PATIENCE).await {
+            Ok(Written::Won(_)) => tell(&next),
+            Ok(Written::Lost(_)) => debug!(build = %id, "the run was ended by someone else"),
+            // The lease runs out and the build is run again: better twice than never.
+            Err(error) => {
+                warn!(build = %id, error = telemetry::error_chain(&error), "the result was not written");
+            }
         }
-        Ending::GiveBack(reason) => give_back(record, reason, shared),
-        Ending::Exited(ended) => record.finished(with(of_exit(&ended), outputs, log), Millis::now()),
-        Ending::TimedOut(ended) => {
-            record.finished(with(of_timeout(record, ended.as_ref()), outputs, log), Millis::now())
+        crash_point(Step::FinishWritten);
+        slots.set_ending(self.number);
+        if next.result().is_none() {
+            slots.announce.notify_one();
         }
-        Ending::Failed(reason, ended) => {
-            record.finished(with(of_failure(reason, ended.as_ref()), outputs, log), Millis::now())
+        let lease = keeper.finish().await;
+        if let Err(error) = bus.release_lease(&lease).await {
+            debug!(build = %id, error = telemetry::error_chain(&error), "the lease is left to expire");
         }
-    };
-    let bus = &shared.context.bus;
-    match bus.transition(&next, started_at, PATIENCE).await {
-        Ok(Written::Won(_)) => tell(&next),
-        Ok(Written::Lost(_)) => debug!(build = %record.build.id, "the run was ended by someone else"),
-        // The lease runs out and the build is run again: better twice than never.
-        Err(error) => {
-            warn!(build = %record.build.id, error = telemetry::error_chain(&error), "the result was not written")
-        }
+        crash_point(Step::LeaseReleased);
     }
-    crash_point(Step::FinishWritten);
-    shared.slots.set_ending(number);
-    if next.result().is_none() {
-        shared.slots.announce.notify_one();
+
+    /// The record to write; `None` when the build is not ours any more.
+    fn next(&self, ending: Ending, kept: Kept) -> Option<BuildRecord> {
+        let result = match ending {
+            Ending::NotOurs => return None,
+            Ending::GiveBack(reason) => return Some(give_back(self.record, reason, self.shared)),
+            Ending::Exited(ended) => of_exit(&ended),
+            Ending::TimedOut(ended) => of_timeout(self.record, ended.as_ref()),
+            Ending::Failed(reason, ended) => of_failure(reason, ended.as_ref()),
+        };
+        let result = BuildResult { outputs: kept.outputs, log: kept.log, ..result };
+        Some(self.record.finished(result, Millis::now()))
     }
-    let lease = keeper.finish().await;
-    if let Err(error) = bus.release_lease(&lease).await {
-        debug!(build = %record.build.id, error = telemetry::error_chain(&error), "the lease is left to expire");
-    }
-    crash_point(Step::LeaseReleased);
 }
 
 fn give_back(record: &BuildRecord, reason: Reason, shared: &Shared) -> BuildRecord {
@@ -73,12 +90,6 @@ fn give_back(record: &BuildRecord, reason: Reason, shared: &Shared) -> BuildReco
     match next {
         AfterLoss::Requeue(record) | AfterLoss::GiveUp(record) => *record,
     }
-}
-
-fn with(mut result: BuildResult, outputs: Vec<OutputFile>, log: LogSummary) -> BuildResult {
-    result.outputs = outputs;
-    result.log = log;
-    result
 }
 
 fn of_exit(ended: &Ended) -> BuildResult {

@@ -21,7 +21,7 @@ pub(crate) struct LeaseKeeper {
 /// When processes must be dead if a renewal sent now is the last: before the lease can pass to another.
 pub(crate) fn deadline_after(ttl: Duration) -> Deadline {
     // Killing takes milliseconds; the margin is for a shim that is not scheduled at once.
-    Deadline::after(ttl - (ttl / 8).min(Duration::from_secs(1)))
+    Deadline::after(ttl.saturating_sub((ttl / 8).min(Duration::from_secs(1))))
 }
 
 impl LeaseKeeper {

@@ -4,6 +4,7 @@
 //! Redis: none · decides with `policy::after_loss`
 
 mod claim;
+mod command;
 mod console;
 mod control;
 mod environment;

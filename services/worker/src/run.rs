@@ -1,23 +1,20 @@
 //! One run of a build, from its claim to its end.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{sync::Arc, time::Duration};
 
 use bus::{ChunkFault, GuardedWriter};
-use model::{BuildRecord, LogSummary, Millis, OutputStream, Reason, ReasonCode, ToolEvent};
+use model::{BuildRecord, LogSummary, OutputFile, Reason, ReasonCode, ToolEvent};
 use service::{Step, crash_point};
-use shim::{Cause as ExitCause, Command, Event, Exit, Shim, ShimError};
-use telemetry::metrics::{Histogram, observe};
+use shim::Shim;
 use tokio::time::Instant;
 use tracing::{Instrument as _, debug, debug_span, warn};
 
 use crate::{
     Shared,
     claim::Claimed,
+    command::{self, CommandEnd, Ended, exit_text},
     console::{Console, Limits},
-    environment, finish,
+    finish::{Finish, Kept},
     folder::RunFolder,
     lease_keeper::LeaseKeeper,
     outputs, prepare,
@@ -38,33 +35,17 @@ pub(crate) enum Ending {
     NotOurs,
 }
 
-/// What is known of a command that ran.
-#[derive(Clone)]
-pub(crate) struct Ended {
-    pub(crate) exit: Exit,
-    pub(crate) started_at_us: Option<u64>,
-}
-
 /// Everything that the steps of a run share.
-struct Run<'a> {
-    shared: &'a Shared,
-    shim: &'a mut Shim,
-    shim_lives: bool,
-    stop: &'a Stop,
-    keeper: &'a mut LeaseKeeper,
-    console: &'a mut Console,
-    folder: &'a RunFolder,
-    record: &'a BuildRecord,
-    timeout_at: Instant,
-}
-
-/// What became of one command.
-enum CommandEnd {
-    Exited(Ended),
-    NotStarted(String),
-    TimedOut(Ended),
-    Stopped,
-    ShimGone(ShimError),
+pub(crate) struct Run<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) shim: &'a mut Shim,
+    pub(crate) shim_lives: bool,
+    pub(crate) stop: &'a Stop,
+    pub(crate) keeper: &'a mut LeaseKeeper,
+    pub(crate) console: &'a mut Console,
+    pub(crate) folder: &'a RunFolder,
+    pub(crate) record: &'a BuildRecord,
+    pub(crate) timeout_at: Instant,
 }
 
 /// Runs a claimed build. Says whether the shim can be used again.
@@ -88,27 +69,18 @@ async fn run_inside(
     stop: Stop,
 ) -> bool {
     let Claimed { key, record, started_at, lease, deadline, lost } = claimed;
-    let bus = &shared.context.bus;
     let settings = &shared.context.settings;
     if let Some(cause) = lost {
         stop.now(cause);
     }
+    let bus = &shared.context.bus;
     let mut keeper = LeaseKeeper::start(bus.clone(), lease, deadline, stop.clone());
+    let finish = Finish { shared, number, record: &record, started_at };
     let folder = match shared.folder.run_folder(number) {
         Ok(folder) => folder,
         Err(error) => {
             let reason = prepare::broken("making the workspace", &error);
-            let ending = Ending::Failed(reason, None);
-            finish::finish(
-                shared,
-                number,
-                &record,
-                started_at,
-                keeper,
-                ending,
-                (Vec::new(), LogSummary::default()),
-            )
-            .await;
+            finish.write(keeper, Ending::Failed(reason, None), Kept::default()).await;
             return true;
         }
     };
@@ -127,29 +99,38 @@ async fn run_inside(
         record: &record,
         timeout_at,
     };
-    let mut ending = run.steps().await;
+    let ending = run.steps().await;
     let shim_lives = run.shim_lives;
     crash_point(Step::CommandEnded);
-    let mut kept = Vec::new();
-    if let Ending::Exited(ended) = &ending {
-        let build = &folder.build;
-        match outputs::keep(&shared.store, build, &record.build.outputs, settings.output_bytes_max).await {
-            Ok(files) => kept = files,
-            Err(reason) => {
-                let _ = console.say(&reason.message).await;
-                ending = Ending::Failed(reason, Some(ended.clone()));
-            }
-        }
-    }
+    let (ending, outputs) = keep_outputs(shared, &record, &folder, &mut console, ending).await;
     let log = console.finish(&shared.store).await.unwrap_or_else(|error| {
         warn!(error = telemetry::error_chain(&error), "the rest of a log was not kept");
         LogSummary::default()
     });
     crash_point(Step::OutputsKept);
     let succeeded = matches!(&ending, Ending::Exited(ended) if ended.exit.exit_code == Some(0));
-    finish::finish(shared, number, &record, started_at, keeper, ending, (kept, log)).await;
+    finish.write(keeper, ending, Kept { outputs, log }).await;
     folder.clear(settings.keep_failed_workspaces && !succeeded);
     shim_lives
+}
+
+/// Keeps the outputs of a command that ended, also of one that failed: test reports are outputs.
+async fn keep_outputs(
+    shared: &Shared,
+    record: &BuildRecord,
+    folder: &RunFolder,
+    console: &mut Console,
+    ending: Ending,
+) -> (Ending, Vec<OutputFile>) {
+    let Ending::Exited(ended) = ending else { return (ending, Vec::new()) };
+    let most = shared.context.settings.output_bytes_max;
+    match outputs::keep(&shared.store, &folder.build, &record.build.outputs, most).await {
+        Ok(outputs) => (Ending::Exited(ended), outputs),
+        Err(reason) => {
+            let _ = console.say(&reason.message).await;
+            (Ending::Failed(reason, Some(ended)), Vec::new())
+        }
+    }
 }
 
 impl Run<'_> {
@@ -160,12 +141,12 @@ impl Run<'_> {
             match self.prepare().instrument(debug_span!("prepare")).await {
                 Ok(None) => {}
                 Ok(Some(ending)) => return ending,
-                Err(fault) => return self.fault(fault),
+                Err(fault) => return self.fault(&fault),
             }
         }
         crash_point(Step::WorkspacePrepared);
-        match self.command(build.command.clone()).instrument(debug_span!("command")).await {
-            Err(fault) => self.fault(fault),
+        match command::run(self, build.command.clone()).instrument(debug_span!("command")).await {
+            Err(fault) => self.fault(&fault),
             Ok(CommandEnd::Exited(ended)) => Ending::Exited(ended),
             Ok(end) => self.ending(end),
         }
@@ -186,7 +167,7 @@ impl Run<'_> {
             }
         };
         for step in steps {
-            match self.command(step.argv).await? {
+            match command::run(self, step.argv).await? {
                 CommandEnd::Exited(ended) if ended.exit.exit_code == Some(0) => {}
                 CommandEnd::Exited(ended) => {
                     let reason =
@@ -194,7 +175,10 @@ impl Run<'_> {
                     self.console.say(&reason.message).await?;
                     return Ok(Some(Ending::Failed(reason, None)));
                 }
-                end => return Ok(Some(self.ending(end))),
+                end @ (CommandEnd::NotStarted(_)
+                | CommandEnd::TimedOut(_)
+                | CommandEnd::Stopped
+                | CommandEnd::ShimGone(_)) => return Ok(Some(self.ending(end))),
             }
         }
         let event = ToolEvent::WorkspacePrepared {
@@ -203,78 +187,6 @@ impl Run<'_> {
         };
         self.console.tool(&event).await?;
         Ok(None)
-    }
-
-    /// Runs one command to its end.
-    async fn command(&mut self, argv: Vec<String>) -> Result<CommandEnd, ChunkFault> {
-        if self.stop.cause().is_some() {
-            return Ok(CommandEnd::Stopped);
-        }
-        let command = Command {
-            argv,
-            env: environment::variables(self.record, self.folder),
-            cwd: self.folder.build.clone(),
-            deadline: Some(*self.keeper.deadline.borrow_and_update()),
-        };
-        let grace = Duration::from_millis(self.shared.context.settings.kill_grace_ms);
-        let mut running = match self.shim.run(&command).await {
-            Ok(running) => running,
-            Err(error @ ShimError::TooLarge { .. }) => return Ok(CommandEnd::NotStarted(error.to_string())),
-            Err(error) => return Ok(CommandEnd::ShimGone(error)),
-        };
-        let control = running.control();
-        let (mut timed_out, mut told) = (false, false);
-        let mut started_at_us = None;
-        let mut fault = None;
-        loop {
-            let event = tokio::select! {
-                event = running.next_event() => event,
-                Ok(()) = self.keeper.deadline.changed() => {
-                    let deadline = *self.keeper.deadline.borrow_and_update();
-                    let _ = control.renew(deadline).await;
-                    continue;
-                }
-                () = self.stop.wanted(), if !told => {
-                    told = true;
-                    // A run that is not ours any more has no time to spare.
-                    let drained = self.stop.cause() == Some(Cause::Drained);
-                    let _ = control.kill(if drained { grace } else { grace.min(Duration::from_secs(1)) }).await;
-                    continue;
-                }
-                () = tokio::time::sleep_until(self.timeout_at), if !timed_out => {
-                    timed_out = true;
-                    let _ = control.kill(grace).await;
-                    continue;
-                }
-            };
-            match event {
-                Ok(Some(Event::Started { at, .. })) => {
-                    crash_point(Step::CommandSpawned);
-                    started_at_us = micros(at);
-                    tell_start(self.record, at);
-                }
-                Ok(Some(Event::Output { stream, data })) => {
-                    if fault.is_none()
-                        && let Err(error) = self.console.write(stream_of(stream), data).await
-                    {
-                        fault = Some(error);
-                        let _ = control.kill(Duration::ZERO).await;
-                    }
-                }
-                Ok(Some(Event::SpawnFailed { message, .. })) => return Ok(CommandEnd::NotStarted(message)),
-                Ok(Some(Event::Exited(exit))) => {
-                    if let Some(fault) = fault {
-                        return Err(fault);
-                    }
-                    let ended = Ended { exit, started_at_us };
-                    return Ok(exited(self.stop, ended, timed_out));
-                }
-                Ok(None) => {
-                    return Ok(CommandEnd::ShimGone(ShimError::Gone));
-                }
-                Err(error) => return Ok(CommandEnd::ShimGone(error)),
-            }
-        }
     }
 
     fn ending(&mut self, end: CommandEnd) -> Ending {
@@ -303,45 +215,8 @@ impl Run<'_> {
         }
     }
 
-    fn fault(&mut self, fault: ChunkFault) -> Ending {
-        debug!(build = %self.record.build.id, error = telemetry::error_chain(&fault), "the run ends");
+    fn fault(&self, fault: &ChunkFault) -> Ending {
+        debug!(build = %self.record.build.id, error = telemetry::error_chain(fault), "the run ends");
         Ending::NotOurs
-    }
-}
-
-fn exited(stop: &Stop, ended: Ended, timed_out: bool) -> CommandEnd {
-    match (stop.cause(), ended.exit.cause) {
-        (Some(_), _) => CommandEnd::Stopped,
-        // The deadline of the lease passed without a renewal.
-        (None, ExitCause::Deadline) => CommandEnd::Stopped,
-        (None, _) if timed_out => CommandEnd::TimedOut(ended),
-        (None, _) => CommandEnd::Exited(ended),
-    }
-}
-
-fn tell_start(record: &BuildRecord, at: SystemTime) {
-    if record.attempt == model::Attempt::FIRST {
-        let waited = Millis::from(at).since(record.build.submitted_at_ms);
-        observe(Histogram::BuildStartSeconds, &[], waited);
-    }
-}
-
-fn micros(at: SystemTime) -> Option<u64> {
-    u64::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_micros()).ok()
-}
-
-fn stream_of(stream: shim::Stream) -> OutputStream {
-    match stream {
-        shim::Stream::Stdout => OutputStream::Stdout,
-        shim::Stream::Stderr => OutputStream::Stderr,
-    }
-}
-
-/// How a command ended, for people.
-pub(crate) fn exit_text(exit: &Exit) -> String {
-    match (exit.exit_code, exit.signal) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
-        (None, None) => "ended in an unknown way".to_owned(),
     }
 }

@@ -46,7 +46,7 @@ struct Slot {
 
 /// All workspaces of the worker.
 pub(crate) struct Slots {
-    slots: Mutex<Vec<Slot>>,
+    all: Mutex<Vec<Slot>>,
     draining: std::sync::atomic::AtomicBool,
     /// Something that the dispatchers do not know: say it now.
     pub(crate) announce: Notify,
@@ -62,7 +62,7 @@ impl Slots {
             Slot { phase: Phase::Idle, offers, inbox: Some(inbox) }
         };
         Self {
-            slots: Mutex::new((0..count).map(slot).collect()),
+            all: Mutex::new((0..count).map(slot).collect()),
             draining: std::sync::atomic::AtomicBool::new(false),
             announce: Notify::new(),
             idle: Notify::new(),
@@ -70,7 +70,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands an offer to its workspace, unless that is taken.

@@ -136,10 +136,8 @@ impl GuardedWriter {
         let subject = EventSubject { key: self.key.clone(), kind }.to_string();
         let deadline = Instant::now() + patience;
         loop {
-            let error = match self.bus.publish_once(&subject, headers.clone(), payload.clone()).await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
+            let written = self.bus.publish_once(&subject, headers.clone(), payload.clone()).await;
+            let Err(error) = written else { return Ok(()) };
             if error.kind() == PublishErrorKind::MaxPayloadExceeded {
                 return Err(BusError::TooLarge { what: format!("an event of build {}", self.key) }.into());
             }

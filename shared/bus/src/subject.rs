@@ -248,7 +248,7 @@ pub enum Subject {
     Heartbeat,
     /// A dispatcher asks all workers for a heartbeat now.
     Announce,
-    /// Which workers there are: answered by any dispatcher.
+    /// Which workers there are: a call without a group.
     Workers,
 }
 

@@ -155,7 +155,7 @@ impl Index {
             clippy::cast_sign_loss,
             reason = "milliseconds, checked positive"
         )]
-        let next = (next > 0.0).then(|| Millis(next as u64));
+        let next = (next > 0.0).then_some(Millis(next as u64));
         Ok((back, next))
     }
 

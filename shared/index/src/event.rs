@@ -43,8 +43,8 @@ pub enum Change {
     },
 }
 
-/// Positions stay below this for a few hundred thousand years of a million builds a second... divided by 2^48
-/// a score keeps both exactly: two bits of priority, 48 of place, in the 53 bits of a double.
+/// Room for positions: at a million builds a second it lasts for nine years. Two bits of priority above 48 of place
+/// fit the 53 bits that a sorted set's double keeps exactly.
 const PLACES: u64 = 1 << 48;
 
 /// The score of a waiting build: strict priority, then age.

@@ -40,14 +40,14 @@ impl Index {
     pub async fn begin_rebuild(&self) -> Result<Option<RebuildToken>, IndexError> {
         let token = uuid::Uuid::new_v4().simple().to_string();
         let script = &self.scripts.begin_rebuild;
-        let taken: u8 = script
+        let granted: u8 = script
             .key(META)
             .arg(&token)
             .arg(REBUILD_TTL_MS)
             .invoke_async(&mut self.connection.clone())
             .await
             .map_err(|source| IndexError::Call { what: "begin_rebuild", source })?;
-        Ok((taken == 1).then_some(RebuildToken(token)))
+        Ok((granted == 1).then_some(RebuildToken(token)))
     }
 
     /// Adds `events` to the index being rebuilt.

@@ -132,7 +132,7 @@ pub enum Phase {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         invocation: Option<Invocation>,
         /// How it ended.
-        result: BuildResult,
+        result: Box<BuildResult>,
     },
 }
 
@@ -230,7 +230,7 @@ impl BuildRecord {
     #[must_use]
     pub fn finished(&self, result: BuildResult, now: Millis) -> Self {
         let invocation = self.invocation().cloned();
-        Self { at_ms: now, phase: Phase::Finished { invocation, result }, ..self.clone() }
+        Self { at_ms: now, phase: Phase::Finished { invocation, result: Box::new(result) }, ..self.clone() }
     }
 
     /// The record after an attempt was lost and the build waits again, in its old place.

@@ -189,7 +189,6 @@ fn check_context(context: &Context) -> Result<(), InvalidRequest> {
     let bad =
         |field, value: &str, wanted| InvalidRequest::BadContext { field, value: value.to_owned(), wanted };
     match context {
-        Context::Empty => Ok(()),
         Context::Directory { path } if !path.starts_with('/') => {
             Err(bad("path", path, "an absolute path is expected"))
         }
@@ -212,7 +211,7 @@ fn check_context(context: &Context) -> Result<(), InvalidRequest> {
         {
             Err(InvalidRequest::Nul { field: "context" })
         }
-        Context::Directory { .. } | Context::Archive { .. } | Context::Git { .. } => Ok(()),
+        Context::Empty | Context::Directory { .. } | Context::Archive { .. } | Context::Git { .. } => Ok(()),
     }
 }
 

@@ -1,1 +1,20 @@
-//! placeholder
+//! Whether a farm keeps its promises while everything is killed under it.
+//!
+//! A [`History`] holds what the event stream, the builds themselves and the killer wrote down. [`check`] holds it
+//! against the invariants of the design, a rule each, as pure functions. [`mutate`] breaks a good history in one
+//! way each, which proves that the rules see. [`storm`] makes a history from a real farm.
+
+mod finding;
+mod history;
+pub mod mutate;
+mod random;
+mod rules;
+mod run_file;
+pub mod storm;
+pub mod synthetic;
+
+pub use finding::{Finding, Rule};
+pub use history::{Event, History, Kill, Run, What};
+pub use random::Random;
+pub use rules::{Counts, Verdict, check};
+pub use run_file::{parse_runs, script};

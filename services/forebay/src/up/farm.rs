@@ -49,9 +49,13 @@ impl Farm {
         Self { folder, roster, args, settings, patience, keepers: Vec::new() }
     }
 
+    /// Ends what an earlier `up` left. To be awaited to its end: what is left then is not known any more.
+    pub(super) async fn end_leftovers(&self) {
+        self.roster.end_leftovers().await;
+    }
+
     /// Brings everything up; returns when everything answers. What runs when it fails, `stop` ends.
     pub(super) async fn start(&mut self) -> Result<Endpoints, UpError> {
-        self.roster.end_leftovers().await;
         self.check_ports()?;
         let nats = self.start_nats().await?;
         let redis = self.start_redis().await?;
@@ -136,27 +140,27 @@ impl Farm {
         let mut tries = if wanted.port == 0 { PORT_TRIES } else { 1 };
         loop {
             let port = if wanted.port == 0 { ports::any()? } else { wanted.port };
-            let mut keeper = Keeper::start(spec(&self.folder, port)?, self.roster.clone());
+            let spec = spec(&self.folder, port)?;
+            // In the list before anything is awaited: who is interrupted here must still stop it.
+            self.keepers.push(Keeper::start(spec, self.roster.clone()));
+            let Some(keeper) = self.keepers.last_mut() else { continue };
             let fault = tokio::select! {
-                ours = patiently(wanted.name, answers(port)) => (!ours)
-                    .then_some(UpError::Busy { name: wanted.name, port, flag: wanted.flag }),
-                how = keeper.died() => Some(self.not_started(wanted.name, how)),
-            };
-            let Some(fault) = fault else {
-                self.keepers.push(keeper);
-                return Ok(port);
+                ours = patiently(wanted.name, answers(port)) => {
+                    if ours {
+                        return Ok(port);
+                    }
+                    UpError::Busy { name: wanted.name, port, flag: wanted.flag }
+                }
+                how = keeper.died() => not_started(&self.folder, wanted.name, how),
             };
             keeper.kill();
             keeper.gone().await;
+            self.keepers.pop();
             tries -= 1;
             if tries == 0 {
                 return Err(fault);
             }
         }
-    }
-
-    fn not_started(&self, name: &str, how: String) -> UpError {
-        UpError::NotStarted { name: name.to_owned(), how, log: self.folder.log(name) }
     }
 
     /// Streams, buckets and what the services of a farm must agree on. Returns where blobs are kept.
@@ -187,7 +191,7 @@ impl Farm {
         try_join_all(started.iter().map(|keeper| async {
             tokio::select! {
                 () = patiently(keeper.name(), services::ready(&self.folder, keeper.name())) => Ok(()),
-                how = keeper.died() => Err(self.not_started(keeper.name(), how)),
+                how = keeper.died() => Err(not_started(&self.folder, keeper.name(), how)),
             }
         }))
         .await?;
@@ -213,6 +217,10 @@ impl Farm {
         }
         self.roster.close();
     }
+}
+
+fn not_started(folder: &Folder, name: &str, how: String) -> UpError {
+    UpError::NotStarted { name: name.to_owned(), how, log: folder.log(name) }
 }
 
 /// A port that was asked for; 0 is any.

@@ -1,0 +1,47 @@
+//! Builds end as their commands did, and are given up only when their attempts are used up.
+
+use std::collections::BTreeSet;
+
+use model::{Attempt, BuildRecord, Outcome};
+
+use crate::{Finding, History, Rule};
+
+/// The outcome is the command's; attempts stay within their limit; lost means used up.
+pub(super) fn check(history: &History) -> Vec<Finding> {
+    let ended: BTreeSet<_> =
+        history.runs.iter().filter(|run| run.end_us.is_some()).map(|run| (&run.key, run.attempt)).collect();
+    let mut findings = Vec::new();
+    for event in &history.events {
+        let Some(record) = event.record() else { continue };
+        let mut found = |text: String| findings.push(Finding::new(Rule::Outcome, &event.key, text));
+        let Attempt(limit) = record.build.max_attempts;
+        if record.attempt > record.build.max_attempts {
+            found(format!("attempt {} of {limit}", record.attempt));
+        }
+        let code = history.exit_codes.get(&event.key).copied();
+        if let Some(wrong) = unexpected(record, code) {
+            found(wrong);
+        }
+        let told = record.result().is_some_and(|result| result.exit_code.is_some());
+        if told && code.is_some() && !ended.contains(&(&event.key, record.attempt)) {
+            found(format!("attempt {} has an exit code and did not come to its end", record.attempt));
+        }
+    }
+    findings
+}
+
+fn unexpected(record: &BuildRecord, code: Option<i32>) -> Option<String> {
+    let result = record.result()?;
+    let Some(code) = code else { return Some("a build that nobody submitted has a result".to_owned()) };
+    let right = match result.outcome {
+        Outcome::Succeeded => code == 0 && result.exit_code == Some(0),
+        Outcome::Failed => code != 0 && result.exit_code == Some(code),
+        Outcome::Lost => record.attempt >= record.build.max_attempts,
+        Outcome::TimedOut | Outcome::Cancelled | Outcome::Expired | Outcome::Rejected => false,
+    };
+    (!right).then(|| {
+        let (outcome, attempt, limit) = (result.outcome.as_str(), record.attempt, record.build.max_attempts);
+        let told = result.exit_code;
+        format!("is {outcome} with exit code {told:?} in attempt {attempt} of {limit}; its command exits with {code}")
+    })
+}

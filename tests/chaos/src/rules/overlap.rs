@@ -1,0 +1,58 @@
+//! One owner at a time (invariant 4): real times, as the builds' own processes wrote them.
+
+use std::collections::BTreeMap;
+
+use model::{BuildKey, State};
+
+use crate::{Event, Finding, History, Rule, Run, history::clock};
+
+/// No two runs of a build overlap, and none of its processes lives on when the build has moved on.
+pub(super) fn check(history: &History) -> Vec<Finding> {
+    let by_build = history.by_build();
+    let mut runs: BTreeMap<&BuildKey, Vec<&Run>> = BTreeMap::new();
+    for run in &history.runs {
+        runs.entry(&run.key).or_default().push(run);
+    }
+    let mut findings = Vec::new();
+    for (key, mut runs) in runs {
+        runs.sort_by_key(|run| (run.attempt, run.start_us));
+        for pair in runs.windows(2) {
+            if let [earlier, later] = pair
+                && later.start_us <= earlier.last_us
+            {
+                let text = format!(
+                    "attempt {} still ran at {} when attempt {} started at {}",
+                    earlier.attempt,
+                    clock(earlier.last_us),
+                    later.attempt,
+                    clock(later.start_us)
+                );
+                findings.push(Finding::new(Rule::Overlap, key, text));
+            }
+        }
+        let events = by_build.get(key).map(Vec::as_slice).unwrap_or_default();
+        findings.extend(runs.into_iter().filter_map(|run| outlived(run, events)));
+    }
+    findings
+}
+
+/// A run whose processes wrote after the build had been taken from them.
+fn outlived(run: &Run, events: &[&Event]) -> Option<Finding> {
+    let moved_on = events.iter().filter_map(|event| event.record()).find(|record| match record.state() {
+        State::Enqueued => record.attempt > run.attempt,
+        State::InProgress => false,
+        State::Finished => record.attempt >= run.attempt,
+    })?;
+    // The event's clock has whole milliseconds, and the last line may have been written in the same one.
+    let until = (moved_on.at_ms.0 + 1) * 1000;
+    (run.last_us > until).then(|| {
+        let text = format!(
+            "attempt {} still ran at {} although the build was {} at {}",
+            run.attempt,
+            clock(run.last_us),
+            moved_on.state().as_str(),
+            clock(until)
+        );
+        Finding::new(Rule::Overlap, &run.key, text)
+    })
+}

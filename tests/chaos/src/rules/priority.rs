@@ -1,0 +1,106 @@
+//! Strict priority inside a group (invariant 7).
+
+use std::collections::BTreeMap;
+
+use model::{Attempt, BuildKey, Group, Phase, Sequence};
+
+use super::Counts;
+use crate::{Finding, History, Rule, history::clock};
+
+/// So long after a kill what was offered to the dead may be late.
+const EXCUSE_US: u64 = 2_000_000;
+/// Of a hundred starts so many may be excused.
+const EXCUSED_PERCENT_MAX: usize = 2;
+
+/// One attempt of a build, from its ENQUEUED to its STARTED.
+struct Wait<'a> {
+    key: &'a BuildKey,
+    attempt: Attempt,
+    rank: u8,
+    /// Position of its ENQUEUED.
+    enqueued: Sequence,
+    /// Position of the build's first ENQUEUED, which is its place.
+    place: Sequence,
+    /// When it was picked, and what the dispatcher had read.
+    picked: Option<(u64, Sequence)>,
+}
+
+/// No build is picked while a more urgent one of its group waits, as far as the dispatcher had read.
+pub(super) fn check(history: &History) -> (Vec<Finding>, Counts) {
+    let groups = waits(history);
+    let (mut findings, mut counts, mut starts) = (Vec::new(), Counts::default(), 0);
+    for waits in groups.values() {
+        for late in waits {
+            let Some((at, read)) = late.picked else { continue };
+            starts += 1;
+            // Never picked counts as picked later.
+            let passed = |other: &&Wait| {
+                other.enqueued <= read && other.key != late.key && other.picked.is_none_or(|(when, _)| when > at)
+            };
+            let older = |other: &&Wait| other.rank == late.rank && other.place < late.place;
+            if waits.iter().filter(passed).any(|other| older(&other)) {
+                counts.out_of_turn += 1;
+            }
+            let Some(urgent) = waits.iter().filter(passed).find(|other| other.rank < late.rank) else { continue };
+            if history.kills.iter().any(|kill| (kill.time_us..=kill.time_us + EXCUSE_US).contains(&at)) {
+                counts.excused += 1;
+            } else {
+                counts.unexcused += 1;
+                findings.push(inversion(late, urgent, at));
+            }
+        }
+    }
+    if counts.excused * 100 > starts * EXCUSED_PERCENT_MAX {
+        let text = format!("{} of {starts} starts are inversions that kills excuse, too many", counts.excused);
+        findings.push(Finding { rule: Rule::Priority, keys: Vec::new(), text });
+    }
+    (findings, counts)
+}
+
+fn inversion(late: &Wait, urgent: &Wait, at: u64) -> Finding {
+    let then = urgent.picked.map_or_else(|| "never".to_owned(), |(when, _)| format!("at {}", clock(when)));
+    let text = format!(
+        "attempt {} was picked at {} while attempt {} of the second, more urgent, waited, which was picked {then}",
+        late.attempt,
+        clock(at),
+        urgent.attempt
+    );
+    Finding { rule: Rule::Priority, keys: vec![late.key.clone(), urgent.key.clone()], text }
+}
+
+/// Every attempt that was queued, by group.
+fn waits(history: &History) -> BTreeMap<&Group, Vec<Wait<'_>>> {
+    let mut groups: BTreeMap<&Group, Vec<Wait<'_>>> = BTreeMap::new();
+    for (key, events) in history.by_build() {
+        let waits = groups.entry(&key.group).or_default();
+        let begin = waits.len();
+        let mut place = None;
+        for event in events {
+            let Some(record) = event.record() else { continue };
+            let mine = waits.get_mut(begin..).unwrap_or_default();
+            let open = mine.iter_mut().find(|wait| wait.attempt == record.attempt && wait.picked.is_none());
+            match &record.phase {
+                Phase::Enqueued => {
+                    let place = *place.get_or_insert(event.sequence);
+                    let (attempt, rank) = (record.attempt, record.build.priority.rank());
+                    waits.push(Wait { key, attempt, rank, enqueued: event.sequence, place, picked: None });
+                }
+                Phase::InProgress { invocation } => {
+                    if let Some(wait) = open {
+                        wait.picked = Some((invocation.dispatched_at_us, invocation.dispatched_at_sequence));
+                    }
+                }
+                // Ended while it waited: it stood in nobody's way any more.
+                Phase::Finished { .. } => {
+                    let attempt = record.attempt;
+                    let from = waits.len().min(begin);
+                    let ended = |wait: &Wait| wait.attempt == attempt && wait.picked.is_none();
+                    if let Some(gone) = waits.iter().skip(from).position(ended) {
+                        waits.remove(from + gone);
+                    }
+                }
+            }
+        }
+    }
+    groups
+}

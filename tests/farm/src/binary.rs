@@ -1,0 +1,33 @@
+//! Where programs are.
+
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+/// The `forebay` beside the test executable. Cargo does not build it for a test of another crate.
+pub fn forebay_binary() -> PathBuf {
+    let test = env::current_exe().expect("the test executable has a path");
+    let found = test.ancestors().skip(1).take(2).map(|folder| folder.join("forebay")).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("no forebay beside {}: run `cargo build` first", test.display()))
+}
+
+/// The root of the repository.
+pub fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("tests/farm is two folders deep").to_owned()
+}
+
+/// A program of `.tools/bin`, or by its name from `PATH`.
+pub fn tool(name: &str) -> PathBuf {
+    let ours = repository().join(".tools/bin").join(name);
+    if ours.exists() { ours } else { name.into() }
+}
+
+/// `PATH` with `.tools/bin` in front.
+pub fn with_tools() -> OsString {
+    let mut folders = vec![repository().join(".tools/bin")];
+    folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    env::join_paths(folders).expect("PATH was split from one")
+}

@@ -1,0 +1,89 @@
+//! How a farm is made.
+
+use std::collections::BTreeMap;
+
+use crate::{Farm, Servers};
+
+/// The services of a farm.
+pub const SERVICES: [&str; 5] = ["enqueuer", "dispatcher", "worker", "reaper", "gateway"];
+
+/// A farm to be.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) services: Vec<&'static str>,
+    pub(crate) nodes: usize,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        let short = [
+            ("FOREBAY_LEASE_TTL_SECONDS", "2"),
+            ("FOREBAY_HEARTBEAT_SECONDS", "1"),
+            ("FOREBAY_OVERRUN_SECONDS", "2"),
+            ("FOREBAY_OFFER_TIMEOUT_MS", "1000"),
+            ("FOREBAY_KILL_GRACE_MS", "300"),
+            ("FOREBAY_DRAIN_SECONDS", "5"),
+            ("FOREBAY_WORKSPACES", "2"),
+            ("FOREBAY_HTTP_LISTEN", "127.0.0.1:0"),
+            ("FOREBAY_METRICS_LISTEN", "127.0.0.1:0"),
+        ];
+        let env = short.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Self { env, services: SERVICES.to_vec(), nodes: 1 }
+    }
+}
+
+impl Builder {
+    /// Seconds a lease lives. 2 without this.
+    #[must_use]
+    pub fn lease_ttl(self, seconds: u64) -> Self {
+        self.env("FOREBAY_LEASE_TTL_SECONDS", seconds.to_string())
+    }
+
+    /// Workspaces of each worker. 2 without this.
+    #[must_use]
+    pub fn workspaces(self, count: u16) -> Self {
+        self.env("FOREBAY_WORKSPACES", count.to_string())
+    }
+
+    /// A variable of every service.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Starts without this service.
+    #[must_use]
+    pub fn without(mut self, service: &str) -> Self {
+        self.services.retain(|known| *known != service);
+        self
+    }
+
+    /// Starts this service once more: several workers, say.
+    #[must_use]
+    pub fn with(mut self, service: &'static str) -> Self {
+        self.services.push(service);
+        self
+    }
+
+    /// Starts these services and no others.
+    #[must_use]
+    pub fn only(mut self, services: &[&'static str]) -> Self {
+        self.services = services.to_vec();
+        self
+    }
+
+    /// A cluster of so many nats-servers, with every stream on three of them.
+    #[must_use]
+    pub fn cluster(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self.env("FOREBAY_REPLICAS", "3")
+    }
+
+    /// Starts servers and services; returns when all are ready.
+    pub async fn start(self) -> Farm {
+        let servers = Servers::start_cluster(self.nodes).await;
+        Farm::start(servers, self).await
+    }
+}

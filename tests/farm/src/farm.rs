@@ -1,0 +1,336 @@
+//! A farm that runs.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bus::{Bus, EventKind, EventSubject, Patience, Stored};
+use client::{Client, ClientError, WatchBody, WatchEvent};
+use futures::StreamExt as _;
+use jetstream::Topology;
+use model::{BuildId, BuildKey, BuildRecord, BuildRequest, ErrorCode, Group, Priority, Sequence, State};
+use settings::Settings;
+use tokio::{process::Command, time::Instant};
+
+use crate::{Builder, Effects, Process, SOON, ServiceProcess, Servers, binary::with_tools, forebay_binary};
+
+/// Servers and services. Everything ends when it is dropped.
+#[derive(Debug)]
+pub struct Farm {
+    // Dropped in this order: services before servers.
+    services: Mutex<Vec<ServiceProcess>>,
+    client: Client,
+    env: BTreeMap<String, String>,
+    number: AtomicU32,
+    /// The servers.
+    pub servers: Servers,
+}
+
+/// What a command line wrote, and its exit code.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// The exit code; -1 for a signal.
+    pub code: i32,
+    /// What it wrote to stdout.
+    pub stdout: String,
+    /// What it wrote to stderr.
+    pub stderr: String,
+}
+
+impl Farm {
+    /// A farm to be, with short times.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// All services, with short times.
+    pub async fn all() -> Self {
+        Self::builder().start().await
+    }
+
+    pub(crate) async fn start(servers: Servers, builder: Builder) -> Self {
+        let bus = Bus::connect(&servers.nats_url(), "test", Patience::Wait).await.expect("a valid URL");
+        let replicas = builder.env.get("FOREBAY_REPLICAS").and_then(|count| count.parse().ok()).unwrap_or(1);
+        ensure_topology(&bus, &Settings { replicas, ..Settings::default() }).await;
+        let farm = Self {
+            services: Mutex::default(),
+            client: Client::new(bus),
+            env: builder.env,
+            number: AtomicU32::new(0),
+            servers,
+        };
+        let mut started: Vec<ServiceProcess> =
+            builder.services.iter().map(|service| farm.start_unready(service, &[])).collect();
+        for service in &mut started {
+            service.ready(SOON).await;
+        }
+        farm.services().extend(started);
+        farm
+    }
+
+    /// Starts a service more and waits until it is ready. It is the caller's: dropping it kills it.
+    pub async fn spawn(&self, service: &str) -> ServiceProcess {
+        self.spawn_with_env(service, &[]).await
+    }
+
+    /// Likewise, with variables of its own.
+    pub async fn spawn_with_env(&self, service: &str, env: &[(&str, &str)]) -> ServiceProcess {
+        let mut started = self.start_unready(service, env);
+        started.ready(SOON).await;
+        started
+    }
+
+    /// Starts a service without waiting for it.
+    pub fn start_unready(&self, service: &str, env: &[(&str, &str)]) -> ServiceProcess {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{service}-{number}");
+        let listen_file = self.folder().join(format!("{name}.listen.json"));
+        let log = self.folder().join("logs").join(format!("{name}.log"));
+        let mut command = self.command(&["serve", service]);
+        command.env("FOREBAY_LISTEN_FILE", &listen_file).envs(env.iter().copied());
+        ServiceProcess::new(Process::start(&name, command, &log, self.servers.guard()), listen_file)
+    }
+
+    /// Takes the first service of this name out of the farm's care.
+    pub fn take(&self, service: &str) -> ServiceProcess {
+        let mut services = self.services();
+        let prefix = format!("{service}-");
+        let at = services.iter().position(|process| process.name().starts_with(&prefix));
+        services.remove(at.unwrap_or_else(|| panic!("the farm runs no {service}")))
+    }
+
+    /// Gives a service into the farm's care: it lives as long as the farm.
+    pub fn keep(&self, service: ServiceProcess) {
+        self.services().push(service);
+    }
+
+    /// Kills the service (SIGKILL) and starts it again with variables of its own.
+    pub async fn replace(&self, service: &str, env: &[(&str, &str)]) {
+        drop(self.take(service));
+        let next = self.spawn_with_env(service, env).await;
+        self.keep(next);
+    }
+
+    /// Process id of the first service of this name.
+    pub fn pid(&self, service: &str) -> u32 {
+        let prefix = format!("{service}-");
+        let services = self.services();
+        let found = services.iter().find(|process| process.name().starts_with(&prefix));
+        found.unwrap_or_else(|| panic!("the farm runs no {service}")).pid()
+    }
+
+    /// `http://HOST:PORT` of the gateway.
+    pub fn http_url(&self) -> String {
+        let services = self.services();
+        let urls = services.iter().filter_map(|process| process.listening()?.http);
+        urls.into_iter().next().expect("the farm runs a gateway")
+    }
+
+    /// `http://HOST:PORT/metrics` of every service, by name.
+    pub fn metrics_urls(&self) -> BTreeMap<String, String> {
+        let services = self.services();
+        services.iter().filter_map(|it| Some((it.name().to_owned(), it.listening()?.metrics?))).collect()
+    }
+
+    /// A client of its API.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// A connection to its bus.
+    pub fn bus(&self) -> &Bus {
+        self.client.bus()
+    }
+
+    /// Its folder; the services' data is in `data`.
+    pub fn folder(&self) -> &Path {
+        self.servers.folder()
+    }
+
+    /// The data folder of its services.
+    pub fn data(&self) -> PathBuf {
+        self.folder().join("data")
+    }
+
+    /// A file that commands note their effects in.
+    pub fn effects(&self) -> Effects {
+        Effects::new(self.folder().join("effects"))
+    }
+
+    fn services(&self) -> MutexGuard<'_, Vec<ServiceProcess>> {
+        self.services.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `forebay ARGS` of this farm, not started yet.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = bare_command(args);
+        command
+            .envs(&self.env)
+            .env("FOREBAY_NATS_URL", self.servers.nats_url())
+            .env("FOREBAY_REDIS_URL", self.servers.redis_url())
+            .env("FOREBAY_DATA", self.data());
+        command
+    }
+
+    /// Runs `forebay ARGS` to its end.
+    pub async fn cli(&self, args: &[&str]) -> Output {
+        Output::of(self.command(args)).await
+    }
+
+    /// Queues a build through the API.
+    pub async fn create(&self, group: &str, priority: Priority, command: &[impl AsRef<str>]) -> BuildKey {
+        let command = command.iter().map(|word| word.as_ref().to_owned()).collect();
+        self.submit(group, BuildRequest { command, priority: Some(priority), ..BuildRequest::default() }).await
+    }
+
+    /// Queues a build through the API; an id is made when it has none.
+    pub async fn submit(&self, group: &str, mut request: BuildRequest) -> BuildKey {
+        let group: Group = group.parse().expect("a group");
+        let id = *request.id.get_or_insert_with(BuildId::generate);
+        self.client.create(&group, &request, None).await.expect("the build is queued");
+        BuildKey { group, id }
+    }
+
+    /// Publishes a build as any client may: JSON with its id as header.
+    pub async fn publish(&self, group: &str, priority: Priority, request: &BuildRequest) -> BuildKey {
+        let key = BuildKey { group: group.parse().expect("a group"), id: request.id.unwrap_or_else(BuildId::generate) };
+        let subject = bus::RequestSubject { group: key.group.clone(), priority }.to_string();
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert("Nats-Msg-Id", key.id.to_string());
+        headers.insert("Content-Type", "application/json");
+        let payload = serde_json::to_vec(request).expect("requests are JSON");
+        let publish = self.bus().jetstream().publish_with_headers(subject, headers, payload.into());
+        publish.await.expect("the request is sent").await.expect("the request is stored");
+        key
+    }
+
+    /// The record of the build at its end.
+    pub async fn wait_finished(&self, key: &BuildKey, limit: Duration) -> BuildRecord {
+        self.wait_until(key, limit, |record| record.state() == State::Finished).await.1
+    }
+
+    /// The first lifecycle message, from the beginning on, that is as wanted, and its position.
+    pub async fn wait_until(
+        &self,
+        key: &BuildKey,
+        limit: Duration,
+        wanted: impl Fn(&BuildRecord) -> bool,
+    ) -> (Sequence, BuildRecord) {
+        let found = self.wait_event(key, limit, &[EventKind::Lifecycle], |event| match &event.body {
+            WatchBody::Lifecycle(record) => wanted(record),
+            WatchBody::Console(_) | WatchBody::Tool(_) => false,
+        });
+        match found.await {
+            WatchEvent { position, body: WatchBody::Lifecycle(record) } => (position, *record),
+            other => panic!("{other:?} is not of the kind that was asked for"),
+        }
+    }
+
+    /// The first event, from the beginning on, that is as wanted. Also of a build that is not queued yet.
+    pub async fn wait_event(
+        &self,
+        key: &BuildKey,
+        limit: Duration,
+        kinds: &[EventKind],
+        wanted: impl Fn(&WatchEvent) -> bool,
+    ) -> WatchEvent {
+        let began = Instant::now();
+        let mut seen = Vec::new();
+        let search = async {
+            self.exists(key).await;
+            let mut watch = self.client.watch(key, Sequence(0), kinds);
+            while let Some(event) = watch.next().await.expect("the build can be watched") {
+                if wanted(&event) {
+                    return Some(event);
+                }
+                seen.push(event);
+            }
+            None
+        };
+        match tokio::time::timeout(limit, search).await {
+            Ok(Some(event)) => event,
+            Ok(None) => panic!("build {key} ended without what was awaited: {seen:#?}"),
+            Err(_) => panic!("what was awaited of build {key} did not come in {:?}: {seen:#?}", began.elapsed()),
+        }
+    }
+
+    /// Returns when the build has a lifecycle message.
+    async fn exists(&self, key: &BuildKey) {
+        let live = self.bus().client().subscribe(EventSubject::live_of(key)).await;
+        let mut live = live.expect("a subscription");
+        loop {
+            match self.client.watch(key, Sequence(0), &[]).next().await {
+                Ok(_) => return,
+                Err(ClientError::Api(error)) if error.error == ErrorCode::NotFound => {}
+                Err(error) => panic!("build {key}: {error}"),
+            }
+            // A live message may be lost with the connection.
+            let _ = tokio::time::timeout(Duration::from_secs(1), live.next()).await;
+        }
+    }
+
+    /// All stored events of a build, as they are.
+    pub async fn stored(&self, key: &BuildKey) -> Vec<Stored> {
+        let mut all: Vec<Stored> = Vec::new();
+        loop {
+            let from = Sequence(all.last().map_or(1, |stored| stored.sequence.0 + 1));
+            let tail = self.bus().events_from(&EventSubject::all_of(key), from, 200).await.expect("events are read");
+            let progress = !tail.events.is_empty();
+            all.extend(tail.events);
+            if !tail.more || !progress {
+                return all;
+            }
+        }
+    }
+
+    /// All lifecycle messages of a build.
+    pub async fn history(&self, key: &BuildKey) -> Vec<(Sequence, BuildRecord)> {
+        let lifecycle = EventSubject::lifecycle(key).to_string();
+        let stored = self.stored(key).await;
+        let of_lifecycle = stored.iter().filter(|stored| stored.subject == lifecycle);
+        of_lifecycle.map(|stored| (stored.sequence, stored.record().expect("a record"))).collect()
+    }
+}
+
+impl Output {
+    /// Runs `command` to its end, within a minute.
+    pub async fn of(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        let ended = tokio::time::timeout(Duration::from_secs(60), command.output()).await;
+        let output = ended.expect("the command ends").expect("the command starts");
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// `forebay ARGS` with nothing of our own environment that it would read.
+pub fn bare_command(args: &[&str]) -> Command {
+    let mut command = Command::new(forebay_binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("FOREBAY_") || name.starts_with("OTEL_")) {
+            command.env_remove(name);
+        }
+    }
+    command.args(args).env("PATH", with_tools());
+    command
+}
+
+async fn ensure_topology(bus: &Bus, settings: &Settings) {
+    let topology = Topology::new(settings);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // A cluster answers before it has a leader.
+    while let Err(error) = jetstream::ensure(bus, &topology).await {
+        assert!(Instant::now() < deadline, "the topology cannot be applied: {error:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

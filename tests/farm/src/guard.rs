@@ -1,0 +1,70 @@
+//! Ends what a test started when the test itself can not.
+
+use std::{
+    io::Write as _,
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// Reads the process groups that live; at the end of its input it kills them and removes the folder.
+const SCRIPT: &str = r#"trap '' INT TERM HUP
+groups=
+while read -r what group; do
+  case $what in
+    +) groups="$groups $group" ;;
+    -) kept=; for g in $groups; do [ "$g" = "$group" ] || kept="$kept $g"; done; groups=$kept ;;
+  esac
+done
+for g in $groups; do kill -9 "-$g" 2>/dev/null; done
+[ -z "$1" ] || rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
+"#;
+
+/// A shell that outlives the test by moments. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Guard(Arc<Mutex<Shell>>);
+
+#[derive(Debug)]
+struct Shell(Child);
+
+impl Guard {
+    /// A guard that removes `folder` in the end, unless `FOREBAY_KEEP` is set.
+    pub fn start(folder: &Path) -> Self {
+        let folder = if std::env::var_os("FOREBAY_KEEP").is_some() { Path::new("") } else { folder };
+        let shell = Command::new("/bin/sh")
+            .args(["-c", SCRIPT, "farm-guard"])
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("the guard starts");
+        Self(Arc::new(Mutex::new(Shell(shell))))
+    }
+
+    /// This process group is to be killed in the end.
+    pub fn add(&self, group: u32) {
+        self.tell('+', group);
+    }
+
+    /// This process group is gone.
+    pub fn remove(&self, group: u32) {
+        self.tell('-', group);
+    }
+
+    fn tell(&self, what: char, group: u32) {
+        let mut shell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stdin) = shell.0.stdin.as_mut() {
+            let _ = writeln!(stdin, "{what} {group}");
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}

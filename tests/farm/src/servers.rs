@@ -1,0 +1,248 @@
+//! nats-server (one, or a cluster) and redis-server of a test's own.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::{Guard, Port, Process, SOON, process::tail, tool};
+
+/// The servers, and the folder that everything of a test lies in.
+#[derive(Debug)]
+pub struct Servers {
+    nodes: Vec<Node>,
+    redis: Mutex<Option<Process>>,
+    redis_port: Port,
+    guard: Guard,
+    folder: TempDir,
+}
+
+#[derive(Debug)]
+struct Node {
+    client: Port,
+    monitor: Port,
+    route: Port,
+    process: Mutex<Option<Process>>,
+}
+
+impl Servers {
+    /// One nats-server with JetStream, and a Redis that keeps nothing.
+    pub async fn start() -> Self {
+        Self::start_cluster(1).await
+    }
+
+    /// A cluster of `count` nats-servers, and a Redis.
+    pub async fn start_cluster(count: usize) -> Self {
+        let servers = Self::prepare(count);
+        for node in 0..count {
+            servers.spawn_node(node);
+        }
+        servers.spawn_redis();
+        for node in 0..count {
+            servers.node_answers(node).await;
+        }
+        servers.redis_answers().await;
+        servers
+    }
+
+    /// Ports and a folder; nothing runs yet.
+    pub fn prepare(count: usize) -> Self {
+        let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().expect("a temporary folder");
+        fs::create_dir(folder.path().join("logs")).expect("the folder of logs");
+        let guard = Guard::start(folder.path());
+        let node = |_| Node {
+            client: Port::reserve(),
+            monitor: Port::reserve(),
+            route: Port::reserve(),
+            process: Mutex::default(),
+        };
+        let nodes: Vec<Node> = (0..count).map(node).collect();
+        let servers = Self { nodes, redis: Mutex::default(), redis_port: Port::reserve(), guard, folder };
+        (0..count).for_each(|node| servers.write_config(node));
+        servers
+    }
+
+    /// `nats://127.0.0.1:PORT`, of every node with commas between.
+    pub fn nats_url(&self) -> String {
+        let url = |node: &Node| format!("nats://127.0.0.1:{}", node.client.number());
+        self.nodes.iter().map(url).collect::<Vec<_>>().join(",")
+    }
+
+    /// `redis://127.0.0.1:PORT`
+    pub fn redis_url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.redis_port.number())
+    }
+
+    /// Address of the monitoring pages of a node.
+    pub fn monitor_address(&self, node: usize) -> String {
+        format!("127.0.0.1:{}", self.node(node).monitor.number())
+    }
+
+    /// The folder that everything of this test lies in.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What kills and removes everything in the end.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// How many nats-servers there are.
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// SIGKILL to nats-server, and waits until it is gone.
+    pub fn kill_nats(&self) {
+        (0..self.count()).for_each(|node| self.kill_node(node));
+    }
+
+    /// Starts nats-server again, on the same port and data.
+    pub async fn start_nats(&self) {
+        for node in 0..self.count() {
+            self.spawn_node(node);
+        }
+        for node in 0..self.count() {
+            self.node_answers(node).await;
+        }
+    }
+
+    /// SIGKILL to one node of the cluster.
+    pub fn kill_node(&self, node: usize) {
+        drop(lock(&self.node(node).process).take());
+    }
+
+    /// Starts one node again.
+    pub async fn start_node(&self, node: usize) {
+        self.spawn_node(node);
+        self.node_answers(node).await;
+    }
+
+    /// SIGKILL to Redis, and waits until it is gone.
+    pub fn kill_redis(&self) {
+        drop(lock(&self.redis).take());
+    }
+
+    /// Starts Redis again, empty, on the same port.
+    pub async fn start_redis(&self) {
+        self.spawn_redis();
+        self.redis_answers().await;
+    }
+
+    /// Has Redis forget everything.
+    pub fn flush_redis(&self) {
+        let answer = first_line(self.redis_port.number(), "FLUSHALL\r\n");
+        assert_eq!(answer.as_deref(), Some("+OK\r\n"), "FLUSHALL");
+    }
+
+    /// The process id of Redis, while it runs.
+    pub fn redis_pid(&self) -> Option<u32> {
+        lock(&self.redis).as_ref().map(Process::pid)
+    }
+
+    /// The process id of a nats-server, while it runs.
+    pub fn nats_pid(&self, node: usize) -> Option<u32> {
+        lock(&self.node(node).process).as_ref().map(Process::pid)
+    }
+
+    fn node(&self, node: usize) -> &Node {
+        self.nodes.get(node).expect("a node of the cluster")
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.folder.path().join("logs").join(format!("{name}.log"))
+    }
+
+    fn node_folder(&self, node: usize) -> PathBuf {
+        self.folder.path().join(format!("nats-{node}"))
+    }
+
+    fn write_config(&self, number: usize) {
+        let node = self.node(number);
+        let folder = self.node_folder(number);
+        fs::create_dir_all(&folder).expect("the folder of nats-server");
+        let mut text = String::new();
+        let _ = writeln!(text, "server_name: node-{number}");
+        let _ = writeln!(text, "listen: \"127.0.0.1:{}\"", node.client.number());
+        let _ = writeln!(text, "http: \"127.0.0.1:{}\"", node.monitor.number());
+        let _ = writeln!(text, "jetstream {{ store_dir: \"{}\" }}", folder.display());
+        if self.count() > 1 {
+            let routes = self.nodes.iter().map(|node| format!("nats://127.0.0.1:{}", node.route.number()));
+            let routes = routes.collect::<Vec<_>>().join(", ");
+            let listen = format!("127.0.0.1:{}", node.route.number());
+            let _ = writeln!(text, "cluster {{ name: test, listen: \"{listen}\", routes: [{routes}] }}");
+        }
+        fs::write(folder.join("nats.conf"), text).expect("the configuration of nats-server");
+    }
+
+    /// Starts a nats-server, without waiting for it.
+    pub fn spawn_node(&self, number: usize) {
+        let name = format!("nats-{number}");
+        let mut command = Command::new(tool("nats-server"));
+        command.arg("--config").arg(self.node_folder(number).join("nats.conf"));
+        let process = Process::start(&name, command, &self.log(&name), &self.guard);
+        *lock(&self.node(number).process) = Some(process);
+    }
+
+    fn spawn_redis(&self) {
+        let port = self.redis_port.number().to_string();
+        let mut command = Command::new(tool("redis-server"));
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.arg("--dir").arg(self.folder.path());
+        let process = Process::start("redis", command, &self.log("redis"), &self.guard);
+        *lock(&self.redis) = Some(process);
+    }
+
+    async fn node_answers(&self, node: usize) {
+        let port = self.node(node).client.number();
+        until(|| first_line(port, "").is_some_and(|line| line.starts_with("INFO ")), "nats-server").await;
+    }
+
+    async fn redis_answers(&self) {
+        let port = self.redis_port.number();
+        until(|| first_line(port, "PING\r\n").is_some_and(|line| line == "+PONG\r\n"), "redis-server").await;
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let logs = fs::read_dir(self.folder.path().join("logs")).into_iter().flatten().flatten();
+            logs.for_each(|log| eprint!("{}", tail(&log.path())));
+        }
+        if std::env::var_os("FOREBAY_KEEP").is_some() {
+            eprintln!("kept: {}", self.folder.path().display());
+            self.folder.disable_cleanup(true);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn first_line(port: u16, question: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    stream.write_all(question.as_bytes()).ok()?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).ok()?;
+    Some(line)
+}
+
+async fn until(condition: impl Fn() -> bool, what: &str) {
+    let deadline = Instant::now() + SOON;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} does not answer");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
