@@ -13,6 +13,8 @@ use tracing::{error, info, warn};
 use crate::{Wakes, brief};
 
 const BATCH: usize = 1000;
+/// How long a Redis that forgot everything may go unnoticed while nothing happens.
+const CHECK: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Keeps the index until the service stops.
@@ -45,10 +47,21 @@ impl Projector {
                     self.resume().await;
                     continue;
                 }
+                () = tokio::time::sleep(CHECK) => {
+                    self.check().await;
+                    continue;
+                }
             };
             crash_point(Step::EventsRead);
             let events = self.read(&batch);
             self.apply(from, &events).await;
+        }
+    }
+
+    /// Nothing came for a while: was the index forgotten meanwhile?
+    async fn check(&mut self) {
+        if matches!(self.index.health().await, Ok(None)) {
+            self.resume().await;
         }
     }
 

@@ -1,7 +1,9 @@
 //! What the reaper, the API and `doctor` ask.
 
-use model::{BuildId, BuildKey, Group, Heartbeat, Millis, Sequence};
-use redis::AsyncCommands as _;
+use std::time::Duration;
+
+use model::{BuildId, BuildKey, Group, Millis, Sequence};
+use redis::{Cmd, FromRedisValue, cmd};
 
 use crate::{
     Index, IndexError,
@@ -46,23 +48,16 @@ impl Index {
 
     /// How many builds wait and run.
     pub async fn counts(&self) -> Result<Counts, IndexError> {
-        let (waiting, running): (u64, u64) = redis::pipe()
-            .zcard(key("expires"))
-            .zcard(key("running"))
-            .query_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what: "counts", source })?;
+        let waiting = self.ask("counts", cmd("ZCARD").arg(key("expires"))).await?;
+        let running = self.ask("counts", cmd("ZCARD").arg(key("running"))).await?;
         Ok(Counts { waiting, running })
     }
 
     /// Whether the index can be used; `None` when there is none.
     pub async fn health(&self) -> Result<Option<Health>, IndexError> {
-        let found: (Option<u8>, Option<u64>, Option<String>) = self
-            .connection
-            .clone()
-            .hmget(META, &["ready", "watermark", "epoch"])
-            .await
-            .map_err(|source| IndexError::Call { what: "health", source })?;
+        let fields = ["ready", "watermark", "epoch"];
+        let found: (Option<u8>, Option<u64>, Option<String>) =
+            self.ask("health", cmd("HMGET").arg(META).arg(&fields)).await?;
         Ok(found.0.map(|ready| Health {
             ready: ready == 1,
             watermark: Sequence(found.1.unwrap_or_default()),
@@ -72,13 +67,7 @@ impl Index {
 
     /// Groups that had a build lately.
     pub async fn groups(&self) -> Result<Vec<Group>, IndexError> {
-        let what = "groups";
-        let found: Vec<String> = self
-            .connection
-            .clone()
-            .smembers(key("seen"))
-            .await
-            .map_err(|source| IndexError::Call { what, source })?;
+        let found: Vec<String> = self.ask("groups", cmd("SMEMBERS").arg(key("seen"))).await?;
         let mut groups: Vec<Group> = found.iter().filter_map(|text| text.parse().ok()).collect();
         groups.sort();
         Ok(groups)
@@ -87,12 +76,7 @@ impl Index {
     /// The newest builds of `group`, newest first.
     pub async fn recent(&self, group: &Group, max: isize) -> Result<Vec<BuildId>, IndexError> {
         let name = key(&format!("recent:{group}"));
-        let found: Vec<String> = self
-            .connection
-            .clone()
-            .lrange(name, 0, max - 1)
-            .await
-            .map_err(|source| IndexError::Call { what: "recent", source })?;
+        let found: Vec<String> = self.ask("recent", cmd("LRANGE").arg(name).arg(0).arg(max - 1)).await?;
         let mut seen = std::collections::BTreeSet::new();
         let ids = found.iter().filter_map(|text| text.parse::<BuildId>().ok());
         Ok(ids.filter(|id| seen.insert(*id)).collect())
@@ -101,65 +85,55 @@ impl Index {
     /// The waiting builds of `group`, in the order in which they will start.
     pub async fn waiting(&self, group: &Group, max: isize) -> Result<Vec<BuildId>, IndexError> {
         let name = key(&format!("queue:{group}"));
-        let found: Vec<String> = self
-            .connection
-            .clone()
-            .zrange(name, 0, max - 1)
-            .await
-            .map_err(|source| IndexError::Call { what: "waiting", source })?;
+        let found: Vec<String> = self.ask("waiting", cmd("ZRANGE").arg(name).arg(0).arg(max - 1)).await?;
         Ok(found.iter().filter_map(|text| text.parse().ok()).collect())
     }
 
     /// The last heartbeat of every worker that is not gone at `now`.
     pub async fn workers(&self, now: Millis) -> Result<Vec<Vec<u8>>, IndexError> {
         let what = "workers";
-        let mut connection = self.connection.clone();
-        let live: Vec<String> = connection
-            .zrangebyscore(key("workers"), format!("({}", now.0), "+inf")
-            .await
-            .map_err(|source| IndexError::Call { what, source })?;
+        let later = format!("({}", now.0);
+        let live: Vec<String> =
+            self.ask(what, cmd("ZRANGEBYSCORE").arg(key("workers")).arg(later).arg("+inf")).await?;
         if live.is_empty() {
             return Ok(Vec::new());
         }
-        let found: Vec<Option<Vec<u8>>> = redis::cmd("HMGET")
-            .arg(key("workerinfo"))
-            .arg(live)
-            .query_async(&mut connection)
-            .await
-            .map_err(|source| IndexError::Call { what, source })?;
+        let found: Vec<Option<Vec<u8>>> =
+            self.ask(what, cmd("HMGET").arg(key("workerinfo")).arg(live)).await?;
         Ok(found.into_iter().flatten().collect())
-    }
-
-    /// Whether `heartbeat`'s worker is known, for tests and `doctor`.
-    pub async fn knows(&self, heartbeat: &Heartbeat) -> Result<bool, IndexError> {
-        let score: Option<f64> = self
-            .connection
-            .clone()
-            .zscore(key("workers"), heartbeat.worker.as_str())
-            .await
-            .map_err(|source| IndexError::Call { what: "knows", source })?;
-        Ok(score.is_some())
     }
 
     /// Bytes that Redis uses for its data.
     pub async fn memory_bytes(&self) -> Result<u64, IndexError> {
         let what = "memory_bytes";
-        let text: String = redis::cmd("INFO")
-            .arg("memory")
-            .query_async(&mut self.connection.clone())
-            .await
-            .map_err(|source| IndexError::Call { what, source })?;
+        let text: String = self.ask(what, cmd("INFO").arg("memory")).await?;
         let used = text.lines().find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok());
         used.ok_or(IndexError::Answer { what })
     }
 
     async fn until(&self, name: &'static str, at: Millis, max: isize) -> Result<Vec<BuildKey>, IndexError> {
-        let found: Vec<String> = self
-            .connection
-            .clone()
-            .zrangebyscore_limit(key(name), "-inf", at.0, 0, max)
-            .await
-            .map_err(|source| IndexError::Call { what: name, source })?;
+        let mut command = cmd("ZRANGEBYSCORE");
+        command.arg(key(name)).arg("-inf").arg(at.0).arg("LIMIT").arg(0).arg(max);
+        let found: Vec<String> = self.ask(name, &command).await?;
         Ok(found.iter().filter_map(|text| text.parse().ok()).collect())
     }
+
+    /// Asks again where the connection was found dead: a question changes nothing, and the next connection is
+    /// there in milliseconds.
+    async fn ask<T: FromRedisValue>(&self, what: &'static str, command: &Cmd) -> Result<T, IndexError> {
+        let mut tries = 0;
+        loop {
+            match command.query_async(&mut self.connection.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if tries < ASK_AGAIN && (error.is_io_error() || error.is_connection_dropped()) => {
+                    tries += 1;
+                    tokio::time::sleep(ASK_PAUSE).await;
+                }
+                Err(source) => return Err(IndexError::Call { what, source }),
+            }
+        }
+    }
 }
+
+const ASK_AGAIN: u32 = 3;
+const ASK_PAUSE: Duration = Duration::from_millis(50);

@@ -9,7 +9,8 @@ use std::{
 /// The `forebay` beside the test executable. Cargo does not build it for a test of another crate.
 pub fn forebay_binary() -> PathBuf {
     let test = env::current_exe().expect("the test executable has a path");
-    let found = test.ancestors().skip(1).take(2).map(|folder| folder.join("forebay")).find(|path| path.is_file());
+    let found =
+        test.ancestors().skip(1).take(2).map(|folder| folder.join("forebay")).find(|path| path.is_file());
     found.unwrap_or_else(|| panic!("no forebay beside {}: run `cargo build` first", test.display()))
 }
 

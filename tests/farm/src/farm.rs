@@ -19,7 +19,7 @@ use model::{BuildId, BuildKey, BuildRecord, BuildRequest, ErrorCode, Group, Prio
 use settings::Settings;
 use tokio::{process::Command, time::Instant};
 
-use crate::{Builder, Effects, Process, SOON, ServiceProcess, Servers, binary::with_tools, forebay_binary};
+use crate::{Builder, Effects, Process, SOON, Servers, ServiceProcess, binary::with_tools, forebay_binary};
 
 /// Servers and services. Everything ends when it is dropped.
 #[derive(Debug)]
@@ -187,7 +187,8 @@ impl Farm {
     /// Queues a build through the API.
     pub async fn create(&self, group: &str, priority: Priority, command: &[impl AsRef<str>]) -> BuildKey {
         let command = command.iter().map(|word| word.as_ref().to_owned()).collect();
-        self.submit(group, BuildRequest { command, priority: Some(priority), ..BuildRequest::default() }).await
+        self.submit(group, BuildRequest { command, priority: Some(priority), ..BuildRequest::default() })
+            .await
     }
 
     /// Queues a build through the API; an id is made when it has none.
@@ -200,7 +201,10 @@ impl Farm {
 
     /// Publishes a build as any client may: JSON with its id as header.
     pub async fn publish(&self, group: &str, priority: Priority, request: &BuildRequest) -> BuildKey {
-        let key = BuildKey { group: group.parse().expect("a group"), id: request.id.unwrap_or_else(BuildId::generate) };
+        let key = BuildKey {
+            group: group.parse().expect("a group"),
+            id: request.id.unwrap_or_else(BuildId::generate),
+        };
         let subject = bus::RequestSubject { group: key.group.clone(), priority }.to_string();
         let mut headers = async_nats::HeaderMap::new();
         headers.insert("Nats-Msg-Id", key.id.to_string());
@@ -257,7 +261,9 @@ impl Farm {
         match tokio::time::timeout(limit, search).await {
             Ok(Some(event)) => event,
             Ok(None) => panic!("build {key} ended without what was awaited: {seen:#?}"),
-            Err(_) => panic!("what was awaited of build {key} did not come in {:?}: {seen:#?}", began.elapsed()),
+            Err(_elapsed) => {
+                panic!("what was awaited of build {key} did not come in {:?}: {seen:#?}", began.elapsed())
+            }
         }
     }
 
@@ -281,7 +287,8 @@ impl Farm {
         let mut all: Vec<Stored> = Vec::new();
         loop {
             let from = Sequence(all.last().map_or(1, |stored| stored.sequence.0 + 1));
-            let tail = self.bus().events_from(&EventSubject::all_of(key), from, 200).await.expect("events are read");
+            let tail =
+                self.bus().events_from(&EventSubject::all_of(key), from, 200).await.expect("events are read");
             let progress = !tail.events.is_empty();
             all.extend(tail.events);
             if !tail.more || !progress {

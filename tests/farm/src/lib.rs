@@ -3,7 +3,12 @@
 //! Everything is ended and removed when the values are dropped, also by a panic. A test runner that is killed is
 //! noticed by the guard, a shell that waits for the end of a pipe: it does the same then. `FOREBAY_KEEP=1` keeps the
 //! folders; the logs' last lines are printed when a test panics.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test harness fails by panicking")]
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a test harness fails by panicking"
+)]
 
 mod binary;
 mod builder;

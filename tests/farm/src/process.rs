@@ -89,7 +89,7 @@ impl Process {
     pub async fn wait_exit(&mut self, limit: Duration) -> ExitStatus {
         match tokio::time::timeout(limit, self.child.wait()).await {
             Ok(status) => status.expect("a child can be waited for"),
-            Err(_) => panic!("{} still runs after {limit:?}\n{}", self.name, self.log_tail()),
+            Err(_elapsed) => panic!("{} still runs after {limit:?}\n{}", self.name, self.log_tail()),
         }
     }
 

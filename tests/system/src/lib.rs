@@ -1,1 +1,1 @@
-//! placeholder
+//! Whole-system tests: see `tests/system`.

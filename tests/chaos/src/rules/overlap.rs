@@ -6,7 +6,7 @@ use model::{BuildKey, State};
 
 use crate::{Event, Finding, History, Rule, Run, history::clock};
 
-/// No two runs of a build overlap, and none of its processes lives on when the build has moved on.
+/// No two runs of a build overlap, no attempt runs twice, and no process lives on when the build has moved on.
 pub(super) fn check(history: &History) -> Vec<Finding> {
     let by_build = history.by_build();
     let mut runs: BTreeMap<&BuildKey, Vec<&Run>> = BTreeMap::new();
@@ -18,10 +18,10 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
         runs.sort_by_key(|run| (run.attempt, run.start_us));
         for pair in runs.windows(2) {
             if let [earlier, later] = pair
-                && later.start_us <= earlier.last_us
+                && (later.start_us <= earlier.last_us || later.attempt == earlier.attempt)
             {
                 let text = format!(
-                    "attempt {} still ran at {} when attempt {} started at {}",
+                    "attempt {} ran until {} or longer, attempt {} started at {}",
                     earlier.attempt,
                     clock(earlier.last_us),
                     later.attempt,

@@ -68,39 +68,32 @@ fn inversion(late: &Wait, urgent: &Wait, at: u64) -> Finding {
     Finding { rule: Rule::Priority, keys: vec![late.key.clone(), urgent.key.clone()], text }
 }
 
-/// Every attempt that was queued, by group.
+/// Every attempt that was queued, by group. An attempt that ended while it waited stood in nobody's way.
 fn waits(history: &History) -> BTreeMap<&Group, Vec<Wait<'_>>> {
     let mut groups: BTreeMap<&Group, Vec<Wait<'_>>> = BTreeMap::new();
     for (key, events) in history.by_build() {
-        let waits = groups.entry(&key.group).or_default();
-        let begin = waits.len();
-        let mut place = None;
-        for event in events {
-            let Some(record) = event.record() else { continue };
-            let mine = waits.get_mut(begin..).unwrap_or_default();
-            let open = mine.iter_mut().find(|wait| wait.attempt == record.attempt && wait.picked.is_none());
+        let mut queued = BTreeMap::new();
+        let mut picked = BTreeMap::new();
+        let mut ended = None;
+        for (at, record) in events.iter().filter_map(|event| Some((event.sequence, event.record()?))) {
             match &record.phase {
                 Phase::Enqueued => {
-                    let place = *place.get_or_insert(event.sequence);
-                    let (attempt, rank) = (record.attempt, record.build.priority.rank());
-                    waits.push(Wait { key, attempt, rank, enqueued: event.sequence, place, picked: None });
+                    queued.entry(record.attempt).or_insert((at, record.build.priority.rank()));
                 }
                 Phase::InProgress { invocation } => {
-                    if let Some(wait) = open {
-                        wait.picked = Some((invocation.dispatched_at_us, invocation.dispatched_at_sequence));
-                    }
+                    let pick = (invocation.dispatched_at_us, invocation.dispatched_at_sequence);
+                    picked.entry(record.attempt).or_insert(pick);
                 }
-                // Ended while it waited: it stood in nobody's way any more.
-                Phase::Finished { .. } => {
-                    let attempt = record.attempt;
-                    let from = waits.len().min(begin);
-                    let ended = |wait: &Wait| wait.attempt == attempt && wait.picked.is_none();
-                    if let Some(gone) = waits.iter().skip(from).position(ended) {
-                        waits.remove(from + gone);
-                    }
-                }
+                Phase::Finished { .. } => ended = Some(record.attempt),
             }
         }
+        let Some(place) = queued.values().map(|(at, _)| *at).min() else { continue };
+        let waits = queued.into_iter().filter_map(|(attempt, (enqueued, rank))| {
+            let picked = picked.get(&attempt).copied();
+            let waited = picked.is_some() || ended != Some(attempt);
+            waited.then_some(Wait { key, attempt, rank, enqueued, place, picked })
+        });
+        groups.entry(&key.group).or_default().extend(waits);
     }
     groups
 }

@@ -1,0 +1,265 @@
+//! Breaking a good history in one way: exactly one rule must see it.
+
+use model::{Attempt, BuildKey, Outcome, Phase, Sequence, State};
+
+use crate::{Event, History, Kill, Random, Rule, What};
+
+/// A way to break a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutation {
+    /// A build never ends.
+    DropFinished,
+    /// A build ends twice.
+    DuplicateFinished,
+    /// Output comes after the end.
+    EventAfterFinished,
+    /// An acknowledged build is gone without a trace.
+    LoseBuild,
+    /// A run starts before the one before it is dead.
+    OverlapAttempts,
+    /// A process outlives its build.
+    ZombieTick,
+    /// A build starts before it is queued.
+    SwapStartedAndEnqueued,
+    /// A start is missing.
+    DropStarted,
+    /// Output of a dead run comes in the next one.
+    ConsoleOfDeadAttempt,
+    /// A less urgent build is picked first, no kill near.
+    InvertPriority,
+    /// Kills excuse more than they may.
+    TooManyExcused,
+    /// A success is told as a failure.
+    WrongOutcome,
+    /// More attempts than allowed.
+    TooManyAttempts,
+    /// Given up with attempts left.
+    LostTooEarly,
+    /// A success whose command did not come to its end.
+    UnfinishedSuccess,
+}
+
+impl Mutation {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::DropFinished,
+        Self::DuplicateFinished,
+        Self::EventAfterFinished,
+        Self::LoseBuild,
+        Self::OverlapAttempts,
+        Self::ZombieTick,
+        Self::SwapStartedAndEnqueued,
+        Self::DropStarted,
+        Self::ConsoleOfDeadAttempt,
+        Self::InvertPriority,
+        Self::TooManyExcused,
+        Self::WrongOutcome,
+        Self::TooManyAttempts,
+        Self::LostTooEarly,
+        Self::UnfinishedSuccess,
+    ];
+
+    /// The rule that it breaks.
+    pub fn rule(self) -> Rule {
+        match self {
+            Self::DropFinished | Self::DuplicateFinished | Self::EventAfterFinished | Self::LoseBuild => Rule::Terminal,
+            Self::OverlapAttempts | Self::ZombieTick => Rule::Overlap,
+            Self::SwapStartedAndEnqueued | Self::DropStarted | Self::ConsoleOfDeadAttempt => Rule::Order,
+            Self::InvertPriority | Self::TooManyExcused => Rule::Priority,
+            Self::WrongOutcome | Self::TooManyAttempts | Self::LostTooEarly | Self::UnfinishedSuccess => Rule::Outcome,
+        }
+    }
+
+    /// The history broken this way, somewhere; none when it holds nothing that could be.
+    pub fn apply(self, good: &History, random: &mut Random) -> Option<History> {
+        let mut broken = good.clone();
+        match self {
+            Self::DropFinished => {
+                let at = one(&broken, random, |event| event.is(State::Finished))?;
+                broken.events.remove(at);
+            }
+            Self::DuplicateFinished => {
+                let at = one(&broken, random, |event| event.is(State::Finished))?;
+                let again = broken.events.get(at)?.what.clone();
+                append(&mut broken, at, again)?;
+            }
+            Self::EventAfterFinished => {
+                let at = one(&broken, random, |event| event.is(State::Finished))?;
+                let what = What::Console { attempt: Attempt::FIRST, guard: Sequence(1), bytes: 7 };
+                append(&mut broken, at, what)?;
+            }
+            Self::LoseBuild => {
+                let at = one(&broken, random, |event| event.is(State::Finished))?;
+                let key = broken.events.get(at)?.key.clone();
+                broken.acknowledged.get(&key)?;
+                broken.events.retain(|event| event.key != key);
+                broken.runs.retain(|run| run.key != key);
+            }
+            Self::OverlapAttempts => overlap(&mut broken, random)?,
+            Self::ZombieTick => {
+                let (at, key, attempt) = finished_run(&broken, random)?;
+                let end = broken.events.get(at)?.record()?.at_ms.0 * 1000;
+                run_mut(&mut broken, &key, attempt)?.last_us = end + 500_000;
+            }
+            Self::SwapStartedAndEnqueued => swap(&mut broken, random)?,
+            Self::DropStarted => {
+                // Of a build that wrote something meanwhile.
+                let (at, key, attempt) = finished_run(&broken, random)?;
+                let is = |event: &Event| event.key == key && event.is(State::InProgress);
+                let fits = |event: &&Event| is(event) && event.record().is_some_and(|r| r.attempt == attempt);
+                let start = broken.events.get(..at)?.iter().rposition(|event| fits(&event))?;
+                broken.events.remove(start);
+            }
+            Self::ConsoleOfDeadAttempt => console_of_dead(&mut broken, random)?,
+            Self::InvertPriority => invert(&mut broken, random, 1, false)?,
+            Self::TooManyExcused => {
+                let starts = broken.events.iter().filter(|event| event.is(State::InProgress)).count();
+                invert(&mut broken, random, starts / 50 + 1, true)?;
+            }
+            Self::WrongOutcome => {
+                let record = finished_mut(&mut broken, random, |_, _| true)?;
+                if let Phase::Finished { result, .. } = &mut record.phase {
+                    result.outcome = match result.outcome {
+                        Outcome::Succeeded => Outcome::Failed,
+                        _ => Outcome::Succeeded,
+                    };
+                }
+            }
+            Self::TooManyAttempts => {
+                let record = finished_mut(&mut broken, random, |_, attempt| attempt > Attempt::FIRST)?;
+                record.build.max_attempts = Attempt(record.attempt.0 - 1);
+            }
+            Self::LostTooEarly => {
+                let record = finished_mut(&mut broken, random, |max, attempt| attempt < max)?;
+                if let Phase::Finished { result, .. } = &mut record.phase {
+                    result.outcome = Outcome::Lost;
+                    result.exit_code = None;
+                }
+            }
+            Self::UnfinishedSuccess => {
+                let (_, key, attempt) = finished_run(&broken, random)?;
+                run_mut(&mut broken, &key, attempt)?.end_us = None;
+            }
+        }
+        Some(broken)
+    }
+}
+
+/// One of the events that fit.
+fn one(history: &History, random: &mut Random, fits: impl Fn(&Event) -> bool) -> Option<usize> {
+    let all: Vec<usize> =
+        history.events.iter().enumerate().filter(|(_, event)| fits(event)).map(|(at, _)| at).collect();
+    random.pick(&all).copied()
+}
+
+fn append(history: &mut History, like: usize, what: What) -> Option<()> {
+    let mut event = history.events.get(like)?.clone();
+    event.sequence = Sequence(history.events.last()?.sequence.0 + 1);
+    event.what = what;
+    history.events.push(event);
+    Some(())
+}
+
+/// A FINISHED with an exit code, its build and its run.
+fn finished_run(history: &History, random: &mut Random) -> Option<(usize, BuildKey, Attempt)> {
+    let ran = |event: &Event| {
+        event.record().and_then(|record| record.result()).is_some_and(|result| result.exit_code.is_some())
+    };
+    let at = one(history, random, ran)?;
+    let event = history.events.get(at)?;
+    Some((at, event.key.clone(), event.record()?.attempt))
+}
+
+fn run_mut<'a>(history: &'a mut History, key: &BuildKey, attempt: Attempt) -> Option<&'a mut crate::Run> {
+    history.runs.iter_mut().find(|run| run.key == *key && run.attempt == attempt)
+}
+
+fn finished_mut<'a>(
+    history: &'a mut History,
+    random: &mut Random,
+    fits: impl Fn(Attempt, Attempt) -> bool,
+) -> Option<&'a mut model::BuildRecord> {
+    let good = |event: &Event| {
+        let record = event.record().filter(|record| record.result().is_some_and(|r| r.exit_code.is_some()));
+        record.is_some_and(|record| fits(record.build.max_attempts, record.attempt))
+    };
+    let at = one(history, random, good)?;
+    history.events.get_mut(at)?.record_mut()
+}
+
+fn overlap(history: &mut History, random: &mut Random) -> Option<()> {
+    let follows = |run: &crate::Run| {
+        history.runs.iter().find(|earlier| earlier.key == run.key && earlier.attempt.next() == run.attempt)
+    };
+    let pairs: Vec<(usize, u64)> = history
+        .runs
+        .iter()
+        .enumerate()
+        .filter_map(|(at, run)| Some((at, follows(run)?.last_us.saturating_sub(1))))
+        .collect();
+    let (at, start) = *random.pick(&pairs)?;
+    history.runs.get_mut(at)?.start_us = start;
+    Some(())
+}
+
+fn swap(history: &mut History, random: &mut Random) -> Option<()> {
+    let started = one(history, random, |event| event.is(State::InProgress))?;
+    let key = history.events.get(started)?.key.clone();
+    let queued = history.events.iter().position(|event| event.key == key && event.is(State::Enqueued))?;
+    let started = history.events.iter().position(|event| event.key == key && event.is(State::InProgress))?;
+    let (late, early) = (history.events.get(started)?.what.clone(), history.events.get(queued)?.what.clone());
+    history.events.get_mut(queued)?.what = late;
+    history.events.get_mut(started)?.what = early;
+    Some(())
+}
+
+fn console_of_dead(history: &mut History, random: &mut Random) -> Option<()> {
+    let late = |event: &Event| matches!(event.what, What::Console { attempt, .. } if attempt > Attempt::FIRST);
+    let at = one(history, random, late)?;
+    let key = history.events.get(at)?.key.clone();
+    let first = history.events.iter().find(|event| event.key == key && event.is(State::InProgress))?.sequence;
+    if let What::Console { attempt, guard, .. } = &mut history.events.get_mut(at)?.what {
+        (*attempt, *guard) = (Attempt::FIRST, first);
+    }
+    Some(())
+}
+
+/// Lets `count` less urgent builds be picked when more urgent ones were, and those later.
+fn invert(history: &mut History, random: &mut Random, count: usize, excused: bool) -> Option<()> {
+    let mut done = 0;
+    for _ in 0..5000 {
+        let urgent = one(history, random, |event| event.is(State::InProgress))?;
+        let late = one(history, random, |event| event.is(State::InProgress))?;
+        let Some((early_us, late_us)) = may_invert(history, urgent, late) else { continue };
+        set_pick(history, urgent, late_us);
+        set_pick(history, late, early_us);
+        if excused {
+            history.kills.push(Kill { time_us: early_us, what: "a kill that excuses".into() });
+        } else {
+            history.kills.retain(|kill| !(kill.time_us..=kill.time_us + 2_000_000).contains(&early_us));
+        }
+        done += 1;
+        if done == count {
+            return Some(());
+        }
+    }
+    None
+}
+
+/// When both were picked, if the first is more urgent, was picked first and known to the second's dispatcher.
+fn may_invert(history: &History, urgent: usize, late: usize) -> Option<(u64, u64)> {
+    let (first, second) = (history.events.get(urgent)?, history.events.get(late)?);
+    let (one, other) = (first.record()?, second.record()?);
+    let (pick, after) = (one.invocation()?, other.invocation()?);
+    let ranks = one.build.priority < other.build.priority && first.key.group == second.key.group;
+    let known = first.sequence <= after.dispatched_at_sequence;
+    (ranks && known && pick.dispatched_at_us < after.dispatched_at_us)
+        .then_some((pick.dispatched_at_us, after.dispatched_at_us))
+}
+
+fn set_pick(history: &mut History, at: usize, time_us: u64) {
+    let record = history.events.get_mut(at).and_then(Event::record_mut);
+    if let Some(Phase::InProgress { invocation }) = record.map(|record| &mut record.phase) {
+        invocation.dispatched_at_us = time_us;
+    }
+}

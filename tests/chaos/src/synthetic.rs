@@ -1,0 +1,206 @@
+//! A history as a farm without faults would leave it, workers dying now and then.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::{
+    Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, BuildResult, Invocation, LogSummary, Millis, Outcome,
+    Priority, Reason, ReasonCode, RequestLimits, Retry, Sequence, WorkerId,
+};
+
+use crate::{Event, History, Kill, Random, Run, What};
+
+const BUILDS: u64 = 80;
+const WORKSPACES: usize = 4;
+const GROUPS: [&str; 3] = ["amber", "birch", "coral"];
+const LIMITS: RequestLimits = RequestLimits {
+    request_bytes_max: 1 << 18,
+    timeout_seconds: 60,
+    timeout_seconds_max: 3600,
+    queue_timeout_seconds: 600,
+    queue_timeout_seconds_max: 3600,
+    attempts: 30,
+    attempts_max: 50,
+};
+/// Some moment, in microseconds since the Unix epoch.
+const BEGIN: u64 = 1_700_000_000_000_000;
+const LEASE_US: u64 = 2_000_000;
+const CONSOLE_BYTES: u64 = 18;
+
+/// A good history, another for every seed.
+pub fn history(seed: u64) -> History {
+    let mut farm = Farm::new(seed);
+    while let Some((at, number)) = farm.agenda.pop_first() {
+        farm.now = at.0;
+        farm.act(number);
+        farm.dispatch();
+    }
+    farm.history
+}
+
+/// What happens next to a build.
+#[derive(Debug, Clone)]
+enum Next {
+    Arrives(Box<BuildRecord>),
+    Ends(Box<BuildRecord>, Sequence),
+    Dies(Box<BuildRecord>, Sequence),
+    IsRequeued(Box<BuildRecord>),
+}
+
+struct Farm {
+    random: Random,
+    now: u64,
+    sequence: u64,
+    numbers: u64,
+    free: usize,
+    /// By time; the second number keeps what falls on one moment apart.
+    agenda: BTreeMap<(u64, u64), Next>,
+    waiting: Vec<(Sequence, BuildRecord)>,
+    history: History,
+}
+
+impl Farm {
+    fn new(seed: u64) -> Self {
+        let mut farm = Self {
+            random: Random::new(seed),
+            now: BEGIN,
+            sequence: 0,
+            numbers: 0,
+            free: WORKSPACES,
+            agenda: BTreeMap::new(),
+            waiting: Vec::new(),
+            history: History::default(),
+        };
+        for _ in 0..BUILDS {
+            let at = BEGIN + farm.random.between(0, 12_000_000);
+            if let Some(record) = farm.request(at) {
+                farm.plan(at, Next::Arrives(Box::new(record)));
+            }
+        }
+        farm
+    }
+
+    fn request(&mut self, at: u64) -> Option<BuildRecord> {
+        let group = self.random.pick(&GROUPS)?.parse().ok()?;
+        let priority = *self.random.pick(&Priority::ALL)?;
+        let request =
+            BuildRequest { id: Some(BuildId::generate()), command: vec!["true".into()], ..BuildRequest::default() };
+        let build = request.validate(&group, Some(priority), None, &LIMITS, Millis(at / 1000)).ok()?;
+        Some(BuildRecord::enqueued(build))
+    }
+
+    fn plan(&mut self, at: u64, next: Next) {
+        self.numbers += 1;
+        self.agenda.insert((at, self.numbers), next);
+    }
+
+    fn say(&mut self, key: &BuildKey, what: What) -> Sequence {
+        self.sequence += 1;
+        let sequence = Sequence(self.sequence);
+        let priority = match &what {
+            What::Lifecycle(record) => Some(record.build.priority),
+            What::Console { .. } | What::Tool { .. } => None,
+        };
+        self.history.events.push(Event { sequence, key: key.clone(), priority, what });
+        sequence
+    }
+
+    fn tell(&mut self, record: &BuildRecord) -> Sequence {
+        self.say(&record.build.key(), What::Lifecycle(Box::new(record.clone())))
+    }
+
+    fn act(&mut self, next: Next) {
+        match next {
+            Next::Arrives(record) => {
+                let key = record.build.key();
+                self.history.acknowledged.insert(key.clone());
+                self.history.exit_codes.insert(key, 0);
+                let at = self.tell(&record);
+                self.waiting.push((at, *record));
+            }
+            Next::IsRequeued(record) => {
+                let at = self.tell(&record);
+                self.waiting.push((at, *record));
+            }
+            Next::Ends(record, guard) => self.end(&record, guard),
+            Next::Dies(record, guard) => self.die(&record, guard),
+        }
+    }
+
+    fn output(&mut self, record: &BuildRecord, guard: Sequence) {
+        let what = What::Console { attempt: record.attempt, guard, bytes: CONSOLE_BYTES };
+        self.say(&record.build.key(), what);
+    }
+
+    fn write_run(&mut self, record: &BuildRecord, ended: bool) {
+        let start_us = record.invocation().map_or(self.now, |invocation| invocation.dispatched_at_us + 200);
+        let (key, attempt) = (record.build.key(), record.attempt);
+        let end_us = ended.then_some(self.now);
+        self.history.runs.push(Run { key, attempt, start_us, last_us: self.now, end_us });
+    }
+
+    fn end(&mut self, record: &BuildRecord, guard: Sequence) {
+        self.free += 1;
+        self.output(record, guard);
+        self.write_run(record, true);
+        let mut result = BuildResult::without_run(Outcome::Succeeded, ReasonCode::Cancelled, "");
+        result.reason = None;
+        result.exit_code = Some(0);
+        result.log =
+            LogSummary { stdout_bytes: CONSOLE_BYTES, bus_bytes: CONSOLE_BYTES, ..LogSummary::default() };
+        self.tell(&record.finished(result, Millis(self.now / 1000)));
+    }
+
+    fn die(&mut self, record: &BuildRecord, guard: Sequence) {
+        self.free += 1;
+        self.output(record, guard);
+        self.write_run(record, false);
+        self.history.kills.push(Kill { time_us: self.now, what: "SIGKILL worker".into() });
+        let Some(invocation) = record.invocation() else { return };
+        let at = self.now + LEASE_US;
+        let reason = Reason { code: ReasonCode::LeaseExpired, message: "its lease ran out".into() };
+        let retry = Retry { reason, worker: invocation.worker.clone() };
+        self.plan(at, Next::IsRequeued(Box::new(record.requeued(retry, true, Millis(at / 1000)))));
+    }
+
+    /// Takes the most urgent, then oldest build of the group whose turn it is.
+    fn dispatch(&mut self) {
+        while self.free > 0 && !self.waiting.is_empty() {
+            let turn = self.random.position(self.waiting.len());
+            let Some(group) = self.waiting.get(turn).map(|(_, record)| record.build.group.clone()) else { return };
+            let urgency = |(at, record): &(Sequence, BuildRecord)| {
+                (record.build.priority.rank(), record.queue.first_sequence.unwrap_or(*at))
+            };
+            let waiting = self.waiting.iter().enumerate();
+            let best = waiting.filter(|(_, (_, record))| record.build.group == group);
+            let Some((place, _)) = best.min_by_key(|(_, waits)| urgency(waits)) else { return };
+            let (at, record) = self.waiting.swap_remove(place);
+            self.start(at, &record);
+        }
+    }
+
+    fn start(&mut self, position: Sequence, record: &BuildRecord) {
+        let Ok(worker) = "worker-0".parse::<WorkerId>() else { return };
+        self.free -= 1;
+        self.now += 20;
+        let invocation = Invocation {
+            worker,
+            workspace: 0,
+            lease_revision: self.sequence,
+            started_at_ms: Millis(self.now / 1000),
+            dispatched_at_us: self.now,
+            dispatched_at_sequence: Sequence(self.sequence),
+        };
+        let started = record.started(invocation, position);
+        let guard = self.tell(&started);
+        self.say(&started.build.key(), What::Tool { attempt: started.attempt, guard });
+        let span = self.random.millis(100, 900);
+        let dies = self.random.once_in(8) && started.attempt < Attempt(5);
+        let at = self.now + micros(span);
+        let started = Box::new(started);
+        self.plan(at, if dies { Next::Dies(started, guard) } else { Next::Ends(started, guard) });
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
