@@ -26,13 +26,14 @@ pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<
     let mut dispatcher = Dispatcher { context: context.clone(), index, wakes, offers: JoinSet::new() };
     let mut timer: Option<Instant> = None;
     loop {
+        let mut due = false;
         tokio::select! {
             () = context.stop.cancelled() => break,
             () = dispatcher.wakes.dispatch.notified() => {}
-            () = sleep_until(timer) => {}
+            () = sleep_until(timer) => due = true,
             Some(_) = dispatcher.offers.join_next() => continue,
         }
-        timer = match dispatcher.pass().await {
+        timer = match dispatcher.pass(due).await {
             Ok(again) => again,
             Err(error) => {
                 warn!(error = telemetry::error_chain(&error), "dispatching again soon");
@@ -63,8 +64,10 @@ struct Dispatcher {
 
 impl Dispatcher {
     /// Places what can be placed; says when to look again if nothing wakes it before.
-    async fn pass(&mut self) -> Result<Option<Instant>, IndexError> {
-        let (_, next_offer) = self.index.settle(Millis::now(), &[]).await?;
+    async fn pass(&mut self, offers_due: bool) -> Result<Option<Instant>, IndexError> {
+        if offers_due {
+            self.index.settle(Millis::now(), &[]).await?;
+        }
         loop {
             let now = Millis::now();
             let heads = self.index.heads(now, IDLE_MAX).await?;
@@ -73,12 +76,9 @@ impl Dispatcher {
                 return Ok(Some(Instant::now() + RETRY));
             }
             set(Gauge::BuildsRunning, &[], i64::try_from(heads.running).unwrap_or(i64::MAX));
-            let pending = heads.waiting_groups + heads.offered + heads.running > 0;
             let picks = decide(&heads);
             if picks.is_empty() {
-                let repair = pending.then(|| Instant::now() + REPAIR);
-                let offer = next_offer.map(|at| Instant::now() + at.since(now));
-                return Ok(offer.into_iter().chain(repair).min());
+                return Ok(next_look(&heads, now));
             }
             crash_point(Step::Picked);
             self.commit(&heads, picks, now).await?;
@@ -105,6 +105,14 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
+
+/// When to look again if nothing wakes us: at the next offer that runs out, and once a while as long as there is
+/// anything that a lost wake-up could leave lying.
+fn next_look(heads: &Heads, now: Millis) -> Option<Instant> {
+    let pending = heads.waiting_groups + heads.offered + heads.running > 0;
+    let offer = heads.next_offer.map(|at| Instant::now() + at.since(now));
+    pending.then(|| Instant::now() + REPAIR).into_iter().chain(offer).min()
 }
 
 /// Facts in, decision out.

@@ -3,12 +3,13 @@
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  now_ms
 -- ARGV[2]  idle_max   workspaces at most; as many groups, and as many builds of each
--- returns  {ready, watermark, waiting groups, offered, running, {workspace...}, {group, {id, seq, ...}, ...}}
+-- returns  {ready, watermark, waiting groups, offered, running, next offer's deadline or 0, {workspace...},
+--           {group, {id, seq, ...}, ...}}
 -- cost     O(idle_max^2) at most
 assert(#KEYS == 1 and #ARGV == 2, 'read_heads: 1 key, 2 args')
 local P = string.sub(KEYS[1], 1, -5)
 local state = redis.call('HMGET', KEYS[1], 'ready', 'watermark')
-if state[1] ~= '1' then return {0, 0, 0, 0, 0, {}, {}} end
+if state[1] ~= '1' then return {0, 0, 0, 0, 0, '0', {}, {}} end
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', ARGV[1], 'LIMIT', 0, 16)) do
   redis.call('ZREM', P .. 'workers', worker)
   redis.call('SREM', P .. 'draining', worker)
@@ -41,4 +42,5 @@ if #idle > 0 then
     end
   end
 end
-return {1, state[2], waiting, counts[1], counts[2], idle, heads}
+local offer = redis.call('ZRANGE', P .. 'offered', 0, 0, 'WITHSCORES')
+return {1, state[2], waiting, counts[1], counts[2], offer[2] or '0', idle, heads}

@@ -7,7 +7,7 @@
 --                  gone: back to the queue, the worker is not there
 --                  failed: back to the queue at retry_ms, the workspace is free
 --                  stale: out of the index, the workspace is free
--- returns  {builds back in their queue, the next deadline of an offer or 0}
+-- returns  builds back in their queue
 -- cost     O(count * log(builds))
 --
 -- With count 0 it only returns the offers whose deadline has passed to their queues.
@@ -73,5 +73,4 @@ for _, key in ipairs(redis.call('ZRANGEBYSCORE', P .. 'offered', '-inf', ARGV[1]
   if ws then release(ws) end
   requeue(key)
 end
-local next_offer = redis.call('ZRANGE', P .. 'offered', 0, 0, 'WITHSCORES')
-return {back, next_offer[2] or '0'}
+return back

@@ -18,6 +18,8 @@ pub struct Heads {
     pub offered: u64,
     /// Builds that run.
     pub running: u64,
+    /// When the next offer runs out.
+    pub next_offer: Option<Millis>,
     /// Idle workspaces, a bounded sample.
     pub idle: Vec<Workspace>,
     /// The groups whose turn it is, each with its first builds; a bounded head of all.
@@ -79,7 +81,7 @@ pub struct Settlement {
     pub verdict: Verdict,
 }
 
-type RawHeads = (u8, u64, u64, u64, u64, Vec<String>, Vec<Value>);
+type RawHeads = (u8, u64, u64, u64, u64, f64, Vec<String>, Vec<Value>);
 
 impl Index {
     /// Reads at most `idle_max` idle workspaces and as many heads as they could take.
@@ -94,7 +96,7 @@ impl Index {
             .invoke_async(&mut self.connection.clone())
             .await
             .map_err(|source| IndexError::Call { what, source })?;
-        let (ready, watermark, waiting_groups, offered, running, idle, groups) = raw;
+        let (ready, watermark, waiting_groups, offered, running, next_offer, idle, groups) = raw;
         let idle = idle.iter().map(|text| text.parse()).collect::<Result<_, _>>();
         Ok(Heads {
             ready: ready == 1,
@@ -102,6 +104,7 @@ impl Index {
             waiting_groups,
             offered,
             running,
+            next_offer: millis(next_offer),
             idle: idle.map_err(|_| IndexError::Answer { what })?,
             groups: groups
                 .chunks(2)
@@ -126,13 +129,8 @@ impl Index {
         Ok(done.into_iter().map(|flag| flag == 1).collect())
     }
 
-    /// Settles offers, and returns those that ran out to their queues. Returns how many builds wait again and
-    /// when the next offer runs out.
-    pub async fn settle(
-        &self,
-        now: Millis,
-        settlements: &[Settlement],
-    ) -> Result<(u64, Option<Millis>), IndexError> {
+    /// Settles offers, and returns those that ran out to their queues. Returns how many builds wait again.
+    pub async fn settle(&self, now: Millis, settlements: &[Settlement]) -> Result<u64, IndexError> {
         let what = "settle_offers";
         let mut invocation = self.scripts.settle_offers.prepare_invoke();
         invocation.key(META).arg(now.0).arg(settlements.len());
@@ -146,17 +144,10 @@ impl Index {
             invocation.arg(settlement.key.to_string()).arg(settlement.sequence.0);
             invocation.arg(settlement.workspace.to_string()).arg(verdict).arg(retry.0);
         }
-        let (back, next): (u64, f64) = invocation
+        invocation
             .invoke_async(&mut self.connection.clone())
             .await
-            .map_err(|source| IndexError::Call { what, source })?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "milliseconds, checked positive"
-        )]
-        let next = (next > 0.0).then_some(Millis(next as u64));
-        Ok((back, next))
+            .map_err(|source| IndexError::Call { what, source })
     }
 
     /// Takes a worker's heartbeat. Returns whether the index is ready and how many workspaces became idle.
@@ -190,6 +181,11 @@ impl Index {
             .map_err(|source| IndexError::Call { what: "announce_worker", source })?;
         Ok((ready == 1, fresh))
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds, checked positive")]
+fn millis(score: f64) -> Option<Millis> {
+    (score > 0.0).then_some(Millis(score as u64))
 }
 
 fn read_group(pair: &[Value]) -> Option<WaitingGroup> {

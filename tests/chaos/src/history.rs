@@ -129,7 +129,8 @@ impl History {
         for run in self.runs.iter().filter(|run| run.key == *key) {
             let end = run.end_us.map_or_else(|| "no end".to_owned(), |end| format!("end {}", clock(end)));
             let (start, last) = (clock(run.start_us), clock(run.last_us));
-            let _ = writeln!(text, "    its own file: attempt {} start {start} last {last} {end}", run.attempt);
+            let _ =
+                writeln!(text, "    its own file: attempt {} start {start} last {last} {end}", run.attempt);
         }
         if !self.acknowledged.contains(key) {
             text.push_str("    its submission was not acknowledged\n");

@@ -10,6 +10,7 @@ pub mod mutate;
 mod random;
 mod rules;
 mod run_file;
+#[expect(clippy::expect_used, reason = "a test harness fails by panicking")]
 pub mod storm;
 pub mod synthetic;
 

@@ -62,11 +62,15 @@ impl Mutation {
     /// The rule that it breaks.
     pub fn rule(self) -> Rule {
         match self {
-            Self::DropFinished | Self::DuplicateFinished | Self::EventAfterFinished | Self::LoseBuild => Rule::Terminal,
+            Self::DropFinished | Self::DuplicateFinished | Self::EventAfterFinished | Self::LoseBuild => {
+                Rule::Terminal
+            }
             Self::OverlapAttempts | Self::ZombieTick => Rule::Overlap,
             Self::SwapStartedAndEnqueued | Self::DropStarted | Self::ConsoleOfDeadAttempt => Rule::Order,
             Self::InvertPriority | Self::TooManyExcused => Rule::Priority,
-            Self::WrongOutcome | Self::TooManyAttempts | Self::LostTooEarly | Self::UnfinishedSuccess => Rule::Outcome,
+            Self::WrongOutcome | Self::TooManyAttempts | Self::LostTooEarly | Self::UnfinishedSuccess => {
+                Rule::Outcome
+            }
         }
     }
 
@@ -119,10 +123,8 @@ impl Mutation {
             Self::WrongOutcome => {
                 let record = finished_mut(&mut broken, random, |_, _| true)?;
                 if let Phase::Finished { result, .. } = &mut record.phase {
-                    result.outcome = match result.outcome {
-                        Outcome::Succeeded => Outcome::Failed,
-                        _ => Outcome::Succeeded,
-                    };
+                    let succeeded = result.outcome == Outcome::Succeeded;
+                    result.outcome = if succeeded { Outcome::Failed } else { Outcome::Succeeded };
                 }
             }
             Self::TooManyAttempts => {
@@ -214,7 +216,8 @@ fn swap(history: &mut History, random: &mut Random) -> Option<()> {
 }
 
 fn console_of_dead(history: &mut History, random: &mut Random) -> Option<()> {
-    let late = |event: &Event| matches!(event.what, What::Console { attempt, .. } if attempt > Attempt::FIRST);
+    let late =
+        |event: &Event| matches!(event.what, What::Console { attempt, .. } if attempt > Attempt::FIRST);
     let at = one(history, random, late)?;
     let key = history.events.get(at)?.key.clone();
     let first = history.events.iter().find(|event| event.key == key && event.is(State::InProgress))?.sequence;

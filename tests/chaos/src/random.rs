@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A generator of numbers (SplitMix64).
+/// A generator of numbers (`SplitMix64`).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
@@ -13,7 +13,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -22,7 +22,7 @@ impl Random {
 
     /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high.saturating_sub(low) + 1)
+        low + self.number() % (high.saturating_sub(low) + 1)
     }
 
     /// A position in something of this length, which is not empty.

@@ -6,7 +6,10 @@ mod overlap;
 mod priority;
 mod terminal;
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::BTreeSet,
+    fmt::{self, Write as _},
+};
 
 use model::State;
 
@@ -59,19 +62,20 @@ impl Verdict {
     pub fn report(&self, history: &History) -> String {
         let mut text = String::new();
         for rule in Rule::ALL {
-            let of_rule: Vec<&Finding> = self.findings.iter().filter(|finding| finding.rule == rule).collect();
+            let of_rule: Vec<&Finding> =
+                self.findings.iter().filter(|finding| finding.rule == rule).collect();
             if !of_rule.is_empty() {
-                text.push_str(&format!("\n{} findings of rule {rule:?}\n", of_rule.len()));
+                let _ = writeln!(text, "\n{} findings of rule {rule:?}", of_rule.len());
             }
             for finding in of_rule.iter().take(5) {
-                text.push_str(&format!("  {finding}\n"));
+                let _ = writeln!(text, "  {finding}");
                 for key in &finding.keys {
-                    text.push_str(&format!("  {}", history.story(key)));
+                    let _ = write!(text, "  {}", history.story(key));
                 }
             }
         }
         if !text.is_empty() {
-            text.push_str(&format!("\nwhat was done to the farm\n{}", history.kill_list()));
+            let _ = write!(text, "\nwhat was done to the farm\n{}", history.kill_list());
         }
         text
     }

@@ -60,7 +60,8 @@ mod tests {
         let key = BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() };
         let text = "start 1 100 /w/a/0\ntick 1 150 /w/a/0\nstart 2 300 /w/b/1\ntick 1 310 /w/a/0\nend 2 350 /w/b/1\nti";
         let runs = parse_runs(&key, text);
-        let seen: Vec<_> = runs.iter().map(|run| (run.attempt.0, run.start_us, run.last_us, run.end_us)).collect();
+        let seen: Vec<_> =
+            runs.iter().map(|run| (run.attempt.0, run.start_us, run.last_us, run.end_us)).collect();
         assert_eq!(seen, [(1, 100, 310, None), (2, 300, 350, Some(350))]);
     }
 

@@ -1,1 +1,105 @@
-//! placeholder
+//! A real farm under load while everything in it is killed: what it leaves behind is a [`History`].
+
+mod collect;
+mod corpses;
+mod killer;
+mod load;
+mod plan;
+
+use std::{
+    fmt, fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use farm::Farm;
+use tokio::time::Instant;
+
+use crate::{History, Random};
+
+pub use killer::Tally;
+pub use plan::Plan;
+
+/// What a storm left behind.
+#[derive(Debug)]
+pub struct Aftermath {
+    /// Everything that was written down.
+    pub history: History,
+    /// What the farm should not have done and no rule of a history sees.
+    pub faults: Vec<String>,
+    /// What was killed how often.
+    pub tally: Tally,
+    /// From the first build to the last kill.
+    pub stormed: Duration,
+    /// From the last kill to the end of the last build.
+    pub settled: Duration,
+}
+
+/// Runs a farm through the storm of `plan`. The farm is left as it is, quiet.
+pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
+    let farm = Farm::builder().only(&[]).workspaces(plan.workspaces).start().await;
+    let folder = farm.folder().join("runs");
+    fs::create_dir(&folder).expect("a folder for the files of builds");
+    let mut random = Random::new(plan.seed);
+    let jobs = load::jobs(plan, &mut random, &folder);
+    let mut killer = killer::Killer::start(&farm, plan, random.clone()).await;
+    let began = Instant::now();
+    let submitted = Arc::new(AtomicBool::new(false));
+    let submit = async {
+        let acknowledged = load::submit(&farm, &jobs).await;
+        submitted.store(true, Ordering::Relaxed);
+        acknowledged
+    };
+    let (acknowledged, ()) = tokio::join!(submit, killer.storm(&submitted, jobs.len()));
+    let stormed = began.elapsed();
+    killer.calm().await;
+    let calm = Instant::now();
+    let mut faults = Vec::new();
+    if let Err(waiting) = collect::all_ended(&farm, &acknowledged, plan.settle_limit).await {
+        let limit = plan.settle_limit;
+        faults
+            .push(format!("{} builds have not ended {limit:?} after the storm: {waiting:?}", waiting.len()));
+    }
+    let settled = calm.elapsed();
+    // Long enough for whatever might still write, and for the last leases.
+    tokio::time::sleep(plan.lease * 2).await;
+    faults.extend(killer.check_alive());
+    faults.extend(collect::leftovers(&farm, plan.lease).await);
+    let (events, mut unreadable) = collect::events(&farm).await;
+    faults.append(&mut unreadable);
+    let runs = collect::runs(&folder, &jobs);
+    let exit_codes = jobs.iter().map(|job| (job.key.clone(), job.exit_code)).collect();
+    let report = killer.end();
+    faults.extend(report.faults);
+    let history = History { events, runs, acknowledged, exit_codes, kills: report.kills };
+    (farm, Aftermath { history, faults, tally: report.tally, stormed, settled })
+}
+
+/// Microseconds since the Unix epoch.
+fn now_us() -> u64 {
+    let span = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl fmt::Display for Aftermath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attempts = self.history.runs.len();
+        let (builds, acknowledged) = (self.history.exit_codes.len(), self.history.acknowledged.len());
+        let recovery = collect::longest_recovery(&self.history);
+        writeln!(
+            f,
+            "{builds} builds submitted, {acknowledged} acknowledged, {attempts} runs of their commands"
+        )?;
+        writeln!(f, "{}", self.tally)?;
+        write!(
+            f,
+            "storm {:.1} s, then all ended in {:.1} s; a lost run was started again after {:.1} s at most",
+            self.stormed.as_secs_f64(),
+            self.settled.as_secs_f64(),
+            recovery.as_secs_f64()
+        )
+    }
+}

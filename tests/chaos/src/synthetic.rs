@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use model::{
-    Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, BuildResult, Invocation, LogSummary, Millis, Outcome,
-    Priority, Reason, ReasonCode, RequestLimits, Retry, Sequence, WorkerId,
+    Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, BuildResult, Invocation, LogSummary, Millis,
+    Outcome, Priority, Reason, ReasonCode, RequestLimits, Retry, Sequence, WorkerId,
 };
 
 use crate::{Event, History, Kill, Random, Run, What};
@@ -82,8 +82,11 @@ impl Farm {
     fn request(&mut self, at: u64) -> Option<BuildRecord> {
         let group = self.random.pick(&GROUPS)?.parse().ok()?;
         let priority = *self.random.pick(&Priority::ALL)?;
-        let request =
-            BuildRequest { id: Some(BuildId::generate()), command: vec!["true".into()], ..BuildRequest::default() };
+        let request = BuildRequest {
+            id: Some(BuildId::generate()),
+            command: vec!["true".into()],
+            ..BuildRequest::default()
+        };
         let build = request.validate(&group, Some(priority), None, &LIMITS, Millis(at / 1000)).ok()?;
         Some(BuildRecord::enqueued(build))
     }
@@ -166,7 +169,9 @@ impl Farm {
     fn dispatch(&mut self) {
         while self.free > 0 && !self.waiting.is_empty() {
             let turn = self.random.position(self.waiting.len());
-            let Some(group) = self.waiting.get(turn).map(|(_, record)| record.build.group.clone()) else { return };
+            let Some(group) = self.waiting.get(turn).map(|(_, record)| record.build.group.clone()) else {
+                return;
+            };
             let urgency = |(at, record): &(Sequence, BuildRecord)| {
                 (record.build.priority.rank(), record.queue.first_sequence.unwrap_or(*at))
             };

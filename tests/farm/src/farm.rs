@@ -258,13 +258,11 @@ impl Farm {
             }
             None
         };
-        match tokio::time::timeout(limit, search).await {
-            Ok(Some(event)) => event,
-            Ok(None) => panic!("build {key} ended without what was awaited: {seen:#?}"),
-            Err(_elapsed) => {
-                panic!("what was awaited of build {key} did not come in {:?}: {seen:#?}", began.elapsed())
-            }
-        }
+        let found = tokio::time::timeout(limit, search).await.ok();
+        let why = if found.is_none() { "did not come in time" } else { "never came" };
+        found.flatten().unwrap_or_else(|| {
+            panic!("build {key}: what is awaited {why}, after {:?}: {seen:#?}", began.elapsed())
+        })
     }
 
     /// Returns when the build has a lifecycle message.

@@ -87,10 +87,10 @@ impl Process {
 
     /// Waits for its end.
     pub async fn wait_exit(&mut self, limit: Duration) -> ExitStatus {
-        match tokio::time::timeout(limit, self.child.wait()).await {
-            Ok(status) => status.expect("a child can be waited for"),
-            Err(_elapsed) => panic!("{} still runs after {limit:?}\n{}", self.name, self.log_tail()),
-        }
+        let ended = tokio::time::timeout(limit, self.child.wait()).await.ok();
+        let status =
+            ended.unwrap_or_else(|| panic!("{} still runs after {limit:?}\n{}", self.name, self.log_tail()));
+        status.expect("a child can be waited for")
     }
 
     /// How it ended, if it did.

@@ -76,7 +76,9 @@ impl Walk<'_> {
                     && result.log.bus_bytes != self.bytes
                 {
                     let (told, seen) = (result.log.bus_bytes, self.bytes);
-                    self.found(format!("its result tells of {told} bytes of console where {seen} are stored"));
+                    self.found(format!(
+                        "its result tells of {told} bytes of console where {seen} are stored"
+                    ));
                 }
                 self.last = Some((state, attempt, at));
                 self.bytes = 0;
@@ -97,9 +99,8 @@ impl Walk<'_> {
             (Some((State::Enqueued, last, _)), State::InProgress | State::Finished)
             | (Some((State::InProgress, last, _)), State::Finished) => attempt == last,
             (Some((State::InProgress, last, _)), State::Enqueued) => attempt == last.next(),
-            (None, State::InProgress)
+            (None | Some((State::InProgress, ..)), State::InProgress)
             | (Some((State::Enqueued, ..)), State::Enqueued)
-            | (Some((State::InProgress, ..)), State::InProgress)
             | (Some((State::Finished, ..)), _) => false,
         }
     }

@@ -35,13 +35,17 @@ pub(super) fn check(history: &History) -> (Vec<Finding>, Counts) {
             starts += 1;
             // Never picked counts as picked later.
             let passed = |other: &&Wait| {
-                other.enqueued <= read && other.key != late.key && other.picked.is_none_or(|(when, _)| when > at)
+                other.enqueued <= read
+                    && other.key != late.key
+                    && other.picked.is_none_or(|(when, _)| when > at)
             };
             let older = |other: &&Wait| other.rank == late.rank && other.place < late.place;
             if waits.iter().filter(passed).any(|other| older(&other)) {
                 counts.out_of_turn += 1;
             }
-            let Some(urgent) = waits.iter().filter(passed).find(|other| other.rank < late.rank) else { continue };
+            let Some(urgent) = waits.iter().filter(passed).find(|other| other.rank < late.rank) else {
+                continue;
+            };
             if history.kills.iter().any(|kill| (kill.time_us..=kill.time_us + EXCUSE_US).contains(&at)) {
                 counts.excused += 1;
             } else {
@@ -51,7 +55,8 @@ pub(super) fn check(history: &History) -> (Vec<Finding>, Counts) {
         }
     }
     if counts.excused * 100 > starts * EXCUSED_PERCENT_MAX {
-        let text = format!("{} of {starts} starts are inversions that kills excuse, too many", counts.excused);
+        let text =
+            format!("{} of {starts} starts are inversions that kills excuse, too many", counts.excused);
         findings.push(Finding { rule: Rule::Priority, keys: Vec::new(), text });
     }
     (findings, counts)

@@ -1,0 +1,174 @@
+//! Reading what the farm and the builds wrote down.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    time::Duration,
+};
+
+use bus::{
+    BusError, ConsoleChunk, EventKind, EventSubject, HEADER_ATTEMPT, RunPlace, Stored, header, stream,
+};
+use farm::Farm;
+use model::{Attempt, BuildKey, Sequence, State};
+use tokio::time::Instant;
+
+use super::{
+    corpses,
+    load::{Job, run_file},
+};
+use crate::{Event, History, Run, What, parse_runs};
+
+const BATCH: usize = 1000;
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// How many builds have ended, as far as the stream can be read now; goes on behind `from`.
+pub(super) async fn count_ended(farm: &Farm, from: &mut Sequence, ended: &mut BTreeSet<BuildKey>) {
+    let _ = read_on(farm, EventSubject::LIFECYCLES, from, |stored| {
+        if let Some(event) = read(&stored)
+            && event.is(State::Finished)
+        {
+            ended.insert(event.key);
+        }
+    })
+    .await;
+}
+
+/// Waits until all of `wanted`, and all else in the stream, have ended; else says which have not.
+pub(super) async fn all_ended(
+    farm: &Farm,
+    wanted: &BTreeSet<BuildKey>,
+    limit: Duration,
+) -> Result<(), BTreeSet<BuildKey>> {
+    let deadline = Instant::now() + limit;
+    let (mut from, mut waiting, mut ended) = (Sequence(0), wanted.clone(), BTreeSet::new());
+    loop {
+        let _ = read_on(farm, EventSubject::LIFECYCLES, &mut from, |stored| {
+            let Some(event) = read(&stored) else { return };
+            if event.is(State::Finished) {
+                waiting.remove(&event.key);
+                ended.insert(event.key);
+            } else if !ended.contains(&event.key) {
+                waiting.insert(event.key);
+            }
+        })
+        .await;
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(waiting);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The whole event stream, and what of it cannot be read.
+pub(super) async fn events(farm: &Farm) -> (Vec<Event>, Vec<String>) {
+    let (mut events, mut faults, mut from) = (Vec::new(), Vec::new(), Sequence(0));
+    let mut priorities = BTreeMap::new();
+    let done = read_on(farm, EventSubject::ALL, &mut from, |stored| match read(&stored) {
+        Some(mut event) => {
+            let known = event.record().map(|record| record.build.priority);
+            event.priority = known.or_else(|| priorities.get(&event.key).copied());
+            if let Some(priority) = event.priority {
+                priorities.insert(event.key.clone(), priority);
+            }
+            events.push(event);
+        }
+        None => faults.push(format!("event {} on {} cannot be read", stored.sequence, stored.subject)),
+    });
+    if let Err(error) = done.await {
+        faults.push(format!("the event stream cannot be read: {error}"));
+    }
+    (events, faults)
+}
+
+async fn read_on(
+    farm: &Farm,
+    subjects: &str,
+    from: &mut Sequence,
+    mut take: impl FnMut(Stored),
+) -> Result<(), BusError> {
+    loop {
+        let tail = farm.bus().events_from(subjects, Sequence(from.0 + 1), BATCH).await?;
+        let progress = !tail.events.is_empty();
+        for stored in tail.events {
+            *from = stored.sequence.max(*from);
+            take(stored);
+        }
+        if !tail.more || !progress {
+            return Ok(());
+        }
+    }
+}
+
+fn read(stored: &Stored) -> Option<Event> {
+    let subject: EventSubject = stored.subject.parse().ok()?;
+    let headers = stored.headers.as_ref();
+    let guard = RunPlace::read(headers).map(|place| place.guard);
+    let what = match subject.kind {
+        EventKind::Lifecycle => What::Lifecycle(Box::new(stored.record().ok()?)),
+        EventKind::Console => {
+            let chunk = ConsoleChunk::read(headers, &stored.payload)?;
+            What::Console { attempt: chunk.attempt, guard: guard?, bytes: chunk.data.len() as u64 }
+        }
+        EventKind::Tool => {
+            What::Tool { attempt: Attempt(header(headers, HEADER_ATTEMPT)?.parse().ok()?), guard: guard? }
+        }
+    };
+    Some(Event { sequence: stored.sequence, key: subject.key, priority: None, what })
+}
+
+/// What the builds wrote themselves.
+pub(super) fn runs(folder: &Path, jobs: &[Job]) -> Vec<Run> {
+    let of = |job: &Job| {
+        let text = fs::read_to_string(run_file(folder, &job.key)).unwrap_or_default();
+        parse_runs(&job.key, &text)
+    };
+    jobs.iter().flat_map(of).collect()
+}
+
+/// What a farm at rest must not hold: requests, leases, processes of builds.
+pub(super) async fn leftovers(farm: &Farm, limit: Duration) -> Vec<String> {
+    let mut faults = Vec::new();
+    match farm.bus().jetstream().get_stream(stream::REQUESTS).await {
+        Ok(found) if found.cached_info().state.messages == 0 => {}
+        Ok(found) => {
+            faults.push(format!("{} requests are left in the queue", found.cached_info().state.messages))
+        }
+        Err(error) => faults.push(format!("the queue of requests cannot be read: {error}")),
+    }
+    let (events, _) = events(farm).await;
+    let keys: Vec<BuildKey> =
+        events.into_iter().map(|event| event.key).collect::<BTreeSet<_>>().into_iter().collect();
+    let ids: BTreeSet<String> = keys.iter().map(|key| key.id.to_string()).collect();
+    match farm.bus().leases_held(&keys).await {
+        Ok(held) if held.is_empty() => {}
+        Ok(held) => faults.push(format!("leases are still held {:?} after the end: {held:?}", limit * 2)),
+        Err(error) => faults.push(format!("the leases cannot be read: {error}")),
+    }
+    let ours = |it: &corpses::BuildProcess| ids.contains(&it.build);
+    let alive: Vec<_> = corpses::of(None).into_iter().filter(ours).collect();
+    if !alive.is_empty() {
+        faults.push(format!("processes of builds outlive them: {alive:?}"));
+    }
+    faults
+}
+
+/// The longest time from the last sign of a lost run to the start of the next one.
+pub(super) fn longest_recovery(history: &History) -> Duration {
+    let mut starts = BTreeMap::new();
+    for record in history.events.iter().filter_map(Event::record) {
+        if record.state() == State::InProgress {
+            starts.insert((record.build.key(), record.attempt), record.at_ms.0 * 1000);
+        }
+    }
+    let still = |((key, attempt), began): (&(BuildKey, Attempt), &u64)| {
+        let next = starts.get(&(key.clone(), attempt.next()))?;
+        let run = history.runs.iter().find(|run| run.key == *key && run.attempt == *attempt);
+        Some(next.saturating_sub(run.map_or(*began, |run| run.last_us)))
+    };
+    Duration::from_micros(starts.iter().filter_map(still).max().unwrap_or_default())
+}

@@ -1,0 +1,82 @@
+//! The processes of builds, as `/proc` shows them: they must not outlive their worker's lease.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::Duration,
+};
+
+use farm::start_ticks;
+use tokio::time::Instant;
+
+/// A process that a build started: its id, when it started, and whose it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct BuildProcess {
+    pid: u32,
+    started: u64,
+    pub(super) build: String,
+}
+
+/// Processes of builds that descend from `ancestor`, or all there are.
+pub(super) fn of(ancestor: Option<u32>) -> Vec<BuildProcess> {
+    let parents = parents();
+    let descends = |pid: u32| {
+        let mut seen = BTreeSet::new();
+        let mut at = pid;
+        while let Some(parent) = parents.get(&at)
+            && seen.insert(at)
+        {
+            if Some(*parent) == ancestor {
+                return true;
+            }
+            at = *parent;
+        }
+        false
+    };
+    let wanted = parents.keys().filter(|pid| ancestor.is_none() || descends(**pid));
+    wanted
+        .filter_map(|pid| {
+            let build = build_of(*pid)?;
+            Some(BuildProcess { pid: *pid, started: start_ticks(*pid)?, build })
+        })
+        .collect()
+}
+
+/// How long they live on; at most `limit`, with those that still do then.
+pub(super) async fn death(
+    processes: &[BuildProcess],
+    limit: Duration,
+) -> Result<Duration, Vec<BuildProcess>> {
+    let began = Instant::now();
+    loop {
+        let alive: Vec<BuildProcess> =
+            processes.iter().filter(|it| start_ticks(it.pid) == Some(it.started)).cloned().collect();
+        if alive.is_empty() {
+            return Ok(began.elapsed());
+        }
+        if began.elapsed() > limit {
+            return Err(alive);
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn parents() -> BTreeMap<u32, u32> {
+    let mut parents = BTreeMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        let Some((_, rest)) = stat.rsplit_once(')') else { continue };
+        if let Some(parent) = rest.split_ascii_whitespace().nth(1).and_then(|text| text.parse().ok()) {
+            parents.insert(pid, parent);
+        }
+    }
+    parents
+}
+
+fn build_of(pid: u32) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let variable = environment.split(|byte| *byte == 0).find(|it| it.starts_with(b"FOREBAY_BUILD_ID="))?;
+    let (_, id) = std::str::from_utf8(variable).ok()?.split_once('=')?;
+    Some(id.to_owned())
+}

@@ -1,0 +1,122 @@
+//! The builds: what they are, and submitting them the two ways.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use async_nats::HeaderMap;
+use bus::{Bus, Encoding, RequestSubject, encode};
+use client::Client;
+use farm::Farm;
+use model::{BuildId, BuildKey, BuildRequest, Priority};
+use tokio::{task::JoinSet, time::Instant};
+
+use super::Plan;
+use crate::{Random, script};
+
+const GROUPS: [&str; 3] = ["amber", "birch", "coral"];
+/// Whoever has no acknowledgement by then gives up.
+const PATIENCE: Duration = Duration::from_secs(20);
+const RETRY: Duration = Duration::from_millis(200);
+
+/// A build to be submitted.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) key: BuildKey,
+    pub(super) exit_code: i32,
+    priority: Priority,
+    request: BuildRequest,
+    at: Duration,
+    way: Way,
+}
+
+/// How it is submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Through the API, again and again with the same id.
+    Api,
+    /// A plain publish, again and again with the same id.
+    Publish,
+    /// A plain publish, once: without an answer nobody knows.
+    PublishOnce,
+}
+
+/// The file that a build writes itself.
+pub(super) fn run_file(folder: &Path, key: &BuildKey) -> PathBuf {
+    folder.join(format!("{}.{}", key.group, key.id))
+}
+
+/// All builds of a storm, by the time of their submission.
+pub(super) fn jobs(plan: &Plan, random: &mut Random, folder: &Path) -> Vec<Job> {
+    let mut jobs: Vec<Job> = (0..plan.builds).filter_map(|_| job(plan, random, folder)).collect();
+    jobs.sort_by_key(|job| job.at);
+    jobs
+}
+
+fn job(plan: &Plan, random: &mut Random, folder: &Path) -> Option<Job> {
+    let key = BuildKey { group: random.pick(&GROUPS)?.parse().ok()?, id: BuildId::generate() };
+    let exit_code = if random.once_in(10) { 3 } else { 0 };
+    let ticks = random.between(plan.ticks.0, plan.ticks.1);
+    let env = [
+        ("CHAOS_FILE", run_file(folder, &key).display().to_string()),
+        ("CHAOS_TICKS", ticks.to_string()),
+        ("CHAOS_EXIT", exit_code.to_string()),
+    ];
+    let env: BTreeMap<String, String> =
+        env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let priority = *random.pick(&Priority::ALL)?;
+    let request = BuildRequest {
+        id: Some(key.id),
+        priority: Some(priority),
+        command: vec!["sh".into(), "-c".into(), script()],
+        env,
+        timeout_seconds: Some(60),
+        max_attempts: Some(30),
+        ..BuildRequest::default()
+    };
+    let every = plan.submit_span / u32::try_from(plan.bursts).ok()?;
+    let burst = u32::try_from(random.between(0, plan.bursts - 1)).ok()?;
+    let at = every * burst + random.millis(0, 500);
+    let way = *random.pick(&[Way::Api, Way::Api, Way::Publish, Way::PublishOnce])?;
+    Some(Job { key, exit_code, priority, request, at, way })
+}
+
+/// Submits all, each at its time; returns those that were acknowledged.
+pub(super) async fn submit(farm: &Farm, jobs: &[Job]) -> BTreeSet<BuildKey> {
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for job in jobs.iter().cloned() {
+        let client = farm.client().clone();
+        tasks.spawn(async move {
+            tokio::time::sleep_until(began + job.at).await;
+            acknowledged(&client, &job).await.then_some(job.key)
+        });
+    }
+    tasks.join_all().await.into_iter().flatten().collect()
+}
+
+async fn acknowledged(client: &Client, job: &Job) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let done = match job.way {
+            Way::Api => client.create(&job.key.group, &job.request, None).await.is_ok(),
+            Way::Publish | Way::PublishOnce => publish(client.bus(), job).await.is_ok(),
+        };
+        if done || job.way == Way::PublishOnce || Instant::now() > deadline {
+            return done;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn publish(bus: &Bus, job: &Job) -> Result<(), async_nats::Error> {
+    let subject = RequestSubject { group: job.key.group.clone(), priority: job.priority }.to_string();
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Msg-Id", job.key.id.to_string().as_str());
+    headers.insert("Content-Type", Encoding::Json.content_type());
+    let payload = encode(Encoding::Json, &job.request);
+    bus.jetstream().publish_with_headers(subject, headers, payload).await?.await?;
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! What must hold of every build, whatever happened to it.
+
+use std::time::Duration;
+
+use bus::{EventKind, EventSubject, HEADER_ATTEMPT, Stored, header};
+use farm::Farm;
+use model::{Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, Outcome, State};
+
+/// A lease of 2 s runs out, is noticed, and the build runs again: with much to spare.
+pub(crate) const BOUND: Duration = Duration::from_secs(15);
+
+/// A request that runs a shell script.
+pub(crate) fn script(text: &str) -> BuildRequest {
+    request(&["/bin/sh", "-c", text])
+}
+
+/// A request that runs `command`.
+pub(crate) fn request(command: &[impl AsRef<str>]) -> BuildRequest {
+    let command = command.iter().map(|word| word.as_ref().to_owned()).collect();
+    BuildRequest { id: Some(BuildId::generate()), command, ..BuildRequest::default() }
+}
+
+/// Waits for the end of the build and checks all its events.
+pub(crate) async fn ended(farm: &Farm, key: &BuildKey) -> BuildRecord {
+    ended_within(farm, key, BOUND).await
+}
+
+/// Likewise, within a limit.
+pub(crate) async fn ended_within(farm: &Farm, key: &BuildKey, limit: Duration) -> BuildRecord {
+    let record = farm.wait_finished(key, limit).await;
+    assert_order(&farm.stored(key).await);
+    record
+}
+
+/// Waits for the end of the build, which must be this one.
+pub(crate) async fn ended_as(farm: &Farm, key: &BuildKey, outcome: Outcome) -> BuildRecord {
+    let record = ended(farm, key).await;
+    assert_eq!(record.result().unwrap().outcome, outcome, "{record:#?}");
+    record
+}
+
+/// BUILD_ENQUEUED, INVOCATION_STARTED, that run's events, then the next BUILD_ENQUEUED or INVOCATION_FINISHED; one
+/// INVOCATION_FINISHED, and nothing after it.
+pub(crate) fn assert_order(events: &[Stored]) {
+    let mut last: Option<(State, Attempt)> = None;
+    for (number, stored) in events.iter().enumerate() {
+        let told = || format!("event {number} of {:#?}", summary(events));
+        let subject: EventSubject = stored.subject.parse().unwrap();
+        if subject.kind == EventKind::Lifecycle {
+            let record = stored.record().unwrap();
+            let (now, attempt) = (record.state(), record.attempt);
+            let fits = match (last, now) {
+                (None, State::Enqueued) => attempt == Attempt::FIRST,
+                (None, State::Finished) => record.result().unwrap().outcome == Outcome::Rejected,
+                (Some((State::Enqueued, before)), State::InProgress | State::Finished)
+                | (Some((State::InProgress, before)), State::Finished) => attempt == before,
+                (Some((State::InProgress, before)), State::Enqueued) => attempt == before.next(),
+                (Some(_) | None, _) => false,
+            };
+            assert!(fits, "{}", told());
+            last = Some((now, attempt));
+        } else {
+            let attempt = header(stored.headers.as_ref(), HEADER_ATTEMPT).unwrap();
+            let run = last.filter(|(state, _)| *state == State::InProgress);
+            assert_eq!(run.map(|(_, attempt)| attempt.to_string()).as_deref(), Some(attempt), "{}", told());
+        }
+    }
+    assert_eq!(last.map(|(state, _)| state), Some(State::Finished), "{:#?}", summary(events));
+}
+
+fn summary(events: &[Stored]) -> Vec<String> {
+    let one = |stored: &Stored| match stored.record() {
+        Ok(record) => format!("{} {} attempt {}", stored.sequence, record.state().as_str(), record.attempt),
+        Err(_) => format!("{} {} {:?}", stored.sequence, stored.subject, stored.headers),
+    };
+    events.iter().map(one).collect()
+}
+
+/// Host process ids of everything that a build's commands started and that lives.
+pub(crate) fn processes_of(build: BuildId) -> Vec<u32> {
+    let wanted = format!("FOREBAY_BUILD_ID={build}");
+    let ids = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let of_build = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()) && farm::alive(*pid)
+    };
+    ids.filter(of_build).collect()
+}
+
+/// Returns when `condition` holds; says how long it took.
+pub(crate) async fn until(what: &str, limit: Duration, condition: impl Fn() -> bool) -> Duration {
+    let began = std::time::Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < limit, "{what}: not after {limit:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    began.elapsed()
+}

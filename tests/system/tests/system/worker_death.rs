@@ -1,0 +1,136 @@
+//! A worker that dies, hangs or is told to stop leaves nothing running and writes nothing more.
+
+use std::time::{Duration, Instant};
+
+use farm::{Farm, SOON};
+use model::{BuildKey, BuildRequest, Outcome, State};
+
+use crate::check::{BOUND, ended_as, processes_of, request, script, until};
+
+/// A shell, a child, and a daemon in a session of its own, of the first attempt only.
+const TREE: &str = r#"if [ "$FOREBAY_ATTEMPT" = 1 ]; then
+  setsid sh -c 'setsid sleep 1000 & exec sleep 1000' > /dev/null 2>&1 < /dev/null &
+  (trap '' TERM HUP; while :; do sleep 1000; done) &
+  sleep 1000
+fi"#;
+
+async fn run_tree(farm: &Farm) -> BuildKey {
+    let key = farm.submit("g", request(&farm.effects().command(TREE))).await;
+    until("the tree runs", SOON, || processes_of(key.id).len() >= 6).await;
+    key
+}
+
+async fn started_again_at(farm: &Farm, key: &BuildKey) -> u64 {
+    let again = |record: &model::BuildRecord| record.attempt.0 == 2 && record.state() == State::InProgress;
+    farm.wait_until(key, BOUND, again).await.1.at_ms.0
+}
+
+fn now_ms() -> u64 {
+    model::Millis::now().0
+}
+
+#[tokio::test]
+async fn a_killed_workers_processes_are_dead_before_its_lease_ends() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let key = run_tree(&farm).await;
+    let mut worker = farm.take("worker");
+    worker.kill9();
+    let took = until("the tree is dead", SOON, || processes_of(key.id).is_empty()).await;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let dead_at = now_ms();
+    worker.wait_exit(SOON).await;
+    farm.keep(farm.spawn("worker").await);
+    assert!(dead_at < started_again_at(&farm, &key).await);
+    assert_eq!(ended_as(&farm, &key, Outcome::Succeeded).await.attempt.0, 2);
+    farm.effects().assert_sound();
+}
+
+#[tokio::test]
+async fn a_stopped_workers_processes_are_dead_before_its_lease_passes_on() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let key = run_tree(&farm).await;
+    let stopped = farm.take("worker");
+    stopped.pause();
+    let second = farm.spawn("worker").await;
+    until("the tree is dead", SOON, || processes_of(key.id).is_empty()).await;
+    let dead_at = now_ms();
+    let again_at = started_again_at(&farm, &key).await;
+    assert!(dead_at < again_at, "dead {} ms after the next start", dead_at - again_at);
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    farm.effects().assert_sound();
+    let history = farm.history(&key).await;
+    assert_eq!(history.len(), 5);
+
+    // The resumed worker has nothing to say of it, and works on.
+    drop(second);
+    stopped.resume();
+    let next = farm.submit("g", script("true")).await;
+    ended_as(&farm, &next, Outcome::Succeeded).await;
+    assert_eq!(farm.history(&key).await, history);
+}
+
+#[tokio::test]
+async fn a_worker_resumed_during_the_next_attempt_writes_nothing_of_the_old_one() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let body = "i=0; while [ $i -lt 40 ]; do echo line $FOREBAY_ATTEMPT; i=$((i+1)); sleep 0.05; done";
+    let key = farm.submit("g", request(&farm.effects().command(body))).await;
+    until("output is written", SOON, || farm.effects().of(key.id).len() == 1).await;
+    let stopped = farm.take("worker");
+    stopped.pause();
+    let _second = farm.spawn("worker").await;
+    started_again_at(&farm, &key).await;
+    stopped.resume();
+    // `ended_as` checks that each event is of the attempt that runs.
+    assert_eq!(ended_as(&farm, &key, Outcome::Succeeded).await.attempt.0, 2);
+    farm.effects().assert_sound();
+}
+
+#[tokio::test]
+async fn a_cancelled_build_is_killed_at_once_though_it_ignores_sigterm() {
+    let farm = Farm::builder().without("gateway").lease_ttl(15).start().await;
+    let key = farm.submit("g", script("trap '' TERM; while :; do sleep 1000; done")).await;
+    until("it runs", SOON, || processes_of(key.id).len() >= 2).await;
+    let began = Instant::now();
+    let reply = farm.client().cancel(&key, Some("enough".into())).await.unwrap();
+    assert!(reply.cancelled);
+    until("it is dead", SOON, || processes_of(key.id).is_empty()).await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    let record = ended_as(&farm, &key, Outcome::Cancelled).await;
+    assert_eq!(record.result().unwrap().reason.as_ref().unwrap().message, "enough");
+    // Its workspace takes the next build.
+    let next = farm.submit("g", BuildRequest { queue_timeout_seconds: Some(5), ..script("true") }).await;
+    ended_as(&farm, &next, Outcome::Succeeded).await;
+}
+
+#[tokio::test]
+async fn a_build_whose_workers_all_die_is_lost_after_its_attempts() {
+    let farm = Farm::builder().without("gateway").without("worker").start().await;
+    let key = farm.submit("g", BuildRequest { max_attempts: Some(2), ..script("sleep 1000") }).await;
+    for attempt in 1..=2 {
+        let worker = farm.spawn("worker").await;
+        let running =
+            |record: &model::BuildRecord| record.attempt.0 == attempt && record.invocation().is_some();
+        farm.wait_until(&key, BOUND, running).await;
+        drop(worker);
+    }
+    let record = ended_as(&farm, &key, Outcome::Lost).await;
+    assert_eq!(record.attempt.0, 2);
+    assert_eq!(record.result().unwrap().reason.as_ref().unwrap().code, model::ReasonCode::LeaseExpired);
+}
+
+#[tokio::test]
+async fn a_worker_told_to_stop_gives_its_build_back() {
+    let farm = Farm::builder().without("gateway").env("FOREBAY_DRAIN_SECONDS", "1").start().await;
+    let body = r#"[ "$FOREBAY_ATTEMPT" != 1 ] || sleep 1000"#;
+    let request = BuildRequest { max_attempts: Some(1), ..request(&farm.effects().command(body)) };
+    let key = farm.submit("g", request).await;
+    until("it runs", SOON, || !processes_of(key.id).is_empty()).await;
+    let mut first = farm.take("worker");
+    let _second = farm.spawn("worker").await;
+    first.term();
+    assert!(first.wait_exit(Duration::from_secs(5)).await.success());
+    // It is no fault of the build and does not count.
+    assert_eq!(ended_as(&farm, &key, Outcome::Succeeded).await.attempt.0, 2);
+    farm.effects().assert_sound();
+}
