@@ -25,6 +25,7 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<(), ServiceError> {
     let mut dispatcher = Dispatcher { context: context.clone(), index, wakes, offers: JoinSet::new() };
     let mut timer: Option<Instant> = None;
+    let mut failing = false;
     loop {
         let mut due = false;
         tokio::select! {
@@ -34,9 +35,16 @@ pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<
             Some(_) = dispatcher.offers.join_next() => continue,
         }
         timer = match dispatcher.pass(due).await {
-            Ok(again) => again,
+            Ok(again) => {
+                failing = false;
+                again
+            }
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "dispatching again soon");
+                // Once for a Redis that is away, however long.
+                if !failing {
+                    warn!(error = telemetry::error_chain(&error), "dispatching again as soon as redis answers");
+                }
+                failing = true;
                 Some(Instant::now() + RETRY)
             }
         };

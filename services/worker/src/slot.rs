@@ -203,6 +203,9 @@ async fn work(
         }
         Ok(claimed) => {
             let _ = verdict.send(OfferVerdict::Started);
+            // The record may have been read only now.
+            let attempt = claimed.record.attempt;
+            shared.slots.set(number, Phase::Busy { key: key.clone(), attempt, stop: stop.clone() });
             let shim_lives = run::run(shared, number, shim_now, claimed, stop).await;
             if !shim_lives {
                 *shim = None;

@@ -39,10 +39,10 @@ impl Encoding {
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// As JSON.
-    #[error("not valid JSON")]
+    #[error("the JSON message cannot be read")]
     Json(#[from] serde_json::Error),
     /// As MessagePack.
-    #[error("not valid MessagePack")]
+    #[error("the MessagePack message cannot be read")]
     MessagePack(#[from] rmp_serde::decode::Error),
 }
 

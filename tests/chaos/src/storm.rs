@@ -39,6 +39,9 @@ pub struct Aftermath {
 }
 
 /// Runs a farm through the storm of `plan`. The farm is left as it is, quiet.
+///
+/// # Panics
+/// When servers or services do not start.
 pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
     let farm = Farm::builder().only(&[]).workspaces(plan.workspaces).start().await;
     let folder = farm.folder().join("runs");

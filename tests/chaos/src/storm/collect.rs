@@ -136,7 +136,7 @@ pub(super) async fn leftovers(farm: &Farm, limit: Duration) -> Vec<String> {
     match farm.bus().jetstream().get_stream(stream::REQUESTS).await {
         Ok(found) if found.cached_info().state.messages == 0 => {}
         Ok(found) => {
-            faults.push(format!("{} requests are left in the queue", found.cached_info().state.messages))
+            faults.push(format!("{} requests are left in the queue", found.cached_info().state.messages));
         }
         Err(error) => faults.push(format!("the queue of requests cannot be read: {error}")),
     }
