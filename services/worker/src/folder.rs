@@ -5,8 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::{
+    fcntl::{Flock, FlockArg},
+    sys::statvfs::statvfs,
+};
 use tracing::{debug, info};
+
+/// Bytes below which a disk counts as full: a command that hit the end rarely leaves nothing at all.
+const FULL: u64 = 256 << 10;
 
 /// The worker's folder, locked while it lives.
 pub(crate) struct WorkerFolder {
@@ -68,6 +74,12 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
+    /// Whether the disk under the workspace has no room left to speak of.
+    pub(crate) fn disk_is_full(&self) -> bool {
+        statvfs(&self.build)
+            .is_ok_and(|disk| disk.blocks_available() * disk.fragment_size() < FULL || disk.files_available() == 0)
+    }
+
     /// Leaves nothing to the next run. Large trees are removed in the background.
     pub(crate) fn clear(self, keep: bool) {
         if keep {

@@ -101,6 +101,7 @@ async fn run_inside(
     };
     let ending = run.steps().await;
     let shim_lives = run.shim_lives;
+    let ending = if folder.disk_is_full() { blame_disk(ending) } else { ending };
     crash_point(Step::CommandEnded);
     let (ending, outputs) = keep_outputs(shared, &record, &folder, &mut console, ending).await;
     let log = console.finish(&shared.store).await.unwrap_or_else(|error| {
@@ -112,6 +113,22 @@ async fn run_inside(
     finish.write(keeper, ending, Kept { outputs, log }).await;
     folder.clear(settings.keep_failed_workspaces && !succeeded);
     shim_lives
+}
+
+/// Names the full disk where something failed on it.
+fn blame_disk(ending: Ending) -> Ending {
+    let full = |what: &str| Reason {
+        code: ReasonCode::DiskFull,
+        message: format!("the worker's disk is full; {what}"),
+    };
+    match ending {
+        Ending::Exited(ended) if ended.exit.exit_code != Some(0) => {
+            let reason = full(&format!("the command failed: {}", exit_text(&ended.exit)));
+            Ending::Failed(reason, Some(ended))
+        }
+        Ending::Failed(reason, ended) => Ending::Failed(full(&reason.message), ended),
+        Ending::Exited(_) | Ending::TimedOut(_) | Ending::GiveBack(_) | Ending::NotOurs => ending,
+    }
 }
 
 /// Keeps the outputs of a command that ended, also of one that failed: test reports are outputs.
