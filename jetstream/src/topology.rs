@@ -39,8 +39,9 @@ const DEDUPE_MIN: Duration = Duration::from_millis(100);
 const DEDUPE_EVENTS: Duration = Duration::from_secs(120);
 /// A reaper that was down for less than this hears of every expired lease; the sweep finds the others.
 const MARKER_TTL: Duration = Duration::from_secs(4 * 3600);
-/// Our own attempt limit comes first; a message past the server's would stay in the queue, invisible.
-const MAX_DELIVER: i64 = 1000;
+/// Without end: a message past the server's limit would stay in the queue, invisible. What cannot be read is refused and
+/// acknowledged, so only a fault of the farm repeats a delivery.
+const MAX_DELIVER: i64 = -1;
 
 /// The enqueuer's durable consumer for one priority.
 pub fn request_consumer(priority: Priority) -> String {

@@ -1,6 +1,6 @@
 //! The loop: woken by an event, it reads the heads, decides, commits and offers, until nothing can be placed.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use index::{Heads, Index, IndexError, Pick, WaitingBuild};
 use model::{BuildKey, Millis};
@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::{
     Wakes,
-    offer::{Offered, offer},
+    offer::{Offered, offer, settle},
 };
 
 /// Workspaces looked at in one pass.
@@ -42,7 +42,10 @@ pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<
             Err(error) => {
                 // Once for a Redis that is away, however long.
                 if !failing {
-                    warn!(error = telemetry::error_chain(&error), "dispatching again as soon as redis answers");
+                    warn!(
+                        error = telemetry::error_chain(&error),
+                        "dispatching again as soon as redis answers"
+                    );
                 }
                 failing = true;
                 Some(Instant::now() + RETRY)
@@ -74,7 +77,7 @@ impl Dispatcher {
     /// Places what can be placed; says when to look again if nothing wakes it before.
     async fn pass(&mut self, offers_due: bool) -> Result<Option<Instant>, IndexError> {
         if offers_due {
-            self.index.settle(Millis::now(), &[]).await?;
+            settle(&self.context, &self.index, &[]).await?;
         }
         loop {
             let now = Millis::now();
@@ -95,10 +98,8 @@ impl Dispatcher {
 
     async fn commit(&mut self, heads: &Heads, picks: Vec<Pick>, now: Millis) -> Result<(), IndexError> {
         let deadline = now.after(Duration::from_millis(self.context.settings.offer_timeout_ms));
-        let held = self.index.commit(&picks, deadline).await?;
+        let (dispatched_at_us, held) = self.index.commit(&picks, deadline).await?;
         crash_point(Step::Committed);
-        let micros = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-        let dispatched_at_us = u64::try_from(micros).unwrap_or(u64::MAX);
         let mut kept: Vec<Pick> =
             picks.into_iter().zip(held).filter_map(|(pick, held)| held.then_some(pick)).collect();
         kept.sort_by(|a, b| a.workspace.worker.cmp(&b.workspace.worker));

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
 use bus::{Encoding, Subject, decode, encode};
-use index::{Index, Pick, Settlement, Verdict};
+use bytes::Bytes;
+use index::{Index, IndexError, Pick, Settlement, Verdict};
 use model::{Millis, Offer, OfferReply, OfferVerdict, Offers, Sequence};
 use service::{Context, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -49,10 +50,27 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered:
     if settlements.is_empty() {
         return;
     }
-    if let Err(error) = index.settle(Millis::now(), &settlements).await {
+    if let Err(error) = settle(&context, &index, &settlements).await {
         warn!(error = telemetry::error_chain(&error), "refused offers were not settled; their deadline does");
     }
     wakes.dispatch.notify_one();
+}
+
+/// Settles `settlements` and the offers that ran out. Workers that let one run out are asked whether they live: one
+/// that does and was never asked, because its dispatcher died, is offered builds again at once.
+pub(crate) async fn settle(
+    context: &Context,
+    index: &Index,
+    settlements: &[Settlement],
+) -> Result<(), IndexError> {
+    let (_, silent) = index.settle(Millis::now(), settlements).await?;
+    if silent > 0 {
+        debug!(silent, "workers let offers run out");
+        if let Err(error) = context.bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await {
+            debug!(%error, "workers were not asked to announce themselves; their next heartbeat does");
+        }
+    }
+    Ok(())
 }
 
 fn message(offered: &Offered) -> Offers {

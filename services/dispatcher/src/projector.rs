@@ -22,10 +22,28 @@ pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<
     let follower =
         Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::After(Sequence(0)));
     let stop = context.stop.clone();
+    let (watched, looked_at, woken) = (context.clone(), index.clone(), wakes.clone());
     let mut projector = Projector { context, index, wakes, follower };
     tokio::select! {
         () = stop.cancelled() => Ok(()),
+        () = watch_index(&watched, &looked_at, &woken) => Ok(()),
         () = projector.follow() => Ok(()),
+    }
+}
+
+/// Notices what no event tells: a Redis that forgot everything while nothing happened, and an event stream that may be
+/// another one since the connection came back.
+async fn watch_index(context: &Context, index: &Index, wakes: &Wakes) {
+    let mut reconnects = context.bus.reconnects();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(CHECK) => {
+                if matches!(index.health().await, Ok(None)) {
+                    wakes.rebuild.notify_one();
+                }
+            }
+            () = reconnects.next() => wakes.rebuild.notify_one(),
+        }
     }
 }
 
@@ -40,6 +58,8 @@ impl Projector {
     async fn follow(&mut self) {
         self.resume().await;
         loop {
+            // Not inside the select: a consumer half made would be left behind.
+            self.follower.open().await;
             let from = self.follower.cursor();
             let batch = tokio::select! {
                 batch = self.follower.next(BATCH) => batch,
@@ -47,21 +67,10 @@ impl Projector {
                     self.resume().await;
                     continue;
                 }
-                () = tokio::time::sleep(CHECK) => {
-                    self.check().await;
-                    continue;
-                }
             };
             crash_point(Step::EventsRead);
             let events = self.read(&batch);
             self.apply(from, &events).await;
-        }
-    }
-
-    /// Nothing came for a while: was the index forgotten meanwhile?
-    async fn check(&mut self) {
-        if matches!(self.index.health().await, Ok(None)) {
-            self.resume().await;
         }
     }
 

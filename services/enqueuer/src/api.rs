@@ -25,6 +25,8 @@ use crate::{
 
 /// Calls in hand at once; what comes above waits in the connection.
 const CALLS_MAX: usize = 4096;
+/// Bytes of a reply: under nats-server's limit of 1 MiB for body and headers.
+const REPLY_BYTES_MAX: usize = 1_040_000;
 /// Shorter than the time-out of a caller.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -180,6 +182,7 @@ impl Handler {
         let id = build.id;
         let queued = enqueue(&self.context.bus, build, PATIENCE).await.map_err(|error| match error {
             NotEnqueued::Conflict { .. } => ApiError::new(ErrorCode::Conflict, error.to_string()),
+            NotEnqueued::TooLarge { .. } => invalid(error.to_string()),
             NotEnqueued::Bus(error) => unavailable(error),
         })?;
         crash_point(Step::CreateWritten);
@@ -188,7 +191,11 @@ impl Handler {
 }
 
 async fn get(bus: &Bus, key: &BuildKey) -> Result<BuildView, ApiError> {
-    let found = bus.latest_direct(key).await.map_err(unavailable)?;
+    let mut found = bus.latest_direct(key).await.map_err(unavailable)?;
+    if found.is_none() {
+        // A replica may not have it yet.
+        found = bus.latest(key).await.map_err(unavailable)?;
+    }
     let missing = || {
         let why = format!("there is no build {} in group {}", key.id, key.group);
         ApiError::new(ErrorCode::NotFound, why)
@@ -224,6 +231,13 @@ async fn respond(
 ) -> Result<(), async_nats::client::PublishError> {
     let mut headers = HeaderMap::new();
     headers.insert("Content-Type", encoding.content_type());
+    let outcome = outcome.and_then(|body| match body.len() {
+        size if size > REPLY_BYTES_MAX => Err(ApiError::new(
+            ErrorCode::Unavailable,
+            format!("the answer has {size} bytes, which no message takes"),
+        )),
+        _ => Ok(body),
+    });
     let body = outcome.unwrap_or_else(|error| {
         headers.insert("Nats-Service-Error", one_line(&error.message).as_str());
         headers.insert("Nats-Service-Error-Code", error.error.http_status().to_string().as_str());

@@ -36,7 +36,7 @@ pub(crate) async fn cancel(
         }
         let why = request.reason.clone().unwrap_or_else(|| "cancelled on request".to_owned());
         let result = BuildResult::without_run(Outcome::Cancelled, ReasonCode::Cancelled, why);
-        let ended = record.finished(result, Millis::now());
+        let ended = record.placed(sequence).finished(result, Millis::now());
         match bus.transition(&ended, sequence, PATIENCE).await.map_err(unavailable)? {
             Written::Won(position) => {
                 count(Counter::BuildsFinished, &[(Label::Outcome, "cancelled")], 1);

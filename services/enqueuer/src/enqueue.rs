@@ -15,6 +15,9 @@ pub(crate) struct Enqueued {
     pub(crate) duplicate: bool,
 }
 
+/// Bytes of a record: with the list of its outputs it must fit a message of 1 MiB.
+const RECORD_BYTES_MAX: usize = 400 << 10;
+
 /// Why a build was not queued.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotEnqueued {
@@ -26,6 +29,12 @@ pub(crate) enum NotEnqueued {
         /// In which group.
         group: model::Group,
     },
+    /// Its record would leave no room for its result.
+    #[error("the build's record has {size} bytes, at most {RECORD_BYTES_MAX} are taken")]
+    TooLarge {
+        /// Bytes.
+        size: usize,
+    },
     /// The bus.
     #[error(transparent)]
     Bus(#[from] BusError),
@@ -34,6 +43,10 @@ pub(crate) enum NotEnqueued {
 /// Writes BUILD_ENQUEUED, once for one id however often it is asked for.
 pub(crate) async fn enqueue(bus: &Bus, build: Build, patience: Duration) -> Result<Enqueued, NotEnqueued> {
     let record = BuildRecord::enqueued(build);
+    let size = bus::encode(bus::Encoding::Json, &record).len();
+    if size > RECORD_BYTES_MAX {
+        return Err(NotEnqueued::TooLarge { size });
+    }
     let build = &record.build;
     match bus.transition(&record, Sequence(0), patience).await? {
         Written::Won(sequence) => {

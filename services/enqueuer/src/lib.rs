@@ -23,7 +23,13 @@ pub async fn run(context: Context) -> Result<(), ServiceError> {
     }
     let api = api::start(&context, index).await?;
     context.ready(Ready::default()).await?;
-    context.stop.cancelled().await;
+    tokio::select! {
+        () = context.stop.cancelled() => {}
+        Some(ended) = tasks.join_next() => {
+            ended.map_err(|error| ServiceError::failed("a request loop", error))??;
+            return Err(ServiceError::failed("the enqueuer", "a request loop ended by itself"));
+        }
+    }
     api.drain().await;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a request loop", error))??;

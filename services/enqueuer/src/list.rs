@@ -9,6 +9,8 @@ use model::{
 
 use crate::api::unavailable;
 
+/// Bytes of a list: a reply is one message of at most 1 MiB.
+const LIST_BYTES_MAX: usize = 900 << 10;
 const LIMIT: usize = 50;
 const LIMIT_MAX: usize = 1000;
 
@@ -43,8 +45,17 @@ pub(crate) async fn list(
         .map(|(sequence, record)| (record.build.id, BuildView::new(sequence, record)))
         .collect();
     let wanted = |view: &BuildView| request.state.is_none_or(|state| view.state == state);
-    let builds = ids.iter().filter_map(|id| found.remove(id)).filter(wanted).take(limit).collect();
-    Ok(ListReply { builds })
+    let mut builds = Vec::new();
+    let mut room = LIST_BYTES_MAX;
+    for view in ids.iter().filter_map(|id| found.remove(id)).filter(wanted).take(limit) {
+        let size = bus::encode(bus::Encoding::Json, &view).len();
+        if size > room {
+            return Ok(ListReply { builds, truncated: true });
+        }
+        room -= size;
+        builds.push(view);
+    }
+    Ok(ListReply { builds, truncated: false })
 }
 
 /// Groups that had a build lately.

@@ -35,7 +35,7 @@ pub(crate) async fn reject(context: &Context, message: &Message, refused: Refuse
         })?,
     };
     count(Counter::BuildsRejected, &[(Label::Reason, refused.error.as_str())], 1);
-    info!(subject = %message.subject, reason = refused.message, "request refused");
+    info!(subject = %message.subject, reason = model::brief(refused.message.clone()), "request refused");
     let name = message_id(message.headers.as_ref()).map(str::to_owned);
     let rejection = Rejection {
         id: refused.id.or_else(|| name.as_deref().and_then(|text| text.parse().ok())),
@@ -43,7 +43,7 @@ pub(crate) async fn reject(context: &Context, message: &Message, refused: Refuse
         group: group.clone(),
         subject: message.subject.to_string(),
         error: refused.error,
-        message: refused.message.clone(),
+        message: model::brief(refused.message.clone()),
         size_bytes: message.payload.len() as u64,
         at_ms: Millis::now(),
     };

@@ -101,22 +101,23 @@ async fn handle(context: &Context, message: &Message) {
 /// Queues the build or refuses it, for good in both cases.
 async fn settle(context: &Context, message: &Message) -> Result<(), bus::BusError> {
     let refused = match read(context, message) {
-        Ok(build) => match enqueue(&context.bus, build, PATIENCE).await {
-            Ok(_) => {
-                crash_point(Step::EnqueuedWritten);
-                return Ok(());
+        Ok(build) => {
+            let id = build.id;
+            match enqueue(&context.bus, build, PATIENCE).await {
+                Ok(_) => {
+                    crash_point(Step::EnqueuedWritten);
+                    return Ok(());
+                }
+                Err(error @ NotEnqueued::TooLarge { .. }) => {
+                    Refused { error: ErrorCode::InvalidRequest, message: error.to_string(), id: Some(id) }
+                }
+                Err(NotEnqueued::Bus(error)) => return Err(error),
+                // The other build goes its way: nothing is written on its subject.
+                Err(error @ NotEnqueued::Conflict { .. }) => {
+                    Refused { error: ErrorCode::Conflict, message: error.to_string(), id: None }
+                }
             }
-            Err(NotEnqueued::Bus(bus::BusError::TooLarge { what })) => Refused {
-                error: ErrorCode::InvalidRequest,
-                message: format!("{what} is too large"),
-                id: None,
-            },
-            Err(NotEnqueued::Bus(error)) => return Err(error),
-            // The other build goes its way: nothing is written on its subject.
-            Err(error @ NotEnqueued::Conflict { .. }) => {
-                Refused { error: ErrorCode::Conflict, message: error.to_string(), id: None }
-            }
-        },
+        }
         Err(refused) => refused,
     };
     reject(context, message, refused).await

@@ -52,13 +52,16 @@ pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -
     };
     let request = ListRequest { state: args.state, limit: Some(args.limit) };
     let mut builds = Vec::new();
+    let mut truncated = false;
     for group in &groups {
-        builds.extend(farm.call(async |client| client.list(group, &request).await).await?.builds);
+        let reply = farm.call(async |client| client.list(group, &request).await).await?;
+        truncated |= reply.truncated;
+        builds.extend(reply.builds);
     }
     builds.sort_by_key(|view| Reverse((view.record.build.submitted_at_ms, view.record.build.id)));
     builds.truncate(args.limit);
     if globals.json {
-        stdout::json(&ListReply { builds })?;
+        stdout::json(&ListReply { builds, truncated })?;
     } else {
         stdout::line(&table(&builds, Millis::now()).trim_fmt())?;
     }

@@ -44,6 +44,7 @@ fn build_of(workspace: &WorkspaceState) -> Option<String> {
     match workspace {
         WorkspaceState::Idle => None,
         WorkspaceState::Busy { group, id } => Some(format!("{group}/{id}")),
+        WorkspaceState::Broken => Some("broken".to_owned()),
     }
 }
 

@@ -120,8 +120,9 @@ fn list_request(pairs: &Pairs) -> Result<ListRequest, Failure> {
 
 /// Newest first, as each of them is.
 fn merge(replies: Vec<ListReply>, limit: usize) -> ListReply {
+    let truncated = replies.iter().any(|reply| reply.truncated);
     let mut builds: Vec<BuildView> = replies.into_iter().flat_map(|reply| reply.builds).collect();
     builds.sort_by_key(|view| Reverse((view.record.build.submitted_at_ms, view.record.build.id)));
     builds.truncate(limit);
-    ListReply { builds }
+    ListReply { builds, truncated }
 }

@@ -11,10 +11,8 @@ use tracing::warn;
 
 use crate::verdict;
 
-/// How often the times are looked at while something waits or runs; the precision of queue time-outs.
-const BUSY: Duration = Duration::from_secs(1);
-/// The same while nothing does.
-const QUIET: Duration = Duration::from_secs(5);
+/// How often the times are looked at: the precision of queue time-outs. It asks Redis only, not the bus.
+const PAUSE: Duration = Duration::from_secs(1);
 const MOST: isize = 500;
 
 #[derive(Debug, thiserror::Error)]
@@ -29,33 +27,28 @@ enum SweepError {
 pub(crate) async fn run(context: Context, index: Index) -> Result<(), ServiceError> {
     let mut orphans_due = Instant::now();
     loop {
-        let pause = match sweep(&context, &index, &mut orphans_due).await {
-            Ok(true) => BUSY,
-            Ok(false) => QUIET,
-            Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "sweeping again soon");
-                BUSY
-            }
-        };
+        if let Err(error) = sweep(&context, &index, &mut orphans_due).await {
+            warn!(error = telemetry::error_chain(&error), "sweeping again soon");
+        }
         tokio::select! {
             () = context.stop.cancelled() => return Ok(()),
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(PAUSE) => {}
         }
     }
 }
 
-/// One look at everything that is due. Says whether anything waits or runs.
-async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> Result<bool, SweepError> {
+/// One look at everything that is due.
+async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> Result<(), SweepError> {
     let now = Millis::now();
     let bus = &context.bus;
     for key in index.expired(now, MOST).await? {
         crash_point(Step::OverdueFound);
-        verdict::waited_too_long(bus, &key).await?;
+        go_on(&key, verdict::waited_too_long(bus, &key).await);
     }
     let overrun = Duration::from_secs(context.settings.overrun_seconds);
     for key in index.overrun(now, MOST).await? {
         crash_point(Step::OverdueFound);
-        verdict::ran_too_long(bus, &key, overrun).await?;
+        go_on(&key, verdict::ran_too_long(bus, &key, overrun).await);
     }
     let counts = index.counts().await?;
     let ttl = Duration::from_secs(context.settings.lease_ttl_seconds);
@@ -63,7 +56,7 @@ async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> R
         *orphans_due = Instant::now() + ttl / 2;
         orphans(context, index, now, ttl).await?;
     }
-    Ok(counts.waiting + counts.running > 0)
+    Ok(())
 }
 
 /// Runs without a lease: their worker died between two effects, or the expiry was never heard.
@@ -79,7 +72,14 @@ async fn orphans(context: &Context, index: &Index, now: Millis, ttl: Duration) -
         context.bus.leases_held(&running).await?.into_iter().map(|(key, _)| key).collect();
     for key in running.iter().filter(|key| !held.contains(key)) {
         crash_point(Step::OrphanFound);
-        verdict::lost(&context.bus, key).await?;
+        go_on(key, verdict::lost(&context.bus, key).await);
     }
     Ok(())
+}
+
+/// One build that cannot be ended now must not keep the others from it; the next sweep finds it again.
+fn go_on(key: &BuildKey, outcome: Result<(), BusError>) {
+    if let Err(error) = outcome {
+        warn!(%key, error = telemetry::error_chain(&error), "an overdue build is looked at again");
+    }
 }

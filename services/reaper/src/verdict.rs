@@ -81,9 +81,8 @@ async fn end(
     result: BuildResult,
 ) -> Result<(), BusError> {
     let outcome = result.outcome.as_str();
-    if let Written::Lost(_) =
-        bus.transition(&record.finished(result, Millis::now()), sequence, PATIENCE).await?
-    {
+    let ended = record.clone().placed(sequence).finished(result, Millis::now());
+    if let Written::Lost(_) = bus.transition(&ended, sequence, PATIENCE).await? {
         return Ok(());
     }
     count(Counter::BuildsFinished, &[(Label::Outcome, outcome)], 1);

@@ -38,10 +38,11 @@ pub(crate) async fn claim(
         warn!(%key, error = telemetry::error_chain(&error), "claiming failed");
         OfferVerdict::Failed
     };
+    // Void by now, or by our clock: a worker whose clock is wrong must not draw the same build for ever.
     if Millis::now() > offer.deadline_ms {
-        return Err(OfferVerdict::Failed);
+        return Err(OfferVerdict::Busy);
     }
-    let record = current(shared, offer, key, record).await.map_err(failed)?.ok_or(OfferVerdict::Stale)?;
+    let record = current(shared, offer, key, record).await.map_err(failed)??;
     let bus = &shared.context.bus;
     let ttl = Duration::from_secs(shared.context.settings.lease_ttl_seconds);
     // The clock of the lease starts at the server after this moment, never before.
@@ -84,19 +85,24 @@ pub(crate) async fn claim(
     Ok(Claimed { key: key.clone(), record, started_at, lease, deadline, lost })
 }
 
-/// The record at the offered position, still waiting; `None` when the build moved on.
+/// The record at the offered position, still waiting. Only one that is seen to have moved on is stale: a read may also
+/// be older than the offer.
 async fn current(
     shared: &Shared,
     offer: &Offer,
     key: &BuildKey,
     record: Option<(Sequence, BuildRecord)>,
-) -> Result<Option<BuildRecord>, bus::BusError> {
+) -> Result<Result<BuildRecord, OfferVerdict>, bus::BusError> {
     let fits =
         |(at, record): &(Sequence, BuildRecord)| *at == offer.sequence && record.phase == Phase::Enqueued;
     if let Some(found) = record.filter(fits) {
-        return Ok(Some(found.1));
+        return Ok(Ok(found.1));
     }
-    Ok(shared.context.bus.latest(key).await?.filter(fits).map(|found| found.1))
+    Ok(match shared.context.bus.latest(key).await? {
+        Some(found) if fits(&found) => Ok(found.1),
+        Some((at, _)) if at > offer.sequence => Err(OfferVerdict::Stale),
+        Some(_) | None => Err(OfferVerdict::Failed),
+    })
 }
 
 fn tell(record: &BuildRecord) {

@@ -1,18 +1,23 @@
 //! One command of a run: under the shim, with its output on the bus, until it ends or is made to.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use bus::ChunkFault;
 use model::{Attempt, BuildRecord, Millis, OutputStream};
 use service::{Step, crash_point};
-use shim::{Cause as ExitCause, Command, Control, Event, Exit, Running, ShimError};
+use shim::{Cause as ExitCause, Command, Control, Deadline, Event, Exit, Running, ShimError};
 use telemetry::metrics::{Histogram, observe};
-use tokio::time::Instant;
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
 use crate::{
     console::Console,
     environment,
-    lease_keeper::LeaseKeeper,
     run::Run,
     stop::{Cause, Stop},
 };
@@ -54,23 +59,20 @@ pub(crate) async fn run(run: &mut Run<'_>, argv: Vec<String>) -> Result<CommandE
         Err(error @ ShimError::TooLarge { .. }) => return Ok(CommandEnd::NotStarted(error.to_string())),
         Err(error) => return Ok(CommandEnd::ShimGone(error)),
     };
-    let control = running.control();
+    let grace = Duration::from_millis(run.shared.context.settings.kill_grace_ms);
+    let deadline = run.keeper.deadline.clone();
+    let guard = Guard::start(running.control(), deadline, run.stop.clone(), run.timeout_at, grace);
     let mut watched = Watched {
         running,
-        control,
-        keeper: run.keeper,
+        guard,
         console: run.console,
         stop: run.stop,
         record: run.record,
-        grace: Duration::from_millis(run.shared.context.settings.kill_grace_ms),
-        timeout_at: run.timeout_at,
-        timed_out: false,
-        stopping: false,
         started_at_us: None,
         fault: None,
     };
     loop {
-        match watched.next().await {
+        match watched.running.next_event().await {
             Ok(Some(event)) => {
                 if let Some(end) = watched.take(event).await {
                     return end;
@@ -82,47 +84,76 @@ pub(crate) async fn run(run: &mut Run<'_>, argv: Vec<String>) -> Result<CommandE
     }
 }
 
+/// Renews the deadline of a command and kills it when it must end, whatever else is waited for meanwhile.
+struct Guard {
+    control: Control,
+    timed_out: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Guard {
+    fn start(
+        control: Control,
+        deadline: watch::Receiver<Deadline>,
+        stop: Stop,
+        timeout_at: Instant,
+        grace: Duration,
+    ) -> Self {
+        let timed_out = Arc::new(AtomicBool::new(false));
+        let timeout = (timeout_at, timed_out.clone());
+        let task = tokio::spawn(guard(control.clone(), deadline, stop, timeout, grace));
+        Self { control, timed_out, task }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn guard(
+    control: Control,
+    mut deadline: watch::Receiver<Deadline>,
+    stop: Stop,
+    (timeout_at, timed_out): (Instant, Arc<AtomicBool>),
+    grace: Duration,
+) {
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            Ok(()) = deadline.changed() => {
+                let renewed = *deadline.borrow_and_update();
+                let _ = control.renew(renewed).await;
+            }
+            () = stop.wanted(), if !stopping => {
+                stopping = true;
+                // A run that is not ours any more has no time to spare.
+                let drained = stop.cause() == Some(Cause::Drained);
+                let grace = if drained { grace } else { grace.min(Duration::from_secs(1)) };
+                let _ = control.kill(grace).await;
+            }
+            () = tokio::time::sleep_until(timeout_at), if !timed_out.load(Ordering::Relaxed) => {
+                timed_out.store(true, Ordering::Relaxed);
+                let _ = control.kill(grace).await;
+            }
+            else => return,
+        }
+    }
+}
+
 /// A command that runs.
 struct Watched<'a> {
     running: Running<'a>,
-    control: Control,
-    keeper: &'a mut LeaseKeeper,
+    guard: Guard,
     console: &'a mut Console,
     stop: &'a Stop,
     record: &'a BuildRecord,
-    grace: Duration,
-    timeout_at: Instant,
-    timed_out: bool,
-    stopping: bool,
     started_at_us: Option<u64>,
     fault: Option<ChunkFault>,
 }
 
 impl Watched<'_> {
-    /// The command's next event; meanwhile its deadline is renewed and it is killed when it must end.
-    async fn next(&mut self) -> Result<Option<Event>, ShimError> {
-        loop {
-            tokio::select! {
-                event = self.running.next_event() => return event,
-                Ok(()) = self.keeper.deadline.changed() => {
-                    let deadline = *self.keeper.deadline.borrow_and_update();
-                    let _ = self.control.renew(deadline).await;
-                }
-                () = self.stop.wanted(), if !self.stopping => {
-                    self.stopping = true;
-                    // A run that is not ours any more has no time to spare.
-                    let drained = self.stop.cause() == Some(Cause::Drained);
-                    let grace = if drained { self.grace } else { self.grace.min(Duration::from_secs(1)) };
-                    let _ = self.control.kill(grace).await;
-                }
-                () = tokio::time::sleep_until(self.timeout_at), if !self.timed_out => {
-                    self.timed_out = true;
-                    let _ = self.control.kill(self.grace).await;
-                }
-            }
-        }
-    }
-
     /// Takes an event; the end of the command, when it was the last.
     async fn take(&mut self, event: Event) -> Option<Result<CommandEnd, ChunkFault>> {
         match event {
@@ -137,7 +168,7 @@ impl Watched<'_> {
                     && let Err(fault) = self.console.write(stream_of(stream), data).await
                 {
                     self.fault = Some(fault);
-                    let _ = self.control.kill(Duration::ZERO).await;
+                    let _ = self.guard.control.kill(Duration::ZERO).await;
                 }
                 None
             }
@@ -155,7 +186,11 @@ impl Watched<'_> {
             return CommandEnd::Stopped;
         }
         let ended = Ended { exit, started_at_us: self.started_at_us };
-        if self.timed_out { CommandEnd::TimedOut(ended) } else { CommandEnd::Exited(ended) }
+        if self.guard.timed_out.load(Ordering::Relaxed) {
+            CommandEnd::TimedOut(ended)
+        } else {
+            CommandEnd::Exited(ended)
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::Written;
+use bus::{BusError, Written};
 use model::{
     BuildRecord, BuildResult, LogSummary, Millis, Outcome, OutputFile, Reason, ReasonCode, Sequence,
 };
@@ -49,26 +49,43 @@ impl Finish<'_> {
             slots.announce.notify_one();
             return;
         };
-        let bus = &self.shared.context.bus;
-        let id = self.record.build.id;
-        match bus.transition(&next, self.started_at, PATIENCE).await {
-            Ok(Written::Won(_)) => tell(&next),
-            Ok(Written::Lost(_)) => debug!(build = %id, "the run was ended by someone else"),
-            // The lease runs out and the build is run again: better twice than never.
-            Err(error) => {
-                warn!(build = %id, error = telemetry::error_chain(&error), "the result was not written");
-            }
-        }
+        let written = self.transition(&next).await;
         crash_point(Step::FinishWritten);
         slots.set_ending(self.number);
-        if next.result().is_none() {
+        let told = matches!(written, Ok(Written::Won(_))) && next.result().is_some();
+        if !told {
             slots.announce.notify_one();
         }
         let lease = keeper.finish().await;
-        if let Err(error) = bus.release_lease(&lease).await {
+        // Where the result could not be written the lease runs out and the build is run again: better twice than
+        // never.
+        if written.is_ok()
+            && let Err(error) = self.shared.context.bus.release_lease(&lease).await
+        {
+            let id = self.record.build.id;
             debug!(build = %id, error = telemetry::error_chain(&error), "the lease is left to expire");
         }
         crash_point(Step::LeaseReleased);
+    }
+
+    async fn transition(&self, next: &BuildRecord) -> Result<Written, BusError> {
+        let bus = &self.shared.context.bus;
+        let id = self.record.build.id;
+        let mut written = bus.transition(next, self.started_at, PATIENCE).await;
+        if let Err(BusError::TooLarge { what }) = &written {
+            let message = format!("the result was not kept: {what} is too large");
+            let result = BuildResult::without_run(Outcome::Failed, ReasonCode::OutputNotKept, message);
+            let less = self.record.finished(result, Millis::now());
+            written = bus.transition(&less, self.started_at, PATIENCE).await;
+        }
+        match &written {
+            Ok(Written::Won(_)) => tell(next),
+            Ok(Written::Lost(_)) => debug!(build = %id, "the run was ended by someone else"),
+            Err(error) => {
+                warn!(build = %id, error = telemetry::error_chain(error), "the result was not written");
+            }
+        }
+        written
     }
 
     /// The record to write; `None` when the build is not ours any more.

@@ -11,6 +11,8 @@ use nix::{
 };
 use tracing::{debug, info};
 
+/// What the name of a folder starts with that is not locked yet.
+const NEW: &str = ".new-";
 /// Bytes below which a disk counts as full: a command that hit the end rarely leaves nothing at all.
 const FULL: u64 = 256 << 10;
 
@@ -24,11 +26,14 @@ impl WorkerFolder {
     /// Makes the folder `root/name` and clears those of workers that died.
     pub(crate) fn create(root: &Path, name: &str) -> io::Result<Self> {
         clear_dead(root)?;
-        let path = root.join(name);
-        fs::create_dir_all(&path)?;
-        let lock = fs::File::create(path.join("lock"))?;
+        // Locked before it has its name: another worker that starts now must not take it for a dead one's.
+        let new = root.join(format!("{NEW}{name}"));
+        fs::create_dir_all(&new)?;
+        let lock = fs::File::create(new.join("lock"))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| io::Error::from(error))?;
+        let path = root.join(name);
+        fs::rename(&new, &path)?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -52,7 +57,11 @@ impl WorkerFolder {
 
 fn clear_dead(root: &Path) -> io::Result<()> {
     for entry in fs::read_dir(root)? {
-        let path = entry?.path();
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(NEW) {
+            continue;
+        }
+        let path = entry.path();
         let Ok(file) = fs::File::open(path.join("lock")) else { continue };
         if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
             info!(path = %path.display(), "removing the folder of a worker that died");
@@ -77,7 +86,11 @@ impl RunFolder {
     /// Whether the disk under the workspace has no room left to speak of.
     pub(crate) fn disk_is_full(&self) -> bool {
         statvfs(&self.build)
-            .is_ok_and(|disk| disk.blocks_available() * disk.fragment_size() < FULL || disk.files_available() == 0)
+            // A file system without a table of inodes says that it has none at all.
+            .is_ok_and(|disk| {
+                disk.blocks_available() * disk.fragment_size() < FULL
+                    || (disk.files() > 0 && disk.files_available() == 0)
+            })
     }
 
     /// Leaves nothing to the next run. Large trees are removed in the background.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bus::{Bus, Lease, Renewed};
+use model::Sequence;
 use service::{Step, crash_point};
 use shim::Deadline;
 use tokio::{sync::watch, task::JoinHandle};
@@ -26,10 +27,18 @@ pub(crate) fn deadline_after(ttl: Duration) -> Deadline {
 
 impl LeaseKeeper {
     /// Starts to keep `lease`, whose processes must be dead at `deadline` otherwise.
-    pub(crate) fn start(bus: Bus, lease: Lease, deadline: Deadline, stop: Stop) -> Self {
+    ///
+    /// `started_at` is the position of the run's INVOCATION_STARTED: at each renewal it must still be the build's last.
+    pub(crate) fn start(
+        bus: Bus,
+        lease: Lease,
+        started_at: Sequence,
+        deadline: Deadline,
+        stop: Stop,
+    ) -> Self {
         let (lease_sender, lease_receiver) = watch::channel(lease);
         let (deadline_sender, deadline_receiver) = watch::channel(deadline);
-        let task = tokio::spawn(keep(bus, lease_sender, deadline_sender, stop));
+        let task = tokio::spawn(keep(bus, lease_sender, started_at, deadline_sender, stop));
         Self { task, lease: lease_receiver, deadline: deadline_receiver }
     }
 
@@ -41,7 +50,13 @@ impl LeaseKeeper {
     }
 }
 
-async fn keep(bus: Bus, lease: watch::Sender<Lease>, deadline: watch::Sender<Deadline>, stop: Stop) {
+async fn keep(
+    bus: Bus,
+    lease: watch::Sender<Lease>,
+    started_at: Sequence,
+    deadline: watch::Sender<Deadline>,
+    stop: Stop,
+) {
     let mut held = lease.borrow().clone();
     let ttl = Duration::from_secs(held.holder.ttl_seconds);
     let mut pause = ttl / 3;
@@ -53,6 +68,10 @@ async fn keep(bus: Bus, lease: watch::Sender<Lease>, deadline: watch::Sender<Dea
                 lease.send_replace(held.clone());
                 deadline.send_replace(next);
                 crash_point(Step::LeaseRenewed);
+                if ended_elsewhere(&bus, &held, started_at).await {
+                    stop.now(Cause::EndedElsewhere);
+                    return;
+                }
                 pause = ttl / 3;
             }
             Ok(Renewed::Lost) => {
@@ -66,4 +85,9 @@ async fn keep(bus: Bus, lease: watch::Sender<Lease>, deadline: watch::Sender<Dea
             }
         }
     }
+}
+
+/// Whether someone moved the build on whose word did not reach us: a canceller may have died before it spoke.
+async fn ended_elsewhere(bus: &Bus, lease: &Lease, started_at: Sequence) -> bool {
+    matches!(bus.latest(&lease.key).await, Ok(Some((position, _))) if position > started_at)
 }

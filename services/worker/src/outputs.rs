@@ -9,6 +9,11 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use model::{OutputFile, Reason, ReasonCode};
 use store::Store;
 
+/// The list of outputs is part of the result, and a message of at most 1 MiB.
+const LIST_BYTES_MAX: usize = 400 << 10;
+/// What an output takes in that list beside its path.
+const ENTRY_BYTES: usize = 160;
+
 /// A file to keep.
 struct Found {
     relative: String,
@@ -39,6 +44,15 @@ pub(crate) async fn keep(
     };
     let mut found = walked.await.map_err(|error| lost(&error))?.map_err(|error| lost(&error))?;
     found.sort_by(|a, b| a.relative.cmp(&b.relative));
+    let listed: usize = found.iter().map(|file| file.relative.len() + ENTRY_BYTES).sum();
+    if listed > LIST_BYTES_MAX {
+        let message = format!(
+            "the outputs are {} files, whose list alone takes {listed} bytes, at most {LIST_BYTES_MAX} are kept: keep an \
+             archive of them instead",
+            found.len()
+        );
+        return Err(Reason { code: ReasonCode::OutputNotKept, message });
+    }
     let mut kept = Vec::with_capacity(found.len());
     for file in found {
         if file.size > size_max {

@@ -74,7 +74,7 @@ async fn run_inside(
         stop.now(cause);
     }
     let bus = &shared.context.bus;
-    let mut keeper = LeaseKeeper::start(bus.clone(), lease, deadline, stop.clone());
+    let mut keeper = LeaseKeeper::start(bus.clone(), lease, started_at, deadline, stop.clone());
     let finish = Finish { shared, number, record: &record, started_at };
     let folder = match shared.folder.run_folder(number) {
         Ok(folder) => folder,
@@ -101,9 +101,12 @@ async fn run_inside(
     };
     let ending = run.steps().await;
     let shim_lives = run.shim_lives;
-    let ending = if folder.disk_is_full() { blame_disk(ending) } else { ending };
+    if !shim_lives && let Err(error) = shim.end().await {
+        warn!(error = telemetry::error_chain(&error), "the end of a shim was not seen");
+    }
     crash_point(Step::CommandEnded);
     let (ending, outputs) = keep_outputs(shared, &record, &folder, &mut console, ending).await;
+    let ending = if folder.disk_is_full() { blame_disk(ending) } else { ending };
     let log = console.finish(&shared.store).await.unwrap_or_else(|error| {
         warn!(error = telemetry::error_chain(&error), "the rest of a log was not kept");
         LogSummary::default()

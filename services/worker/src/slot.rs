@@ -3,8 +3,10 @@
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
+use futures::FutureExt as _;
 use model::{Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceState};
 use service::ServiceError;
 use shim::Shim;
@@ -15,6 +17,9 @@ use crate::{
     Shared, claim, run,
     stop::{Cause, Stop},
 };
+
+/// How soon a shim that did not start is tried again.
+const SHIM_RETRY: Duration = Duration::from_secs(5);
 
 /// A build offered to this workspace.
 pub(crate) struct Assignment {
@@ -36,6 +41,8 @@ enum Phase {
     },
     /// The build's result is written; the workspace is about to be idle.
     Ending,
+    /// Its shim does not start: nothing can be run safely.
+    Broken,
 }
 
 struct Slot {
@@ -90,7 +97,7 @@ impl Slots {
                     refuse(error.into_inner());
                 }
             }
-            Some(Slot { phase: Phase::Busy { .. }, .. }) | None => refuse(assignment),
+            Some(Slot { phase: Phase::Busy { .. } | Phase::Broken, .. }) | None => refuse(assignment),
         }
     }
 
@@ -99,6 +106,7 @@ impl Slots {
         let state = |slot: &Slot| match &slot.phase {
             Phase::Idle | Phase::Ending => WorkspaceState::Idle,
             Phase::Busy { key, .. } => WorkspaceState::Busy { group: key.group.clone(), id: key.id },
+            Phase::Broken => WorkspaceState::Broken,
         };
         self.lock().iter().map(state).collect()
     }
@@ -131,7 +139,7 @@ impl Slots {
     pub(crate) fn stop_of(&self, wanted: &BuildKey, run: Attempt) -> Option<Stop> {
         self.lock().iter().find_map(|slot| match &slot.phase {
             Phase::Busy { key, attempt, stop } if key == wanted && *attempt == run => Some(stop.clone()),
-            Phase::Busy { .. } | Phase::Idle | Phase::Ending => None,
+            Phase::Busy { .. } | Phase::Idle | Phase::Ending | Phase::Broken => None,
         })
     }
 
@@ -139,7 +147,7 @@ impl Slots {
     pub(crate) async fn all_idle(&self) {
         loop {
             let changed = self.idle.notified();
-            if self.lock().iter().all(|slot| matches!(slot.phase, Phase::Idle)) {
+            if self.lock().iter().all(|slot| matches!(slot.phase, Phase::Idle | Phase::Broken)) {
                 return;
             }
             changed.await;
@@ -151,6 +159,15 @@ impl Slots {
             slot.phase = phase;
         }
         self.idle.notify_waiters();
+    }
+
+    /// Makes a broken workspace idle; says whether it was broken.
+    fn mend(&self, number: u16) -> bool {
+        let broken = matches!(self.lock().get(usize::from(number)), Some(Slot { phase: Phase::Broken, .. }));
+        if broken {
+            self.set(number, Phase::Idle);
+        }
+        broken
     }
 
     /// The result is written: the next offer may come.
@@ -170,50 +187,57 @@ pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) ->
         .take_inbox(number)
         .ok_or_else(|| ServiceError::failed("a workspace", "it is served already"))?;
     let mut shim = None;
-    // Started ahead, so that the first build does not wait for it.
-    let _ = ensure_shim(&mut shim, &program).await;
-    while let Some(assignment) = inbox.recv().await {
+    loop {
+        let Some(ready) = ensure_shim(&mut shim, &program).await else {
+            shared.slots.set(number, Phase::Broken);
+            shared.slots.announce.notify_one();
+            tokio::time::sleep(SHIM_RETRY).await;
+            if let Some(handed) = inbox.recv().now_or_never().flatten() {
+                let _ = handed.verdict.send(OfferVerdict::Busy);
+            }
+            continue;
+        };
+        if shared.slots.mend(number) {
+            shared.slots.announce.notify_one();
+        }
+        let Some(assignment) = inbox.recv().await else { return Ok(()) };
         let stop = Stop::default();
         let attempt = assignment.record.as_ref().map_or(Attempt::FIRST, |(_, record)| record.attempt);
         shared.slots.set(number, Phase::Busy { key: assignment.key.clone(), attempt, stop: stop.clone() });
-        work(&shared, number, &program, &mut shim, assignment, stop).await;
+        let shim_lives = work(&shared, number, ready, assignment, stop).await;
+        if !shim_lives {
+            shim = None;
+        }
         shared.slots.set(number, Phase::Idle);
     }
-    Ok(())
 }
 
+/// Claims and runs what was handed. Says whether the shim can be used again.
 async fn work(
     shared: &Arc<Shared>,
     number: u16,
-    program: &std::path::Path,
-    shim: &mut Option<Shim>,
+    shim: &mut Shim,
     assignment: Assignment,
     stop: Stop,
-) {
-    // Without a shim nothing can be run safely: the build goes elsewhere.
-    let Some(shim_now) = ensure_shim(shim, program).await else {
-        let _ = assignment.verdict.send(OfferVerdict::Failed);
-        return;
-    };
+) -> bool {
     let Assignment { offer, key, record, verdict } = assignment;
     match claim::claim(shared, &offer, &key, record).await {
         Err(refusal) => {
             debug!(%key, ?refusal, "not claimed");
             let _ = verdict.send(refusal);
+            true
         }
         Ok(claimed) => {
             let _ = verdict.send(OfferVerdict::Started);
             // The record may have been read only now.
             let attempt = claimed.record.attempt;
             shared.slots.set(number, Phase::Busy { key: key.clone(), attempt, stop: stop.clone() });
-            let shim_lives = run::run(shared, number, shim_now, claimed, stop).await;
-            if !shim_lives {
-                *shim = None;
-            }
+            run::run(shared, number, shim, claimed, stop).await
         }
     }
 }
 
+/// The workspace's shim, started if there is none: ahead of the first build, which then does not wait for it.
 async fn ensure_shim<'a>(shim: &'a mut Option<Shim>, program: &std::path::Path) -> Option<&'a mut Shim> {
     if shim.is_none() {
         match Shim::start(program).await {

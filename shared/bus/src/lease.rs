@@ -77,6 +77,7 @@ impl LeaseChange {
     }
 }
 
+const REVOKE_TRIES: u32 = 3;
 /// How long the trace of a released lease stays.
 const RELEASED_TTL_SECONDS: u64 = 1;
 
@@ -118,31 +119,34 @@ impl Bus {
 
     /// Releases `lease`, if it is still ours; a lost answer does no harm, it expires.
     pub async fn release_lease(&self, lease: &Lease) -> Result<(), BusError> {
-        self.purge_lease(&lease.key, Some(lease.revision)).await
+        self.purge_lease(&lease.key, lease.revision).await.map(drop)
     }
 
     /// Ends the lease on `key`, whoever holds it: for those who ended its build.
     pub async fn revoke_lease(&self, key: &BuildKey) -> Result<(), BusError> {
-        match self.lease(key).await? {
-            Some((revision, _)) => self.purge_lease(key, Some(revision)).await,
-            None => Ok(()),
+        // Again where a renewal came in between.
+        for _ in 0..REVOKE_TRIES {
+            match self.lease(key).await? {
+                Some((revision, _)) if !self.purge_lease(key, revision).await? => {}
+                Some(_) | None => return Ok(()),
+            }
         }
+        Ok(())
     }
 
-    async fn purge_lease(&self, key: &BuildKey, revision: Option<Sequence>) -> Result<(), BusError> {
+    /// Whether the lease was still at `revision`, and is gone.
+    async fn purge_lease(&self, key: &BuildKey, revision: Sequence) -> Result<bool, BusError> {
         let mut headers = HeaderMap::new();
         headers.insert(KV_OPERATION, "PURGE");
         headers.insert(ROLLUP, "sub");
         headers.insert(TTL, format!("{RELEASED_TTL_SECONDS}s").as_str());
-        if let Some(revision) = revision {
-            headers.insert(EXPECTED, revision.0.to_string().as_str());
-        }
+        headers.insert(EXPECTED, revision.0.to_string().as_str());
         let subject = LeaseSubject(key.clone()).to_string();
         match self.publish_once(&subject, headers, Bytes::new()).await {
             Err(error) if !crate::transition::is_conflict(&error) => {
                 Err(BusError::failed(format!("releasing the lease on {key}"))(error))
             }
-            Ok(_) | Err(_) => Ok(()),
+            written => Ok(written.is_ok()),
         }
     }
 

@@ -5,12 +5,12 @@
 -- ARGV[2]  expires_ms  when it counts as gone
 -- ARGV[3]  status      ready, draining or gone
 -- ARGV[4]  heartbeat   as it was sent
--- ARGV[5]  slots       one character a workspace: 1 idle, 0 busy
+-- ARGV[5...] one a workspace: 'idle', 'broken', or the build (group/id) that it runs
 -- returns  {whether the index is ready, workspaces that became idle}
 -- cost     O(slots)
-assert(#KEYS == 1 and #ARGV == 5, 'announce_worker: 1 key, 5 args')
+assert(#KEYS == 1 and #ARGV >= 4, 'announce_worker: 1 key, 4 args and 1 a workspace')
 local P = string.sub(KEYS[1], 1, -5)
-local worker, status, slots = ARGV[1], ARGV[3], ARGV[5]
+local worker, status, slots = ARGV[1], ARGV[3], #ARGV - 4
 local fresh = 0
 if status == 'gone' then
   redis.call('ZREM', P .. 'workers', worker)
@@ -19,15 +19,16 @@ if status == 'gone' then
 else
   redis.call('ZADD', P .. 'workers', ARGV[2], worker)
   redis.call('HSET', P .. 'workerinfo', worker, ARGV[4])
-  redis.call('HSET', P .. 'slots', worker, #slots)
+  redis.call('HSET', P .. 'slots', worker, slots)
 end
 redis.call(status == 'draining' and 'SADD' or 'SREM', P .. 'draining', worker)
-for slot = 0, #slots - 1 do
-  local ws = worker .. '/' .. slot
-  local free = status == 'ready' and string.sub(slots, slot + 1, slot + 1) == '1'
+for slot = 0, slots - 1 do
+  local ws, does = worker .. '/' .. slot, ARGV[5 + slot]
+  local free = status == 'ready' and does == 'idle'
   if free and redis.call('HEXISTS', P .. 'taken', ws) == 0 then
     fresh = fresh + redis.call('SADD', P .. 'idle', ws)
-  elseif not free then
+  elseif not free and (status ~= 'ready' or does == 'broken' or redis.call('HEXISTS', P .. 'builds', does) == 1) then
+    -- A heartbeat may be older than the end of the build that it names: then the workspace is free.
     redis.call('SREM', P .. 'idle', ws)
   end
 end

@@ -32,7 +32,9 @@ local deadlines, offered, offers = P .. 'deadlines', P .. 'offered', P .. 'offer
 local groups, idle, taken = P .. 'groups', P .. 'idle', P .. 'taken'
 
 local function leave(key, group, id)
-  redis.call('ZREM', P .. 'queue:' .. group, id)
+  if redis.call('ZREM', P .. 'queue:' .. group, id) == 1 and redis.call('EXISTS', P .. 'queue:' .. group) == 0 then
+    redis.call('ZREM', groups, group)
+  end
   redis.call('ZREM', expires, key)
   redis.call('ZREM', running, key)
   redis.call('ZREM', deadlines, key)

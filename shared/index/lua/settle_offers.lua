@@ -7,13 +7,14 @@
 --                  gone: back to the queue, the worker is not there
 --                  failed: back to the queue at retry_ms, the workspace is free
 --                  stale: out of the index, the workspace is free
--- returns  builds back in their queue
+-- returns  {builds back in their queue, workers that let a deadline pass}
 -- cost     O(count * log(builds))
 --
--- With count 0 it only returns the offers whose deadline has passed to their queues.
+-- With count 0 it only returns the offers whose deadline has passed to their queues. A worker that let one pass
+-- hangs, or was never asked: its workspaces are offered nothing until it is heard of again.
 assert(#KEYS == 1 and #ARGV == 2 + 5 * tonumber(ARGV[2]), 'settle_offers: 1 key, 2 args and 5 an offer')
 local P = string.sub(KEYS[1], 1, -5)
-local back = 0
+local back, silent, quiet = 0, 0, {}
 
 local function take_out(key)
   local ws = redis.call('HGET', P .. 'offers', key)
@@ -70,7 +71,14 @@ for i = 0, tonumber(ARGV[2]) - 1 do
 end
 for _, key in ipairs(redis.call('ZRANGEBYSCORE', P .. 'offered', '-inf', ARGV[1], 'LIMIT', 0, 1000)) do
   local ws = take_out(key)
-  if ws then release(ws) end
+  local worker = ws and string.match(ws, '^(.*)/')
+  if worker and not quiet[worker] then
+    quiet[worker] = true
+    silent = silent + 1
+    for slot = 0, tonumber(redis.call('HGET', P .. 'slots', worker) or 0) - 1 do
+      redis.call('SREM', P .. 'idle', worker .. '/' .. slot)
+    end
+  end
   requeue(key)
 end
-return back
+return {back, silent}

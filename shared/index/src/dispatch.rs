@@ -114,23 +114,26 @@ impl Index {
         })
     }
 
-    /// Commits `picks`, offered until `deadline`; says for each whether it still held.
-    pub async fn commit(&self, picks: &[Pick], deadline: Millis) -> Result<Vec<bool>, IndexError> {
+    /// Commits `picks`, offered until `deadline`; says when, in microseconds since the Unix epoch, and for each
+    /// whether it still held.
+    pub async fn commit(&self, picks: &[Pick], deadline: Millis) -> Result<(u64, Vec<bool>), IndexError> {
         let mut invocation = self.scripts.commit_picks.prepare_invoke();
         invocation.key(META).arg(deadline.0).arg(picks.len());
         for pick in picks {
             invocation.arg(pick.key.group.as_str()).arg(pick.key.id.to_string());
             invocation.arg(pick.sequence.0).arg(pick.workspace.to_string());
         }
-        let done: Vec<u8> = invocation
+        let done: Vec<u64> = invocation
             .invoke_async(&mut self.connection.clone())
             .await
             .map_err(|source| IndexError::Call { what: "commit_picks", source })?;
-        Ok(done.into_iter().map(|flag| flag == 1).collect())
+        let (at, held) = done.split_first().ok_or(IndexError::Answer { what: "commit_picks" })?;
+        Ok((*at, held.iter().map(|flag| *flag == 1).collect()))
     }
 
-    /// Settles offers, and returns those that ran out to their queues. Returns how many builds wait again.
-    pub async fn settle(&self, now: Millis, settlements: &[Settlement]) -> Result<u64, IndexError> {
+    /// Settles offers, and returns those that ran out to their queues. Returns how many builds wait again, and how
+    /// many workers let an offer run out: they are offered nothing until they are heard of again.
+    pub async fn settle(&self, now: Millis, settlements: &[Settlement]) -> Result<(u64, u64), IndexError> {
         let what = "settle_offers";
         let mut invocation = self.scripts.settle_offers.prepare_invoke();
         invocation.key(META).arg(now.0).arg(settlements.len());
@@ -162,20 +165,19 @@ impl Index {
             WorkerStatus::Draining => "draining",
             WorkerStatus::Gone => "gone",
         };
-        let slots: String = heartbeat
-            .workspaces
-            .iter()
-            .map(|workspace| if *workspace == WorkspaceState::Idle { '1' } else { '0' })
-            .collect();
-        let (ready, fresh): (u8, u64) = self
-            .scripts
-            .announce_worker
-            .key(META)
-            .arg(heartbeat.worker.as_str())
-            .arg(now.0.saturating_add(heartbeat.ttl_ms))
-            .arg(status)
-            .arg(encoded)
-            .arg(slots)
+        let mut invocation = self.scripts.announce_worker.prepare_invoke();
+        invocation.key(META).arg(heartbeat.worker.as_str()).arg(now.0.saturating_add(heartbeat.ttl_ms));
+        invocation.arg(status).arg(encoded);
+        for workspace in &heartbeat.workspaces {
+            match workspace {
+                WorkspaceState::Idle => invocation.arg("idle"),
+                WorkspaceState::Broken => invocation.arg("broken"),
+                WorkspaceState::Busy { group, id } => {
+                    invocation.arg(BuildKey { group: group.clone(), id: *id }.to_string())
+                }
+            };
+        }
+        let (ready, fresh): (u8, u64) = invocation
             .invoke_async(&mut self.connection.clone())
             .await
             .map_err(|source| IndexError::Call { what: "announce_worker", source })?;

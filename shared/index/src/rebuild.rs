@@ -23,7 +23,8 @@ pub enum Applied {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RebuildToken(String);
 
-const REBUILD_TTL_MS: u64 = 10_000;
+/// Renewed with every batch, which takes milliseconds: so long a dead projector keeps the others from rebuilding.
+const REBUILD_TTL_MS: u64 = 3000;
 
 impl Index {
     /// Applies `events`, read after position `from` up to position `to`.

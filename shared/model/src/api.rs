@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildId, BuildRecord, Group, Millis, Sequence, State};
+use crate::{BuildId, BuildRecord, Group, Millis, Sequence, State, brief};
 
 /// Reply to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -82,6 +82,9 @@ pub struct ListRequest {
 pub struct ListReply {
     /// The builds.
     pub builds: Vec<BuildView>,
+    /// Whether there were more, which did not fit one message.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 /// Reply to groups.
@@ -140,7 +143,7 @@ pub struct ApiError {
 impl ApiError {
     /// An error of kind `error`.
     pub fn new(error: ErrorCode, message: impl Into<String>) -> Self {
-        Self { error, message: message.into() }
+        Self { error, message: brief(message.into()) }
     }
 }
 

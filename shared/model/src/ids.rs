@@ -20,8 +20,8 @@ pub struct ParseIdError {
 }
 
 /// A build's id: a UUID chosen by whoever publishes the build. Unique inside its group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
+#[schemars(transparent)]
 pub struct BuildId(Uuid);
 
 impl BuildId {
@@ -49,9 +49,15 @@ impl FromStr for BuildId {
     }
 }
 
+impl Serialize for BuildId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Always as text: a binary format would otherwise hold sixteen bytes.
+        serializer.collect_str(self)
+    }
+}
+
 impl<'de> Deserialize<'de> for BuildId {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Always as text: binary formats would otherwise want sixteen bytes.
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
     }

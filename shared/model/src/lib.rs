@@ -23,7 +23,7 @@ pub use ids::{
 };
 pub use record::{Build, BuildRecord, Invocation, Phase, Queued, Retry, State};
 pub use request::{BuildRequest, Context, RequestLimits};
-pub use result::{BuildResult, LogSummary, Outcome, OutputFile, OutputStream, Reason, ReasonCode};
+pub use result::{BuildResult, LogSummary, Outcome, OutputFile, OutputStream, Reason, ReasonCode, brief};
 pub use validate::InvalidRequest;
 pub use worker::{
     Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, ToolEvent, WorkerStatus, WorkerView,

@@ -226,9 +226,19 @@ impl BuildRecord {
         }
     }
 
+    /// The record, read at `position`, with its place in the queue: for whoever ends a build that waits.
+    #[must_use]
+    pub fn placed(mut self, position: Sequence) -> Self {
+        if self.phase == Phase::Enqueued {
+            self.queue.first_sequence.get_or_insert(position);
+        }
+        self
+    }
+
     /// The record after the build ended.
     #[must_use]
-    pub fn finished(&self, result: BuildResult, now: Millis) -> Self {
+    pub fn finished(&self, mut result: BuildResult, now: Millis) -> Self {
+        result.reason = result.reason.map(Reason::brief);
         let invocation = self.invocation().cloned();
         Self { at_ms: now, phase: Phase::Finished { invocation, result: Box::new(result) }, ..self.clone() }
     }
@@ -242,7 +252,7 @@ impl BuildRecord {
             first_sequence: self.queue.first_sequence,
             enqueued_at_ms: now,
             expires_at_ms: now.after(std::time::Duration::from_secs(self.build.queue_timeout_seconds)),
-            retry: Some(retry),
+            retry: Some(Retry { reason: retry.reason.brief(), ..retry }),
         };
         let attempt = self.attempt.next();
         let mut next = Self { attempt, at_ms: now, queue, phase: Phase::Enqueued, ..self.clone() };

@@ -5,6 +5,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::Digest;
 
+/// Characters of a message for people. What a client sent may stand in it, and that can be long.
+const BRIEF: usize = 1000;
+
+/// `text`, or its beginning.
+pub fn brief(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(BRIEF) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 /// The result of a build.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BuildResult {
@@ -120,6 +132,14 @@ pub struct Reason {
     pub code: ReasonCode,
     /// For people: what happened, to what.
     pub message: String,
+}
+
+impl Reason {
+    /// With a message that is not too long to be part of a record.
+    #[must_use]
+    pub fn brief(self) -> Self {
+        Self { code: self.code, message: brief(self.message) }
+    }
 }
 
 /// Why a build did not succeed, for programs.

@@ -201,6 +201,9 @@ fn check_context(context: &Context) -> Result<(), InvalidRequest> {
         Context::Git { url, .. } if url.is_empty() || url.starts_with('-') => {
             Err(bad("url", url, "a git URL is expected"))
         }
+        Context::Git { revision, .. } if revision.contains('\0') => {
+            Err(InvalidRequest::Nul { field: "context" })
+        }
         Context::Git { revision, .. } if revision.is_empty() || revision.starts_with('-') => {
             Err(bad("revision", revision, "a commit, tag or branch is expected"))
         }

@@ -49,6 +49,8 @@ pub enum WorkspaceState {
         /// Its id.
         id: BuildId,
     },
+    /// Cannot run anything: its shim does not start.
+    Broken,
 }
 
 /// A worker as `forebay workers` shows it.

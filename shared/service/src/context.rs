@@ -95,6 +95,8 @@ impl Context {
             .map_err(|error| listen(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))?;
         let bound = telemetry::serve_metrics(parsed).await.map_err(listen)?;
         ready.metrics = Some(format!("http://{bound}/metrics"));
+        // A server takes what a connection sends in order: when it has answered, it knows our subscriptions.
+        let _ = self.bus.jetstream().query_account().await;
         telemetry::set_ready(true);
         tracing::info!(service = self.name, instance = &*self.instance, %bound, "ready");
         if let Some(path) = std::env::var_os("FOREBAY_LISTEN_FILE") {

@@ -31,7 +31,7 @@ pub enum ShimError {
         /// What the system said.
         source: io::Error,
     },
-    /// The shim is dead, and with it every process of its command. Start a new one.
+    /// The shim is dying, and with it every process of its command: [`Shim::end`] returns when they are dead.
     #[error("the shim is gone")]
     Gone,
     /// The socket to the shim failed.
@@ -143,6 +143,12 @@ impl Shim {
 
     /// Ends the shim and returns when all its processes are dead.
     pub async fn stop(mut self) -> Result<(), ShimError> {
+        self.end().await
+    }
+
+    /// Like [`Shim::stop`], for who only borrows it: a shim that is [`ShimError::Gone`] may still be dying, and its
+    /// processes with it. It runs nothing more.
+    pub async fn end(&mut self) -> Result<(), ShimError> {
         self.link.close();
         self.process.wait().await.map_err(ShimError::Socket)?;
         Ok(())

@@ -7,6 +7,9 @@ use std::{
 
 use model::{Attempt, BuildKey, BuildRecord, Phase, Priority, Sequence, State};
 
+/// So long after a kill, or after what was stopped went on.
+const EXCUSE_US: u64 = 2_000_000;
+
 /// Everything that a run of the farm left behind.
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -18,6 +21,8 @@ pub struct History {
     pub acknowledged: BTreeSet<BuildKey>,
     /// What each build's command exits with.
     pub exit_codes: BTreeMap<BuildKey, i32>,
+    /// Builds that someone tried to cancel: whether they were is left to chance, unless the answer said so.
+    pub cancelled: BTreeMap<BuildKey, bool>,
     /// What was killed, stopped or emptied.
     pub kills: Vec<Kill>,
 }
@@ -78,8 +83,22 @@ pub struct Run {
 pub struct Kill {
     /// When, in microseconds since the Unix epoch.
     pub time_us: u64,
+    /// Until when it stood still, for what was stopped; else the same.
+    pub until_us: u64,
     /// To what, and which way.
     pub what: String,
+}
+
+impl Kill {
+    /// Something that happened at one moment.
+    pub fn at(time_us: u64, what: impl Into<String>) -> Self {
+        Self { time_us, until_us: time_us, what: what.into() }
+    }
+
+    /// Whether it excuses an inversion at `time_us`: what was offered to the dead comes back late.
+    pub fn excuses(&self, time_us: u64) -> bool {
+        (self.time_us..=self.until_us.saturating_add(EXCUSE_US)).contains(&time_us)
+    }
 }
 
 impl Event {
@@ -140,7 +159,14 @@ impl History {
 
     /// What was done to the farm, for people.
     pub fn kill_list(&self) -> String {
-        let line = |kill: &Kill| format!("    {} {}\n", clock(kill.time_us), kill.what);
+        let until = |kill: &Kill| {
+            if kill.until_us > kill.time_us {
+                format!(" until {}", clock(kill.until_us))
+            } else {
+                String::new()
+            }
+        };
+        let line = |kill: &Kill| format!("    {} {}{}\n", clock(kill.time_us), kill.what, until(kill));
         self.kills.iter().map(line).collect()
     }
 }

@@ -103,7 +103,7 @@ impl Mutation {
             Self::ZombieTick => {
                 let (at, key, attempt) = finished_run(&broken, random)?;
                 let end = broken.events.get(at)?.record()?.at_ms.0 * 1000;
-                run_mut(&mut broken, &key, attempt)?.last_us = end + 500_000;
+                run_mut(&mut broken, &key, attempt)?.last_us = end + 5_000_000;
             }
             Self::SwapStartedAndEnqueued => swap(&mut broken, random)?,
             Self::DropStarted => {
@@ -237,9 +237,9 @@ fn invert(history: &mut History, random: &mut Random, count: usize, excused: boo
         set_pick(history, urgent, late_us);
         set_pick(history, late, early_us);
         if excused {
-            history.kills.push(Kill { time_us: early_us, what: "a kill that excuses".into() });
+            history.kills.push(Kill::at(early_us, "a kill that excuses"));
         } else {
-            history.kills.retain(|kill| !(kill.time_us..=kill.time_us + 2_000_000).contains(&early_us));
+            history.kills.retain(|kill| !kill.excuses(early_us));
         }
         done += 1;
         if done == count {

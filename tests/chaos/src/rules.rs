@@ -20,6 +20,8 @@ use crate::{Finding, History, Rule};
 pub struct Verdict {
     /// What is broken.
     pub findings: Vec<Finding>,
+    /// Inversions that a kill excuses.
+    pub excused: Vec<Finding>,
     /// What was counted.
     pub counts: Counts,
 }
@@ -31,6 +33,8 @@ pub struct Counts {
     pub builds: usize,
     /// Runs that were started.
     pub starts: usize,
+    /// Starts while a less urgent build of the same group waited: there, order means something.
+    pub contested: usize,
     /// Starts before a more urgent build that waited, soon after a kill.
     pub excused: usize,
     /// The same without a kill that would excuse it.
@@ -41,7 +45,7 @@ pub struct Counts {
 
 /// Holds a history against every rule.
 pub fn check(history: &History) -> Verdict {
-    let (mut findings, mut counts) = priority::check(history);
+    let (mut findings, excused, mut counts) = priority::check(history);
     findings.extend(terminal::check(history));
     findings.extend(overlap::check(history));
     findings.extend(order::check(history));
@@ -49,7 +53,7 @@ pub fn check(history: &History) -> Verdict {
     findings.sort_by_key(|finding| finding.rule);
     counts.builds = history.by_build().len();
     counts.starts = history.events.iter().filter(|event| event.is(State::InProgress)).count();
-    Verdict { findings, counts }
+    Verdict { findings, excused, counts }
 }
 
 impl Verdict {
@@ -85,8 +89,8 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} builds, {} starts, inversions: {} excused, {} unexcused; {} out of turn in their priority",
-            self.builds, self.starts, self.excused, self.unexcused, self.out_of_turn
+            "{} builds, {} starts, {} of them contested; inversions: {} excused, {} unexcused; {} out of turn in their priority",
+            self.builds, self.starts, self.contested, self.excused, self.unexcused, self.out_of_turn
         )
     }
 }

@@ -12,7 +12,7 @@ pub fn script() -> String {
         "say start",
         r#"echo "attempt $FOREBAY_ATTEMPT starts""#,
         "n=$CHAOS_TICKS",
-        r#"while [ "$n" -gt 0 ]; do sleep 0.05; say tick; n=$((n - 1)); done"#,
+        r#"while [ "$n" -gt 0 ]; do sleep 0.05; say tick; echo "$n left"; n=$((n - 1)); done"#,
         r#"echo "attempt $FOREBAY_ATTEMPT ends""#,
         "say end",
         r#"exit "$CHAOS_EXIT""#,

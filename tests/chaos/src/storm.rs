@@ -5,9 +5,11 @@ mod corpses;
 mod killer;
 mod load;
 mod plan;
+mod victim;
 
 use std::{
-    fmt, fs,
+    fmt::{self, Write as _},
+    fs,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -18,7 +20,7 @@ use std::{
 use farm::Farm;
 use tokio::time::Instant;
 
-use crate::{History, Random};
+use crate::{History, Random, Verdict};
 
 pub use killer::Tally;
 pub use plan::Plan;
@@ -43,7 +45,10 @@ pub struct Aftermath {
 /// # Panics
 /// When servers or services do not start.
 pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
-    let farm = Farm::builder().only(&[]).workspaces(plan.workspaces).start().await;
+    let builder =
+        Farm::builder().only(&[]).workspaces(plan.workspaces).env("FOREBAY_OFFER_TIMEOUT_MS", "500");
+    let builder = if plan.nodes > 1 { builder.cluster(plan.nodes) } else { builder };
+    let farm = builder.start().await;
     let folder = farm.folder().join("runs");
     fs::create_dir(&folder).expect("a folder for the files of builds");
     let mut random = Random::new(plan.seed);
@@ -52,16 +57,16 @@ pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
     let began = Instant::now();
     let submitted = Arc::new(AtomicBool::new(false));
     let submit = async {
-        let acknowledged = load::submit(&farm, &jobs).await;
+        let answers = load::submit(&farm, &jobs).await;
         submitted.store(true, Ordering::Relaxed);
-        acknowledged
+        answers
     };
-    let (acknowledged, ()) = tokio::join!(submit, killer.storm(&submitted, jobs.len()));
+    let (answers, ()) = tokio::join!(submit, killer.storm(&submitted, jobs.len()));
     let stormed = began.elapsed();
     killer.calm().await;
     let calm = Instant::now();
     let mut faults = Vec::new();
-    if let Err(waiting) = collect::all_ended(&farm, &acknowledged, plan.settle_limit).await {
+    if let Err(waiting) = collect::all_ended(&farm, &answers.acknowledged, plan.settle_limit).await {
         let limit = plan.settle_limit;
         faults
             .push(format!("{} builds have not ended {limit:?} after the storm: {waiting:?}", waiting.len()));
@@ -69,7 +74,6 @@ pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
     let settled = calm.elapsed();
     // Long enough for whatever might still write, and for the last leases.
     tokio::time::sleep(plan.lease * 2).await;
-    faults.extend(killer.check_alive());
     faults.extend(collect::leftovers(&farm, plan.lease).await);
     let (events, mut unreadable) = collect::events(&farm).await;
     faults.append(&mut unreadable);
@@ -77,8 +81,24 @@ pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
     let exit_codes = jobs.iter().map(|job| (job.key.clone(), job.exit_code)).collect();
     let report = killer.end();
     faults.extend(report.faults);
-    let history = History { events, runs, acknowledged, exit_codes, kills: report.kills };
+    let load::Answers { acknowledged, cancelled } = answers;
+    let history = History { events, runs, acknowledged, exit_codes, cancelled, kills: report.kills };
     (farm, Aftermath { history, faults, tally: report.tally, stormed, settled })
+}
+
+impl Aftermath {
+    /// What looks worst although no promise is broken: excused inversions, and the longest stand-still.
+    pub fn worst(&self, verdict: &Verdict) -> String {
+        let mut text = String::new();
+        for finding in &verdict.excused {
+            let _ = writeln!(text, "excused {finding}");
+            finding.keys.iter().for_each(|key| text.push_str(&self.history.story(key)));
+        }
+        if let (time, Some(key)) = collect::longest_recovery(&self.history) {
+            let _ = write!(text, "stood still for {time:.1?}: {}", self.history.story(&key));
+        }
+        text + &self.history.kill_list()
+    }
 }
 
 /// Microseconds since the Unix epoch.
@@ -91,7 +111,7 @@ impl fmt::Display for Aftermath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let attempts = self.history.runs.len();
         let (builds, acknowledged) = (self.history.exit_codes.len(), self.history.acknowledged.len());
-        let recovery = collect::longest_recovery(&self.history);
+        let (recovery, _) = collect::longest_recovery(&self.history);
         writeln!(
             f,
             "{builds} builds submitted, {acknowledged} acknowledged, {attempts} runs of their commands"
@@ -99,7 +119,7 @@ impl fmt::Display for Aftermath {
         writeln!(f, "{}", self.tally)?;
         write!(
             f,
-            "storm {:.1} s, then all ended in {:.1} s; a lost run was started again after {:.1} s at most",
+            "storm {:.1} s, then all ended in {:.1} s; a lost run was queued again after {:.1} s at most",
             self.stormed.as_secs_f64(),
             self.settled.as_secs_f64(),
             recovery.as_secs_f64()

@@ -157,7 +157,7 @@ impl Farm {
         self.free += 1;
         self.output(record, guard);
         self.write_run(record, false);
-        self.history.kills.push(Kill { time_us: self.now, what: "SIGKILL worker".into() });
+        self.history.kills.push(Kill::at(self.now, "SIGKILL worker"));
         let Some(invocation) = record.invocation() else { return };
         let at = self.now + LEASE_US;
         let reason = Reason { code: ReasonCode::LeaseExpired, message: "its lease ran out".into() };

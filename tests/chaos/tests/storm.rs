@@ -15,6 +15,9 @@ async fn chaos_breaks_no_promise() {
     let (farm, aftermath) = storm::run(&plan).await;
     let verdict = check(&aftermath.history);
     eprintln!("{aftermath}\n{}", verdict.counts);
+    if std::env::var_os("FOREBAY_CHAOS_TELL").is_some() {
+        eprintln!("{}", aftermath.worst(&verdict));
+    }
     let report = verdict.report(&aftermath.history);
     let faults = aftermath.faults.join("\n");
     assert!(verdict.findings.is_empty() && faults.is_empty(), "seed {}\n{faults}\n{report}", plan.seed);

@@ -8,7 +8,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Reads the process groups that live; at the end of its input it kills them and removes the folder.
+/// Reads the process groups that live; at the end of its input it kills them and whatever else names the folder or
+/// works in it (children of `forebay up` lead groups of their own), and removes the folder.
 const SCRIPT: &str = r#"trap '' INT TERM HUP
 groups=
 while read -r what group; do
@@ -18,7 +19,12 @@ while read -r what group; do
   esac
 done
 for g in $groups; do kill -9 "-$g" 2>/dev/null; done
-[ -z "$1" ] || rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
+for file in $(grep -alF -- "$1/" /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null) \
+    $(find /proc/[0-9]*/cwd -maxdepth 0 -lname "$1/*" 2>/dev/null); do
+  pid=${file#/proc/}; pid=${pid%%/*}
+  [ "$pid" = $$ ] || kill -9 "$pid" 2>/dev/null
+done
+[ -n "$2" ] || rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
 /// A shell that outlives the test by moments. Cheap to clone.
@@ -31,10 +37,10 @@ struct Shell(Child);
 impl Guard {
     /// A guard that removes `folder` in the end, unless `FOREBAY_KEEP` is set.
     pub fn start(folder: &Path) -> Self {
-        let folder = if std::env::var_os("FOREBAY_KEEP").is_some() { Path::new("") } else { folder };
+        let keep = std::env::var_os("FOREBAY_KEEP").unwrap_or_default();
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "farm-guard"])
-            .arg(folder)
+            .args([folder.as_os_str(), &keep])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

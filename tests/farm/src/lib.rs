@@ -19,6 +19,7 @@ mod port;
 mod process;
 mod servers;
 mod service;
+mod up;
 
 pub use binary::{forebay_binary, repository, tool, with_tools};
 pub use builder::{Builder, SERVICES};
@@ -29,6 +30,7 @@ pub use port::Port;
 pub use process::{Process, alive, start_ticks};
 pub use servers::Servers;
 pub use service::{Listening, ServiceProcess};
+pub use up::{Up, processes_naming};
 
 /// As long as anything that needs no waiting may take on a machine with much to do.
 pub const SOON: std::time::Duration = std::time::Duration::from_secs(20);

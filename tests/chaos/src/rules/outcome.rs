@@ -19,7 +19,8 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
             found(format!("attempt {} of {limit}", record.attempt));
         }
         let code = history.exit_codes.get(&event.key).copied();
-        if let Some(wrong) = unexpected(record, code) {
+        let cancelled = history.cancelled.get(&event.key).copied();
+        if let Some(wrong) = unexpected(record, code, cancelled) {
             found(wrong);
         }
         let told = record.result().is_some_and(|result| result.exit_code.is_some());
@@ -30,14 +31,18 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
     findings
 }
 
-fn unexpected(record: &BuildRecord, code: Option<i32>) -> Option<String> {
+fn unexpected(record: &BuildRecord, code: Option<i32>, cancelled: Option<bool>) -> Option<String> {
     let result = record.result()?;
+    if cancelled == Some(true) && result.outcome != Outcome::Cancelled {
+        return Some(format!("is {} although it was told that it is cancelled", result.outcome.as_str()));
+    }
     let Some(code) = code else { return Some("a build that nobody submitted has a result".to_owned()) };
     let right = match result.outcome {
         Outcome::Succeeded => code == 0 && result.exit_code == Some(0),
         Outcome::Failed => code != 0 && result.exit_code == Some(code),
         Outcome::Lost => record.attempt >= record.build.max_attempts,
-        Outcome::TimedOut | Outcome::Cancelled | Outcome::Expired | Outcome::Rejected => false,
+        Outcome::Cancelled => cancelled.is_some(),
+        Outcome::TimedOut | Outcome::Expired | Outcome::Rejected => false,
     };
     (!right).then(|| {
         let (outcome, attempt, limit) = (result.outcome.as_str(), record.attempt, record.build.max_attempts);

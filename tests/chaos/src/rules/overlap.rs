@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use model::{BuildKey, State};
+use model::{BuildKey, BuildRecord, Outcome, State};
 
 use crate::{Event, Finding, History, Rule, Run, history::clock};
+
+/// A lease's life and the time between SIGTERM and SIGKILL.
+const CANCEL_US: u64 = 2_500_000;
 
 /// No two runs of a build overlap, no attempt runs twice, and no process lives on when the build has moved on.
 pub(super) fn check(history: &History) -> Vec<Finding> {
@@ -44,7 +47,7 @@ fn outlived(run: &Run, events: &[&Event]) -> Option<Finding> {
         State::Finished => record.attempt >= run.attempt,
     })?;
     // The event's clock has whole milliseconds, and the last line may have been written in the same one.
-    let until = (moved_on.at_ms.0 + 1) * 1000;
+    let until = (moved_on.at_ms.0 + 1) * 1000 + allowance(moved_on);
     (run.last_us > until).then(|| {
         let text = format!(
             "attempt {} still ran at {} although the build was {} at {}",
@@ -55,4 +58,10 @@ fn outlived(run: &Run, events: &[&Event]) -> Option<Finding> {
         );
         Finding::new(Rule::Overlap, &run.key, text)
     })
+}
+
+/// A cancelled build has its result before its worker hears of it: by a push, or at the next renewal.
+fn allowance(record: &BuildRecord) -> u64 {
+    let cancelled = record.result().is_some_and(|result| result.outcome == Outcome::Cancelled);
+    if cancelled { CANCEL_US } else { 0 }
 }

@@ -7,8 +7,6 @@ use model::{Attempt, BuildKey, Group, Phase, Sequence};
 use super::Counts;
 use crate::{Finding, History, Rule, history::clock};
 
-/// So long after a kill what was offered to the dead may be late.
-const EXCUSE_US: u64 = 2_000_000;
 /// Of a hundred starts so many may be excused.
 const EXCUSED_PERCENT_MAX: usize = 2;
 
@@ -26,9 +24,9 @@ struct Wait<'a> {
 }
 
 /// No build is picked while a more urgent one of its group waits, as far as the dispatcher had read.
-pub(super) fn check(history: &History) -> (Vec<Finding>, Counts) {
+pub(super) fn check(history: &History) -> (Vec<Finding>, Vec<Finding>, Counts) {
     let groups = waits(history);
-    let (mut findings, mut counts, mut starts) = (Vec::new(), Counts::default(), 0);
+    let (mut findings, mut excused, mut counts, mut starts) = (Vec::new(), Vec::new(), Counts::default(), 0);
     for waits in groups.values() {
         for late in waits {
             let Some((at, read)) = late.picked else { continue };
@@ -43,11 +41,15 @@ pub(super) fn check(history: &History) -> (Vec<Finding>, Counts) {
             if waits.iter().filter(passed).any(|other| older(&other)) {
                 counts.out_of_turn += 1;
             }
+            if waits.iter().filter(passed).any(|other| other.rank > late.rank) {
+                counts.contested += 1;
+            }
             let Some(urgent) = waits.iter().filter(passed).find(|other| other.rank < late.rank) else {
                 continue;
             };
-            if history.kills.iter().any(|kill| (kill.time_us..=kill.time_us + EXCUSE_US).contains(&at)) {
+            if history.kills.iter().any(|kill| kill.excuses(at)) {
                 counts.excused += 1;
+                excused.push(inversion(late, urgent, at));
             } else {
                 counts.unexcused += 1;
                 findings.push(inversion(late, urgent, at));
@@ -59,7 +61,7 @@ pub(super) fn check(history: &History) -> (Vec<Finding>, Counts) {
             format!("{} of {starts} starts are inversions that kills excuse, too many", counts.excused);
         findings.push(Finding { rule: Rule::Priority, keys: Vec::new(), text });
     }
-    (findings, counts)
+    (findings, excused, counts)
 }
 
 fn inversion(late: &Wait, urgent: &Wait, at: u64) -> Finding {

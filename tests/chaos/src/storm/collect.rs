@@ -11,7 +11,7 @@ use bus::{
     BusError, ConsoleChunk, EventKind, EventSubject, HEADER_ATTEMPT, RunPlace, Stored, header, stream,
 };
 use farm::Farm;
-use model::{Attempt, BuildKey, Sequence, State};
+use model::{Attempt, BuildKey, BuildRecord, Sequence, State};
 use tokio::time::Instant;
 
 use super::{
@@ -157,18 +157,15 @@ pub(super) async fn leftovers(farm: &Farm, limit: Duration) -> Vec<String> {
     faults
 }
 
-/// The longest time from the last sign of a lost run to the start of the next one.
-pub(super) fn longest_recovery(history: &History) -> Duration {
-    let mut starts = BTreeMap::new();
-    for record in history.events.iter().filter_map(Event::record) {
-        if record.state() == State::InProgress {
-            starts.insert((record.build.key(), record.attempt), record.at_ms.0 * 1000);
-        }
-    }
-    let still = |((key, attempt), began): (&(BuildKey, Attempt), &u64)| {
-        let next = starts.get(&(key.clone(), attempt.next()))?;
-        let run = history.runs.iter().find(|run| run.key == *key && run.attempt == *attempt);
-        Some(next.saturating_sub(run.map_or(*began, |run| run.last_us)))
+/// The longest time from the last sign of a lost run until its build was queued again, and whose it was.
+pub(super) fn longest_recovery(history: &History) -> (Duration, Option<BuildKey>) {
+    let records = history.events.iter().filter_map(Event::record);
+    let again = records.filter(|record| record.state() == State::Enqueued && record.attempt > Attempt::FIRST);
+    let stood_still = |record: &BuildRecord| {
+        let lost = |run: &&Run| run.key == record.build.key() && run.attempt.next() == record.attempt;
+        let run = history.runs.iter().find(lost)?;
+        Some(((record.at_ms.0 * 1000).saturating_sub(run.last_us), record.build.key()))
     };
-    Duration::from_micros(starts.iter().filter_map(still).max().unwrap_or_default())
+    let longest = again.filter_map(stood_still).max_by_key(|(time, _)| *time);
+    longest.map_or((Duration::ZERO, None), |(time, key)| (Duration::from_micros(time), Some(key)))
 }

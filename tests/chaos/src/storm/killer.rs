@@ -7,19 +7,33 @@ use std::{
     time::Duration,
 };
 
-use farm::{Farm, SOON, ServiceProcess};
+use farm::Farm;
 use model::Sequence;
+use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
-use super::{Plan, collect, corpses, now_us};
+use super::{Plan, collect, corpses, now_us, victim::Victims};
 use crate::{Kill, Random};
 
-const SERVICES: [&str; 8] =
-    ["enqueuer", "enqueuer", "dispatcher", "dispatcher", "worker", "worker", "reaper", "reaper"];
 /// Each of these comes once, in a random order, between the kills of services.
-const BLOWS: [Blow; 5] = [Blow::Flush, Blow::Flush, Blow::KillRedis, Blow::KillNats, Blow::StopWorker];
+const BLOWS: [Blow; 9] = [
+    Blow::Flush,
+    Blow::Flush,
+    Blow::KillRedis,
+    Blow::KillNats,
+    Blow::StopRedis,
+    Blow::StopNats,
+    Blow::Stop("worker"),
+    Blow::Stop("dispatcher"),
+    Blow::Stop("reaper"),
+];
 /// Of so many kills one is a blow until all are used up.
-const BLOW_EVERY: usize = 4;
+const BLOW_EVERY: usize = 3;
+/// After so many kills there is a lull, long enough that none of them excuses what goes wrong in it.
+const LULL_EVERY: usize = 10;
+const LULL: Duration = Duration::from_millis(3500);
+/// Of so many services one is told to end, the others are killed.
+const TERM_ONCE_IN: u64 = 5;
 const TURN: Duration = Duration::from_millis(25);
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -28,13 +42,16 @@ enum Blow {
     Flush,
     KillRedis,
     KillNats,
-    StopWorker,
+    StopRedis,
+    StopNats,
+    /// One of these services stands still for longer than a lease lives.
+    Stop(&'static str),
 }
 
 /// What was done how often.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    counts: BTreeMap<&'static str, usize>,
+    counts: BTreeMap<String, usize>,
     /// The longest that a process of a build outlived its killed worker.
     slowest_death: Duration,
     /// Processes of builds that lost their worker.
@@ -42,26 +59,26 @@ pub struct Tally {
 }
 
 /// What the killer knows in the end.
+#[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) kills: Vec<Kill>,
     pub(super) tally: Tally,
     pub(super) faults: Vec<String>,
 }
 
-/// A service that is killed and started again.
-struct Victim {
-    service: &'static str,
-    process: ServiceProcess,
-    state: State,
-}
+impl Report {
+    fn note(&mut self, what: &str, kind: &str, name: &str) {
+        self.kills.push(Kill::at(now_us(), format!("{what} {name}")));
+        *self.tally.counts.entry(format!("{what} {kind}")).or_default() += 1;
+    }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Runs,
-    /// Killed; started again then.
-    Dead(Instant),
-    /// Stopped; goes on then.
-    Stopped(Instant),
+    /// What was stopped goes on.
+    fn note_continued(&mut self, name: &str) {
+        let stopped = format!("SIGSTOP {name}");
+        if let Some(kill) = self.kills.iter_mut().rev().find(|kill| kill.what == stopped) {
+            kill.until_us = now_us();
+        }
+    }
 }
 
 /// Kills.
@@ -69,28 +86,20 @@ pub(super) struct Killer<'a> {
     farm: &'a Farm,
     plan: Plan,
     random: Random,
-    victims: Vec<Victim>,
+    victims: Victims,
     blows: Vec<Blow>,
     report: Report,
 }
 
 impl<'a> Killer<'a> {
     /// Starts all services.
-    pub(super) async fn start(farm: &'a Farm, plan: &Plan, random: Random) -> Self {
-        let start =
-            |service| Victim { service, process: farm.start_unready(service, &[]), state: State::Runs };
-        let mut victims: Vec<Victim> = SERVICES.into_iter().map(start).collect();
-        for victim in &mut victims {
-            victim.process.ready(SOON).await;
+    pub(super) async fn start(farm: &'a Farm, plan: &Plan, mut random: Random) -> Self {
+        let victims = Victims::start(farm).await;
+        let (mut left, mut blows) = (BLOWS.to_vec(), Vec::new());
+        while !left.is_empty() {
+            blows.push(left.swap_remove(random.position(left.len())));
         }
-        let report = Report { kills: Vec::new(), tally: Tally::default(), faults: Vec::new() };
-        let mut killer = Self { farm, plan: plan.clone(), random, victims, blows: Vec::new(), report };
-        let mut blows = BLOWS.to_vec();
-        while !blows.is_empty() {
-            let at = killer.random.position(blows.len());
-            killer.blows.push(blows.swap_remove(at));
-        }
-        killer
+        Self { farm, plan: plan.clone(), random, victims, blows, report: Report::default() }
     }
 
     /// Kills until all is submitted, seven of ten builds have ended and every blow was dealt.
@@ -112,7 +121,8 @@ impl<'a> Killer<'a> {
                 } else {
                     self.kill_one().await;
                 }
-                next_kill = Instant::now() + self.pause();
+                let lull = if kills % LULL_EVERY == 0 { LULL } else { Duration::ZERO };
+                next_kill = Instant::now() + self.pause() + lull;
             }
             if Instant::now() >= next_look {
                 collect::count_ended(self.farm, &mut from, &mut ended).await;
@@ -129,29 +139,16 @@ impl<'a> Killer<'a> {
 
     /// Has everything run again.
     pub(super) async fn calm(&mut self) {
-        while self.victims.iter().any(|victim| victim.state != State::Runs) {
+        while !self.victims.all_run() {
             self.revive();
             tokio::time::sleep(TURN).await;
         }
-        for victim in &mut self.victims {
-            victim.process.ready(SOON).await;
-        }
+        self.victims.ready().await;
     }
 
-    /// Services that ended by themselves.
-    pub(super) fn check_alive(&mut self) -> Vec<String> {
-        let mut faults = Vec::new();
-        for victim in
-            self.victims.iter_mut().filter(|victim| victim.state != State::Runs || !victim.process.is_alive())
-        {
-            let (name, ended) = (victim.process.name().to_owned(), victim.process.try_exit());
-            faults.push(format!("{name} ended by itself: {ended:?}\n{}", victim.process.log_tail()));
-        }
-        faults
-    }
-
-    /// What it knows.
-    pub(super) fn end(self) -> Report {
+    /// What it knows, and whether services ended by themselves.
+    pub(super) fn end(mut self) -> Report {
+        self.revive();
         self.report
     }
 
@@ -159,64 +156,26 @@ impl<'a> Killer<'a> {
         self.random.millis(self.plan.pause_ms.0, self.plan.pause_ms.1)
     }
 
-    fn note(&mut self, what: &'static str, whom: &str) {
-        self.report.kills.push(Kill { time_us: now_us(), what: format!("{what} {whom}") });
-        *self.report.tally.counts.entry(what).or_default() += 1;
-    }
-
     /// Starts or continues those whose time has come.
     fn revive(&mut self) {
-        let now = Instant::now();
-        let mut continued = Vec::new();
-        for victim in &mut self.victims {
-            match victim.state {
-                State::Dead(until) if until <= now => {
-                    victim.process = self.farm.start_unready(victim.service, &[]);
-                    victim.state = State::Runs;
-                }
-                State::Stopped(until) if until <= now => {
-                    victim.process.resume();
-                    victim.state = State::Runs;
-                    continued.push(victim.process.name().to_owned());
-                }
-                State::Dead(_) | State::Stopped(_) => {}
-                State::Runs => {
-                    if let Some(status) = victim.process.try_exit() {
-                        let (name, tail) = (victim.process.name(), victim.process.log_tail());
-                        self.report.faults.push(format!("{name} ended by itself with {status}\n{tail}"));
-                        victim.state = State::Dead(now);
-                    }
-                }
-            }
-        }
-        for name in continued {
-            self.note("SIGCONT worker", &name);
+        for name in self.victims.revive(self.farm, &mut self.report.faults) {
+            self.report.note_continued(&name);
         }
     }
 
     async fn kill_one(&mut self) {
-        let running: Vec<usize> = self
-            .victims
-            .iter()
-            .enumerate()
-            .filter(|(_, victim)| victim.state == State::Runs)
-            .map(|(at, _)| at)
-            .collect();
-        let back = Instant::now() + self.random.millis(0, 800);
-        let Some(at) = self.random.pick(&running).copied() else { return };
-        let Some(victim) = self.victims.get_mut(at) else { return };
-        let is_worker = victim.service == "worker";
-        let orphans = if is_worker { corpses::of(Some(victim.process.pid())) } else { Vec::new() };
-        let (name, service) = (victim.process.name().to_owned(), victim.service);
-        victim.state = State::Dead(back);
-        let what = match service {
-            "enqueuer" => "SIGKILL enqueuer",
-            "dispatcher" => "SIGKILL dispatcher",
-            "worker" => "SIGKILL worker",
-            _ => "SIGKILL reaper",
-        };
-        victim.process.kill9();
-        self.note(what, &name);
+        // Workers more often than others: they have the most to lose.
+        let service = self.random.once_in(3).then_some("worker");
+        let Some(victim) = self.victims.pick(&mut self.random, service) else { return };
+        let (name, service, pid) = (victim.name().to_owned(), victim.service, victim.pid());
+        if self.random.once_in(TERM_ONCE_IN) {
+            victim.term();
+            self.report.note("SIGTERM", service, &name);
+            return;
+        }
+        let orphans = if service == "worker" { corpses::of(Some(pid)) } else { Vec::new() };
+        victim.kill(self.random.millis(0, 800));
+        self.report.note("SIGKILL", service, &name);
         self.report.tally.orphans += orphans.len();
         // The lease was renewed at a third of its life or later: this is the earliest that it can run out.
         match corpses::death(&orphans, self.plan.lease * 2 / 3).await {
@@ -227,39 +186,53 @@ impl<'a> Killer<'a> {
 
     async fn deal(&mut self, blow: Blow) {
         let servers = &self.farm.servers;
+        // Of a cluster only one: the others go on.
+        let node = self.random.position(servers.count());
         let gap = self.random.millis(100, 700);
         match blow {
             Blow::Flush => {
                 servers.flush_redis();
-                self.note("FLUSHALL", "");
+                self.report.note("FLUSHALL", "redis", "");
             }
             Blow::KillRedis => {
                 servers.kill_redis();
-                self.note("SIGKILL redis-server", "");
+                self.report.note("SIGKILL", "redis-server", "redis-server");
                 tokio::time::sleep(gap).await;
                 servers.start_redis().await;
             }
             Blow::KillNats => {
-                servers.kill_nats();
-                self.note("SIGKILL nats-server", "");
+                servers.kill_node(node);
+                self.report.note("SIGKILL", "nats-server", &format!("nats-server {node}"));
                 tokio::time::sleep(gap).await;
-                servers.start_nats().await;
+                servers.start_node(node).await;
             }
-            Blow::StopWorker => {
-                let until = Instant::now() + self.plan.lease + self.random.millis(500, 2000);
-                let runs = |victim: &&mut Victim| victim.service == "worker" && victim.state == State::Runs;
-                match self.victims.iter_mut().find(runs) {
-                    Some(worker) => {
-                        worker.process.pause();
-                        worker.state = State::Stopped(until);
-                        let name = worker.process.name().to_owned();
-                        self.note("SIGSTOP worker", &name);
+            Blow::StopRedis => self.hold(servers.redis_pid(), "redis-server").await,
+            Blow::StopNats => self.hold(servers.nats_pid(node), "nats-server").await,
+            Blow::Stop(service) => {
+                let span = self.plan.lease + self.random.millis(500, 2000);
+                match self.victims.pick(&mut self.random, Some(service)) {
+                    Some(victim) => {
+                        victim.stop(span);
+                        let name = victim.name().to_owned();
+                        self.report.note("SIGSTOP", service, &name);
                     }
                     // Both are dead now: another time.
                     None => self.blows.insert(0, blow),
                 }
             }
         }
+    }
+
+    /// A server stands still for a while: its connections stay, and nothing answers.
+    async fn hold(&mut self, pid: Option<u32>, name: &str) {
+        let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()) else { return };
+        let signal = |signal| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).is_ok();
+        signal(Signal::SIGSTOP);
+        self.report.note("SIGSTOP", name, name);
+        let span = self.random.millis(300, 1500);
+        tokio::time::sleep(span).await;
+        signal(Signal::SIGCONT);
+        self.report.note_continued(name);
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Job {
     request: BuildRequest,
     at: Duration,
     way: Way,
+    /// Cancelled so long after its submission.
+    cancel: Option<Duration>,
 }
 
 /// How it is submitted.
@@ -39,6 +41,8 @@ enum Way {
     Api,
     /// A plain publish, again and again with the same id.
     Publish,
+    /// Both ways, at once.
+    Both,
     /// A plain publish, once: without an answer nobody knows.
     PublishOnce,
 }
@@ -76,25 +80,50 @@ fn job(plan: &Plan, random: &mut Random, folder: &Path) -> Option<Job> {
         max_attempts: Some(30),
         ..BuildRequest::default()
     };
+    // Two of three come in bursts, which make queues; the others at any time, in the middle of whatever is done.
     let every = plan.submit_span / u32::try_from(plan.bursts).ok()?;
     let burst = u32::try_from(random.between(0, plan.bursts - 1)).ok()?;
-    let at = every * burst + random.millis(0, 500);
-    let way = *random.pick(&[Way::Api, Way::Api, Way::Publish, Way::PublishOnce])?;
-    Some(Job { key, exit_code, priority, request, at, way })
+    let span = u64::try_from(plan.submit_span.as_millis()).ok()?;
+    let alone = random.once_in(3);
+    let at = if alone { random.millis(0, span) } else { every * burst + random.millis(0, 500) };
+    let way = *random.pick(&[Way::Api, Way::Api, Way::Publish, Way::Publish, Way::Both, Way::PublishOnce])?;
+    let cancel = random.once_in(15).then(|| random.millis(0, 3000));
+    Some(Job { key, exit_code, priority, request, at, way, cancel })
 }
 
-/// Submits all, each at its time; returns those that were acknowledged.
-pub(super) async fn submit(farm: &Farm, jobs: &[Job]) -> BTreeSet<BuildKey> {
+/// What the clients know.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// Builds whose submission was acknowledged.
+    pub(super) acknowledged: BTreeSet<BuildKey>,
+    /// Builds that someone tried to cancel, and whether the answer was yes.
+    pub(super) cancelled: BTreeMap<BuildKey, bool>,
+}
+
+/// Submits all, each at its time, and cancels some; says what was answered.
+pub(super) async fn submit(farm: &Farm, jobs: &[Job]) -> Answers {
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for job in jobs.iter().cloned() {
         let client = farm.client().clone();
         tasks.spawn(async move {
             tokio::time::sleep_until(began + job.at).await;
-            acknowledged(&client, &job).await.then_some(job.key)
+            let acknowledged = acknowledged(&client, &job).await;
+            let Some(pause) = job.cancel else { return (job.key, acknowledged, None) };
+            tokio::time::sleep(pause).await;
+            let reply = client.cancel(&job.key, None).await;
+            let yes = reply.is_ok_and(|reply| reply.cancelled);
+            (job.key, acknowledged, Some(yes))
         });
     }
-    tasks.join_all().await.into_iter().flatten().collect()
+    let mut answers = Answers::default();
+    for (key, acknowledged, cancelled) in tasks.join_all().await {
+        if acknowledged {
+            answers.acknowledged.insert(key.clone());
+        }
+        answers.cancelled.extend(cancelled.map(|yes| (key, yes)));
+    }
+    answers
 }
 
 async fn acknowledged(client: &Client, job: &Job) -> bool {
@@ -103,6 +132,11 @@ async fn acknowledged(client: &Client, job: &Job) -> bool {
         let done = match job.way {
             Way::Api => client.create(&job.key.group, &job.request, None).await.is_ok(),
             Way::Publish | Way::PublishOnce => publish(client.bus(), job).await.is_ok(),
+            Way::Both => {
+                let create = client.create(&job.key.group, &job.request, None);
+                let (one, other) = tokio::join!(publish(client.bus(), job), create);
+                one.is_ok() || other.is_ok()
+            }
         };
         if done || job.way == Way::PublishOnce || Instant::now() > deadline {
             return done;

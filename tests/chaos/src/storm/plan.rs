@@ -11,7 +11,7 @@ pub struct Plan {
     pub seed: u64,
     /// Builds in all,
     pub builds: usize,
-    /// submitted in so many bursts,
+    /// most of them submitted in so many bursts,
     pub bursts: u64,
     /// spread over this time.
     pub submit_span: Duration,
@@ -19,10 +19,12 @@ pub struct Plan {
     pub ticks: (u64, u64),
     /// Milliseconds between two kills, at least and at most.
     pub pause_ms: (u64, u64),
-    /// Kills at most, however long it takes.
+    /// Killing ends by then, however far the builds are.
     pub storm_limit: Duration,
     /// After the storm everything ends within this.
     pub settle_limit: Duration,
+    /// nats-servers: one, or a cluster of three.
+    pub nodes: usize,
     /// Workspaces of each worker.
     pub workspaces: u16,
     /// A lease's life.
@@ -30,12 +32,14 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// As the environment says: `FOREBAY_CHAOS=long`, `FOREBAY_CHAOS_SEED=NUMBER`.
+    /// As the environment says: `FOREBAY_CHAOS=long`, `FOREBAY_CHAOS_SEED=NUMBER`, `FOREBAY_CHAOS_NODES=3`.
     pub fn from_env() -> Self {
-        let seed = std::env::var("FOREBAY_CHAOS_SEED").ok().and_then(|text| text.parse().ok());
-        let seed = seed.unwrap_or_else(|| now_us() % 1_000_000);
+        let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+        let seed = number("FOREBAY_CHAOS_SEED").unwrap_or_else(|| now_us() % 1_000_000);
         let long = std::env::var("FOREBAY_CHAOS").is_ok_and(|form| form == "long");
-        if long { Self::long(seed) } else { Self::short(seed) }
+        let plan = if long { Self::long(seed) } else { Self::short(seed) };
+        let nodes = number("FOREBAY_CHAOS_NODES").and_then(|count| usize::try_from(count).ok());
+        Self { nodes: nodes.unwrap_or(plan.nodes), ..plan }
     }
 
     /// For every day.
@@ -43,13 +47,14 @@ impl Plan {
         Self {
             seed,
             builds: 300,
-            bursts: 8,
-            submit_span: Duration::from_secs(20),
+            bursts: 4,
+            submit_span: Duration::from_secs(24),
             ticks: (1, 10),
-            pause_ms: (500, 1500),
+            pause_ms: (200, 700),
             storm_limit: Duration::from_secs(50),
             settle_limit: Duration::from_secs(60),
-            workspaces: 4,
+            nodes: 1,
+            workspaces: 3,
             lease: Duration::from_secs(2),
         }
     }
@@ -57,11 +62,11 @@ impl Plan {
     /// For the night.
     pub fn long(seed: u64) -> Self {
         Self {
-            bursts: 20,
-            submit_span: Duration::from_secs(200),
+            bursts: 8,
+            submit_span: Duration::from_secs(260),
             ticks: (1, 38),
-            pause_ms: (400, 2000),
-            storm_limit: Duration::from_secs(280),
+            pause_ms: (300, 1500),
+            storm_limit: Duration::from_secs(330),
             ..Self::short(seed)
         }
     }

@@ -1,6 +1,20 @@
 //! Whole-system tests: real servers, real services, each test with its own.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod bad_input;
 mod check;
+mod cluster;
+mod command_line;
+mod contexts;
+mod harness;
+mod http;
+mod idle;
+mod python;
+mod results;
+mod schemas;
+mod servers_die;
 mod steps;
+mod telemetry;
+mod up;
+mod watch;
 mod worker_death;

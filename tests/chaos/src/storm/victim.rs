@@ -1,0 +1,148 @@
+//! The services, and what becomes of each after it was killed, stopped or told to end.
+
+use std::time::Duration;
+
+use farm::{Farm, SOON, ServiceProcess};
+use tokio::time::Instant;
+
+use crate::Random;
+
+const SERVICES: [&str; 8] =
+    ["enqueuer", "enqueuer", "dispatcher", "dispatcher", "worker", "worker", "reaper", "reaper"];
+/// Whoever is told to end has ended by then.
+const DRAIN_LIMIT: Duration = Duration::from_secs(20);
+
+/// A service that is killed and started again.
+pub(super) struct Victim {
+    pub(super) service: &'static str,
+    process: ServiceProcess,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Runs,
+    /// Killed; started again then.
+    Dead(Instant),
+    /// Stopped; goes on then.
+    Stopped(Instant),
+    /// Told to end; must have by then, and is started again.
+    Drains(Instant),
+}
+
+impl Victim {
+    fn start(farm: &Farm, service: &'static str) -> Self {
+        Self { service, process: farm.start_unready(service, &[]), state: State::Runs }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.process.name()
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// SIGKILL; it is started again after `gap`.
+    pub(super) fn kill(&mut self, gap: Duration) {
+        self.process.kill9();
+        self.state = State::Dead(Instant::now() + gap);
+    }
+
+    /// SIGTERM; it is started again when it has ended.
+    pub(super) fn term(&mut self) {
+        self.process.term();
+        self.state = State::Drains(Instant::now() + DRAIN_LIMIT);
+    }
+
+    /// SIGSTOP for this time.
+    pub(super) fn stop(&mut self, span: Duration) {
+        self.process.pause();
+        self.state = State::Stopped(Instant::now() + span);
+    }
+
+    /// What is due; true when it was continued.
+    fn revive(&mut self, farm: &Farm, faults: &mut Vec<String>) -> bool {
+        let now = Instant::now();
+        match self.state {
+            State::Dead(until) if until <= now => *self = Self::start(farm, self.service),
+            State::Stopped(until) if until <= now => {
+                self.process.resume();
+                self.state = State::Runs;
+                return true;
+            }
+            State::Drains(until) => match self.process.try_exit() {
+                Some(status) => {
+                    // Killed by the signal where it came before the service listened to it.
+                    if status.code().is_some_and(|code| code != 0) {
+                        faults.push(self.fault(&format!("was told to end, and ended with {status}")));
+                    }
+                    *self = Self::start(farm, self.service);
+                }
+                None if until <= now => {
+                    faults.push(self.fault("was told to end, and still runs"));
+                    self.kill(Duration::ZERO);
+                }
+                None => {}
+            },
+            State::Dead(_) | State::Stopped(_) => {}
+            State::Runs => {
+                if let Some(status) = self.process.try_exit() {
+                    faults.push(self.fault(&format!("ended by itself with {status}")));
+                    self.state = State::Dead(now);
+                }
+            }
+        }
+        false
+    }
+
+    fn fault(&self, what: &str) -> String {
+        format!("{} {what}\n{}", self.name(), self.process.log_tail())
+    }
+}
+
+/// All services.
+pub(super) struct Victims(Vec<Victim>);
+
+impl Victims {
+    /// Starts all.
+    pub(super) async fn start(farm: &Farm) -> Self {
+        let mut victims = Self(SERVICES.into_iter().map(|service| Victim::start(farm, service)).collect());
+        victims.ready().await;
+        victims
+    }
+
+    /// Returns when all that run are ready.
+    pub(super) async fn ready(&mut self) {
+        for victim in &mut self.0 {
+            victim.process.ready(SOON).await;
+        }
+    }
+
+    /// Whether none is dead, stopped or about to end.
+    pub(super) fn all_run(&self) -> bool {
+        self.0.iter().all(|victim| victim.state == State::Runs)
+    }
+
+    /// One that runs, of this service or of any.
+    pub(super) fn pick(&mut self, random: &mut Random, service: Option<&str>) -> Option<&mut Victim> {
+        let fits = |victim: &Victim| {
+            victim.state == State::Runs && service.is_none_or(|service| victim.service == service)
+        };
+        let running: Vec<usize> =
+            self.0.iter().enumerate().filter(|(_, victim)| fits(victim)).map(|(at, _)| at).collect();
+        let at = *random.pick(&running)?;
+        self.0.get_mut(at)
+    }
+
+    /// Starts or continues those whose time has come; names those that were continued.
+    pub(super) fn revive(&mut self, farm: &Farm, faults: &mut Vec<String>) -> Vec<String> {
+        let mut continued = Vec::new();
+        for victim in &mut self.0 {
+            if victim.revive(farm, faults) {
+                continued.push(victim.name().to_owned());
+            }
+        }
+        continued
+    }
+}

@@ -1,0 +1,135 @@
+//! The command line: exit codes, and what it does while nobody answers.
+
+use std::{process::Stdio, time::Duration};
+
+use farm::{Farm, Output, Process, SOON, Servers, bare_command};
+use model::{BuildRequest, Outcome, State};
+
+use crate::check::{ended_as, script, until};
+
+#[tokio::test]
+async fn submit_and_watch_exit_as_the_build_ends() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let shell = |text: &'static str| ["submit", "--follow", "--", "sh", "-c", text];
+    let output = farm.cli(&shell("echo out; echo err >&2")).await;
+    assert_eq!((output.code, output.stdout.as_str()), (0, "out\n"), "{output:?}");
+    assert!(output.stderr.contains("err\n"), "{output:?}");
+    assert_eq!(farm.cli(&shell("exit 7")).await.code, 1);
+    assert_eq!(farm.cli(&["submit", "--follow", "--", "no-such-program"]).await.code, 1);
+    assert_eq!(farm.cli(&["submit", "--follow", "--timeout", "1s", "--", "sleep", "100"]).await.code, 1);
+    assert_eq!(farm.cli(&["submit", "--follow", "--dir", "/nowhere", "--", "true"]).await.code, 1);
+    assert_eq!(farm.cli(&["submit", "--follow", "--output", "/x", "--", "true"]).await.code, 2);
+
+    let failed = farm.submit("g", script("exit 1")).await;
+    assert_eq!(farm.cli(&["watch", &failed.to_string()]).await.code, 1);
+    let end = farm.history(&failed).await.last().unwrap().0.to_string();
+    assert_eq!(farm.cli(&["watch", &failed.to_string(), "--from", &end]).await.code, 1);
+    let rejected =
+        farm.publish("g", model::Priority::Batch, &BuildRequest { command: vec![], ..script("") }).await;
+    ended_as(&farm, &rejected, Outcome::Rejected).await;
+    assert_eq!(farm.cli(&["watch", &rejected.to_string()]).await.code, 2);
+}
+
+#[tokio::test]
+async fn a_cancelled_build_exits_with_3() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let id = model::BuildId::generate().to_string();
+    let mut follow =
+        farm.command(&["submit", "--follow", "--id", &id, "--group", "g", "--", "sleep", "1000"]);
+    let mut follow = follow.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    let key = format!("g/{id}").parse().unwrap();
+    farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
+    let output = farm.cli(&["cancel", &id]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    let status = tokio::time::timeout(SOON, follow.wait()).await.unwrap().unwrap();
+    assert_eq!(status.code(), Some(3));
+    // Cancelling it again is no error.
+    assert_eq!(farm.cli(&["cancel", &id]).await.code, 0);
+    ended_as(&farm, &key, Outcome::Cancelled).await;
+}
+
+#[tokio::test]
+async fn an_expired_build_exits_with_3() {
+    let farm = Farm::builder().without("gateway").without("worker").start().await;
+    let output = farm.cli(&["submit", "--follow", "--queue-timeout", "1s", "--", "true"]).await;
+    assert_eq!(output.code, 3, "{output:?}");
+}
+
+#[tokio::test]
+async fn where_nobody_answers_it_exits_with_4_or_waits() {
+    let farm = Farm::builder().only(&["dispatcher", "reaper", "worker"]).start().await;
+    let output = farm.cli(&["submit", "--no-wait", "--", "true"]).await;
+    assert!(output.code == 4 && output.stderr.contains("enqueuer"), "{output:?}");
+
+    let mut waiting = farm.command(&["submit", "--follow", "--", "echo", "late"]);
+    let waiting =
+        waiting.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let waiting = waiting.spawn().unwrap();
+    let pid = waiting.id().unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(farm::alive(pid), "it does not wait");
+    farm.keep(farm.spawn("enqueuer").await);
+    let output = tokio::time::timeout(SOON, waiting.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(
+        (output.status.code(), output.stdout.as_slice()),
+        (Some(0), b"late\n".as_slice()),
+        "{output:?}"
+    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("enqueuer"));
+
+    farm.servers.kill_nats();
+    for args in [&["submit", "--no-wait", "--", "true"][..], &["ls", "--no-wait"], &["workers", "--no-wait"]]
+    {
+        let output = farm.cli(args).await;
+        assert!(output.code == 4 && output.stderr.contains(&farm.servers.nats_url()), "{args:?} {output:?}");
+    }
+}
+
+/// `forebay serve NAME` against servers that may not run.
+fn serve(servers: &Servers, service: &str, more: &[&str]) -> tokio::process::Command {
+    let mut command = bare_command(&["serve", service]);
+    let listen = servers.folder().join(format!("{service}.json"));
+    command.args(more).args(["--nats", &servers.nats_url(), "--redis", &servers.redis_url(), "--data"]);
+    command.arg(servers.folder().join("data")).env("FOREBAY_LISTEN_FILE", listen);
+    command.env("FOREBAY_HTTP_LISTEN", "127.0.0.1:0");
+    command
+}
+
+#[tokio::test]
+async fn a_service_without_servers_exits_with_4_or_waits_for_them() {
+    let servers = Servers::prepare(1);
+    for service in farm::SERVICES {
+        let output = Output::of(serve(&servers, service, &["--no-wait"])).await;
+        assert_eq!(output.code, 4, "{service}: {output:?}");
+        assert!(output.stderr.contains(&servers.nats_url()), "{service}: {output:?}");
+    }
+    let start = |service: &str| {
+        let log = servers.folder().join("logs").join(format!("{service}.log"));
+        Process::start(service, serve(&servers, service, &[]), &log, servers.guard())
+    };
+    let mut waiting: Vec<Process> = farm::SERVICES.into_iter().map(start).collect();
+    for process in &waiting {
+        until("it says that it waits", SOON, || process.log_text().contains("waiting for nats-server")).await;
+    }
+    servers.start_nats().await;
+    // Those that need Redis wait on, and say so.
+    for process in
+        waiting.iter().filter(|process| ["enqueuer", "dispatcher", "reaper"].contains(&process.name()))
+    {
+        until("it says that it waits", SOON, || process.log_text().contains("waiting for redis")).await;
+    }
+    let mut output = serve(&servers, "dispatcher", &["--no-wait"]);
+    output.env_remove("FOREBAY_LISTEN_FILE");
+    let output = Output::of(output).await;
+    assert!(output.code == 4 && output.stderr.contains(&servers.redis_url()), "{output:?}");
+    servers.start_redis().await;
+    for process in &mut waiting {
+        let listen = servers.folder().join(format!("{}.json", process.name()));
+        until(process.name(), SOON, || listen.exists()).await;
+    }
+    // Told to stop, each drains.
+    for process in &mut waiting {
+        process.term();
+        assert!(process.wait_exit(Duration::from_secs(5)).await.success(), "{}", process.log_tail());
+    }
+}

@@ -1,0 +1,214 @@
+//! What a workspace holds: folders, git revisions, archives; and what is kept of it.
+
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use farm::{Farm, Output};
+use model::{BuildRecord, BuildRequest, Context, Digest, Outcome, ReasonCode};
+
+use crate::check::{ended, ended_as, script};
+
+async fn farm() -> Farm {
+    Farm::builder().without("gateway").start().await
+}
+
+/// Runs `text` in a workspace with this content, keeping `out.txt`, and returns that and the record.
+async fn run_in(farm: &Farm, context: Context, text: &str) -> (String, BuildRecord) {
+    let key =
+        farm.submit("g", BuildRequest { context, outputs: vec!["out.txt".into()], ..script(text) }).await;
+    let record = ended_as(farm, &key, Outcome::Succeeded).await;
+    let output = farm.cli(&["get", &key.id.to_string(), "--output", "out.txt", "-"]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    (output.stdout, record)
+}
+
+async fn assert_unavailable(farm: &Farm, context: Context, named: &str) {
+    let key = farm.submit("g", BuildRequest { context, ..script("echo ran") }).await;
+    let record = ended_as(farm, &key, Outcome::Failed).await;
+    let result = record.result().unwrap();
+    let reason = result.reason.as_ref().unwrap();
+    assert_eq!(reason.code, ReasonCode::ContextUnavailable, "{reason:?}");
+    assert!(reason.message.contains(named), "{reason:?} names no {named}");
+    assert_eq!((result.command_started_at_us, result.log.stdout_bytes), (None, 0));
+}
+
+fn sh(folder: &Path, text: &str) -> String {
+    let output = Command::new("/bin/sh").args(["-ec", text]).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn folder(farm: &Farm, name: &str) -> PathBuf {
+    let path = farm.folder().join(name);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_folder_is_copied_and_left_as_it_was() {
+    let farm = farm().await;
+    let source = folder(&farm, "source with blanks");
+    sh(
+        &source,
+        "mkdir -p deep/er; echo one > a.txt; echo two > deep/er/.b; ln -s a.txt link; chmod +x a.txt",
+    );
+    let context = Context::Directory { path: text(&source) };
+    let (out, record) =
+        run_in(&farm, context, "cat link deep/er/.b > out.txt; test -x a.txt; rm a.txt; pwd > /dev/null")
+            .await;
+    assert_eq!(out, "one\ntwo\n");
+    assert!(source.join("a.txt").exists() && !source.join("out.txt").exists());
+    let kept = &record.result().unwrap().outputs;
+    assert_eq!(kept[0].digest, Digest::of(b"one\ntwo\n"));
+    assert_eq!((kept[0].path.as_str(), kept[0].size_bytes, kept.len()), ("out.txt", 8, 1));
+    assert_unavailable(&farm, Context::Directory { path: "/nowhere/at/all".into() }, "/nowhere/at/all").await;
+}
+
+#[tokio::test]
+async fn a_git_revision_is_a_branch_a_tag_or_a_commit_and_takes_a_patch() {
+    let farm = farm().await;
+    let repository = folder(&farm, "repository");
+    let first = sh(
+        &repository,
+        "git init -q -b main . && git config user.email t@example.com && git config user.name t
+         echo first > file && git add file && git commit -qm first && git tag v1 && git rev-parse HEAD",
+    );
+    sh(&repository, "echo second > file && git commit -qam second && git checkout -qb topic/x");
+    sh(&repository, "echo third > file && git commit -qam third && git checkout -q main");
+    let url = text(&repository);
+    let git = |revision: &str, patch: Option<&str>| Context::Git {
+        url: url.clone(),
+        revision: revision.to_owned(),
+        patch: patch.map(str::to_owned),
+    };
+    for (revision, wanted) in [
+        ("main", "second"),
+        ("topic/x", "third"),
+        ("v1", "first"),
+        (first.as_str(), "first"),
+        (&first[..10], "first"),
+    ] {
+        let (out, _) = run_in(&farm, git(revision, None), "cp file out.txt").await;
+        assert_eq!(out.trim(), wanted, "{revision}");
+    }
+    let patch = "diff --git a/file b/file\n--- a/file\n+++ b/file\n@@ -1 +1 @@\n-second\n+patched\n";
+    let (out, _) = run_in(&farm, git("main", Some(patch)), "cp file out.txt").await;
+    assert_eq!(out, "patched\n");
+    assert_unavailable(&farm, git("v1", Some(patch)), "patch").await;
+    assert_unavailable(&farm, git("no-such-branch", None), "no-such-branch").await;
+    let nowhere = Context::Git { url: "/nowhere.git".into(), revision: "main".into(), patch: None };
+    assert_unavailable(&farm, nowhere, "/nowhere.git").await;
+}
+
+/// Serves the files of a folder over HTTP.
+async fn serve(folder: &Path) -> String {
+    let folder = folder.to_owned();
+    let file = async move |axum::extract::Path(name): axum::extract::Path<String>| {
+        std::fs::read(folder.join(name)).map_err(|_| axum::http::StatusCode::NOT_FOUND)
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = axum::Router::new().route("/{name}", axum::routing::get(file));
+    tokio::spawn(async { axum::serve(listener, router).await });
+    url
+}
+
+#[tokio::test]
+async fn an_archive_comes_by_path_or_by_url_and_must_have_its_digest() {
+    let farm = farm().await;
+    let source = folder(&farm, "source");
+    sh(
+        &source,
+        "echo packed > file; tar -czf ../pack.tar.gz file; tar -cf ../pack.tar file; echo no > ../bad.tar",
+    );
+    let url = serve(farm.folder()).await;
+    let path = farm.folder().join("pack.tar.gz");
+    let digest = Digest::of(&std::fs::read(&path).unwrap());
+    let archive = |location: &str, digest: Option<&Digest>| Context::Archive {
+        location: location.to_owned(),
+        digest: digest.cloned(),
+    };
+    let by_url = format!("{url}/pack.tar.gz");
+    for context in [
+        archive(&text(&path), None),
+        archive(&text(&path), Some(&digest)),
+        archive(&text(&farm.folder().join("pack.tar")), None),
+        archive(&by_url, None),
+        archive(&by_url, Some(&digest)),
+    ] {
+        let (out, _) = run_in(&farm, context, "cp file out.txt").await;
+        assert_eq!(out, "packed\n");
+    }
+    let wrong = Digest::of(b"something else");
+    assert_unavailable(&farm, archive(&text(&path), Some(&wrong)), wrong.as_str()).await;
+    assert_unavailable(&farm, archive(&by_url, Some(&wrong)), wrong.as_str()).await;
+    assert_unavailable(&farm, archive("/nowhere.tar", None), "/nowhere.tar").await;
+    assert_unavailable(&farm, archive(&text(&farm.folder().join("bad.tar")), None), "bad.tar").await;
+    assert_unavailable(&farm, archive(&format!("{url}/missing.tar"), None), "missing.tar").await;
+    assert_unavailable(&farm, archive("http://127.0.0.1:1/x.tar", None), "127.0.0.1:1").await;
+}
+
+#[tokio::test]
+async fn outputs_are_kept_by_glob_and_links_out_of_the_workspace_are_not() {
+    let farm = farm().await;
+    let secret = folder(&farm, "outside");
+    std::fs::write(secret.join("secret.txt"), "secret").unwrap();
+    let make = format!(
+        "mkdir -p a/b; printf one > a/1.txt; printf two > a/b/2.txt; printf no > a/b/3.log; printf '\\0\\377' > bin.txt
+         chmod +x bin.txt; ln -s {outside}/secret.txt stolen.txt; ln -s {outside} folder; ln -s a/1.txt inside.txt
+         ln -s nowhere dangling.txt",
+        outside = secret.display()
+    );
+    let outputs = vec!["*.txt".into(), "a/**/*.txt".into(), "folder/**".into(), "none/*".into()];
+    let key = farm.submit("g", BuildRequest { outputs, ..script(&make) }).await;
+    let record = ended_as(&farm, &key, Outcome::Succeeded).await;
+    let kept: Vec<(&str, u64, bool)> = record
+        .result()
+        .unwrap()
+        .outputs
+        .iter()
+        .map(|file| (file.path.as_str(), file.size_bytes, file.executable))
+        .collect();
+    let wanted =
+        [("a/1.txt", 3, false), ("a/b/2.txt", 3, false), ("bin.txt", 2, true), ("inside.txt", 3, false)];
+    assert_eq!(kept, wanted);
+
+    let fetched = farm.folder().join("fetched");
+    let output = farm.cli(&["get", &key.id.to_string(), "--output", "bin.txt", &text(&fetched)]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert_eq!(std::fs::read(&fetched).unwrap(), b"\0\xff");
+    assert_ne!(std::fs::metadata(&fetched).unwrap().permissions().mode() & 0o111, 0);
+    let output = farm.cli(&["get", &key.id.to_string(), "--output", "stolen.txt", "-"]).await;
+    assert_eq!(output.code, 2, "{output:?}");
+    assert!(!output.stdout.contains("secret"));
+}
+
+#[tokio::test]
+async fn nothing_of_one_build_is_left_to_the_next() {
+    let farm = Farm::builder().without("gateway").workspaces(1).start().await;
+    let dirty =
+        farm.submit("g", script("echo x > left; echo y > $TMPDIR/left; ln -s / root; mkdir -m 000 d")).await;
+    ended_as(&farm, &dirty, Outcome::Succeeded).await;
+    let look = farm.submit("g", script("ls -A . \"$TMPDIR\" | grep -q left && exit 9; exit 0")).await;
+    ended_as(&farm, &look, Outcome::Succeeded).await;
+    assert!(Path::new("/etc").exists());
+}
+
+#[tokio::test]
+async fn outputs_of_a_failed_build_are_kept_too() {
+    let farm = farm().await;
+    let request = BuildRequest { outputs: vec!["report".into()], ..script("echo bad > report; exit 3") };
+    let key = farm.submit("g", request).await;
+    let record = ended(&farm, &key).await;
+    let result = record.result().unwrap();
+    assert_eq!((result.outcome, result.exit_code, result.outputs.len()), (Outcome::Failed, Some(3), 1));
+    let output: Output = farm.cli(&["get", &key.id.to_string(), "--output", "report", "-"]).await;
+    assert_eq!(output.stdout, "bad\n");
+}

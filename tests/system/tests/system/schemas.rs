@@ -1,0 +1,173 @@
+//! The published JSON Schemas: real messages fit them, wrong ones do not, and the committed files are current.
+
+use std::{fs, path::Path, process::Stdio};
+
+use bus::{EventKind, EventSubject, stream};
+use farm::{Farm, Guard, Output, Up, bare_command, repository};
+use model::{BuildKey, BuildRequest, Context, Outcome, Priority};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+use crate::{
+    check::{ended_as, script},
+    python::python,
+};
+
+fn texts(folder: &Path) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[tokio::test]
+async fn the_committed_schemas_are_those_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Output::of(bare_command(&["schema", "--write", folder.path().to_str().unwrap()])).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    assert_eq!(texts(folder.path()), texts(&repository().join("docs/schemas")), "run `make schemas`");
+}
+
+/// Messages and the schemas that they must fit, or must not.
+#[derive(Default)]
+struct Cases(Vec<Value>);
+
+impl Cases {
+    fn good(&mut self, schema: &str, message: &Value) {
+        self.0.push(json!({"schema": schema, "message": message, "good": true}));
+    }
+
+    fn bad(&mut self, schema: &str, message: &Value) {
+        self.0.push(json!({"schema": schema, "message": message, "good": false}));
+    }
+
+    fn lines(&mut self, schema: &str, output: &Output) {
+        assert!(!output.stdout.is_empty(), "{output:?}");
+        for line in output.stdout.lines() {
+            self.good(schema, &serde_json::from_str(line).unwrap());
+        }
+    }
+
+    async fn validate(self) {
+        let mut command = python("tests/system/python/validate.py");
+        command.arg(repository().join("docs/schemas"));
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        for case in &self.0 {
+            stdin.write_all(format!("{case}\n").as_bytes()).await.unwrap();
+        }
+        drop(stdin);
+        let output = child.wait_with_output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[tokio::test]
+async fn real_messages_fit_their_schemas() {
+    let farm = Farm::all().await;
+    let mut cases = Cases::default();
+    let whole = BuildRequest {
+        context: Context::Directory { path: farm.folder().join("logs").to_str().unwrap().to_owned() },
+        env: [("A".to_owned(), "b".to_owned())].into(),
+        labels: [("pr".to_owned(), "17".to_owned())].into(),
+        outputs: vec!["*.txt".into()],
+        timeout_seconds: Some(60),
+        queue_timeout_seconds: Some(60),
+        max_attempts: Some(2),
+        priority: Some(Priority::Batch),
+        ..script("echo x > a.txt; printf '\\377'; echo text")
+    };
+    let git = BuildRequest {
+        context: Context::Git { url: "/nowhere".into(), revision: "x".into(), patch: Some("y".into()) },
+        ..script("true")
+    };
+    let archive = BuildRequest {
+        context: Context::Archive { location: "/nowhere".into(), digest: Some(model::Digest::of(b"")) },
+        ..script("true")
+    };
+    let mut keys = vec![];
+    for (request, outcome) in [
+        (whole, Outcome::Succeeded),
+        (git, Outcome::Failed),
+        (archive, Outcome::Failed),
+        (script("kill -9 $$"), Outcome::Failed),
+        (BuildRequest { command: vec![], ..script("") }, Outcome::Rejected),
+    ] {
+        let message = serde_json::to_value(&request).unwrap();
+        if outcome != Outcome::Rejected {
+            cases.good("BuildRequest", &message);
+        }
+        let key = farm.publish("g", request.priority.unwrap_or_default(), &request).await;
+        ended_as(&farm, &key, outcome).await;
+        keys.push(key);
+    }
+    bad_requests(&mut cases);
+    for key in &keys {
+        for stored in farm.stored(key).await {
+            let subject: EventSubject = stored.subject.parse().unwrap();
+            let schema = match subject.kind {
+                EventKind::Lifecycle => "BuildRecord",
+                EventKind::Tool => "ToolEvent",
+                EventKind::Console => continue,
+            };
+            cases.good(schema, &serde_json::from_slice(&stored.payload).unwrap());
+        }
+    }
+    let rejected =
+        farm.bus().last_stored(stream::REJECTED, "forebay.build.rejected.g").await.unwrap().unwrap();
+    cases.good("Rejection", &serde_json::from_slice(&rejected.payload).unwrap());
+    printed(&farm, keys.first().unwrap(), &mut cases).await;
+    let guard: &Guard = farm.servers.guard();
+    let mut up = Up::start(farm.folder(), guard, &["--no-services"], &[]).await;
+    up.endpoints().await;
+    cases.good(
+        "Endpoints",
+        &serde_json::from_slice(&fs::read(up.data().join("endpoints.json")).unwrap()).unwrap(),
+    );
+    cases.validate().await;
+}
+
+/// What the command line and HTTP say.
+async fn printed(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
+    let id = key.id.to_string();
+    cases.lines("BuildView", &farm.cli(&["get", &id, "--json"]).await);
+    cases.lines("WatchLine", &farm.cli(&["watch", &id, "--json"]).await);
+    cases.lines("ListReply", &farm.cli(&["ls", "--json"]).await);
+    cases.lines("CancelReply", &farm.cli(&["cancel", &id, "--json"]).await);
+    cases.lines("CreateReply", &farm.cli(&["submit", "--json", "--", "true"]).await);
+    cases.lines("WatchLine", &farm.cli(&["submit", "--json", "--follow", "--", "echo", "x"]).await);
+    let workers = farm.cli(&["workers", "--json"]).await;
+    for worker in serde_json::from_str::<Vec<Value>>(&workers.stdout).unwrap() {
+        cases.good("WorkerView", &worker);
+    }
+    let http = crate::http::client();
+    for (path, schema) in [
+        ("groups", "GroupsReply"),
+        ("builds/g", "ListReply"),
+        ("builds/g/nonsense", "ApiError"),
+        ("x", "ApiError"),
+    ] {
+        let got = http.get(format!("{}/v1/{path}", farm.http_url())).send().await.unwrap();
+        cases.good(schema, &serde_json::from_slice(&got.bytes().await.unwrap()).unwrap());
+    }
+}
+
+fn bad_requests(cases: &mut Cases) {
+    for message in [
+        json!({}),
+        json!({"command": "true"}),
+        json!({"command": ["true"], "timeout": 3}),
+        json!({"command": ["true"], "priority": "urgent"}),
+        json!({"command": ["true"], "group": "a b"}),
+        json!({"command": ["true"], "context": {"kind": "svn"}}),
+        json!({"command": ["true"], "context": {"kind": "directory"}}),
+        json!({"command": ["true"], "timeout_seconds": -1}),
+    ] {
+        cases.bad("BuildRequest", &message);
+    }
+}

@@ -1,0 +1,172 @@
+//! `forebay up`: a farm on this machine that comes back from everything.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use farm::{Guard, Output, SOON, Up, alive, bare_command, processes_naming};
+use model::{BuildKey, Outcome, State};
+use tempfile::TempDir;
+
+use crate::check::{script, until};
+
+/// A folder and its guard, which ends everything that names the folder.
+struct Place {
+    guard: Guard,
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().unwrap();
+        Self { guard: Guard::start(folder.path()), folder }
+    }
+
+    async fn up(&self, args: &[&str]) -> Up {
+        Up::start(self.folder.path(), &self.guard, args, &[("FOREBAY_LEASE_TTL_SECONDS", "3")]).await
+    }
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    assert_eq!(output.code, 0, "{output:?}");
+    serde_json::from_str(&output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn up_says_where_everything_is_and_runs_builds() {
+    let place = Place::new();
+    let mut up = place.up(&["--workers", "2", "--workspaces", "1"]).await;
+    let endpoints = up.endpoints().await;
+    let names: Vec<&str> = endpoints.processes.keys().map(String::as_str).collect();
+    let wanted = [
+        "dispatcher",
+        "enqueuer",
+        "gateway",
+        "nats-server",
+        "reaper",
+        "redis-server",
+        "worker-1",
+        "worker-2",
+    ];
+    assert_eq!(names, wanted);
+    assert!(endpoints.processes.values().all(|pid| alive(*pid)));
+    let http = crate::http::client();
+    for url in endpoints.metrics.values() {
+        let text = http.get(url).send().await.unwrap().text().await.unwrap();
+        assert!(text.contains("forebay_"), "{url}: {text}");
+    }
+    let health = http.get(format!("{}/healthz", endpoints.http.unwrap())).send().await.unwrap();
+    assert!(health.status().is_success());
+    let output = up.cli(&["submit", "--follow", "--", "echo", "hello"]).await;
+    assert_eq!((output.code, output.stdout.as_str()), (0, "hello\n"), "{output:?}");
+    assert_eq!(json(&up.cli(&["workers", "--json"]).await).as_array().unwrap().len(), 2);
+    assert_eq!(json(&up.cli(&["ls", "--json"]).await)["builds"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn up_starts_again_what_is_killed() {
+    let place = Place::new();
+    let mut up = place.up(&[]).await;
+    let before = up.endpoints().await;
+    for (name, pid) in &before.processes {
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(i32::try_from(*pid).unwrap()),
+            nix::sys::signal::Signal::SIGKILL,
+        )
+        .unwrap();
+        let again = || up.children().get(name).is_some_and(|now| now != pid && alive(*now));
+        until(name, SOON, again).await;
+    }
+    let after = up.endpoints().await;
+    assert_eq!((&after.nats, &after.redis, &after.http), (&before.nats, &before.redis, &before.http));
+    let output = up.cli(&["submit", "--follow", "--", "echo", "hello"]).await;
+    assert_eq!((output.code, output.stdout.as_str()), (0, "hello\n"), "{output:?}");
+    let http = crate::http::client();
+    let list = http.get(format!("{}/v1/builds", after.http.unwrap())).send().await.unwrap();
+    assert!(list.status().is_success());
+}
+
+#[tokio::test]
+async fn up_stops_with_everything_and_keeps_what_ended() {
+    let place = Place::new();
+    let mut up = place.up(&[]).await;
+    let output = up.cli(&["submit", "--output", "x", "--json", "--", "sh", "-c", "echo kept > x"]).await;
+    let id = json(&output)["id"].as_str().unwrap().to_owned();
+    assert_eq!(up.cli(&["watch", &id]).await.code, 0);
+    let stopped = std::time::Instant::now();
+    assert!(up.stop().await.success());
+    assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
+    assert_eq!(processes_naming(up.data()), Vec::<u32>::new());
+    assert!(!up.data().join("endpoints.json").exists());
+    drop(up);
+
+    let up = place.up(&[]).await;
+    let view = json(&up.cli(&["get", &id, "--json"]).await);
+    assert_eq!((&view["state"], &view["result"]["outcome"]), (&"FINISHED".into(), &"succeeded".into()));
+    assert_eq!(up.cli(&["get", &id, "--output", "x", "-"]).await.stdout, "kept\n");
+}
+
+#[tokio::test]
+async fn a_running_build_is_given_back_when_up_stops_and_runs_again_later() {
+    let place = Place::new();
+    let env = [("FOREBAY_DRAIN_SECONDS", "1"), ("FOREBAY_LEASE_TTL_SECONDS", "3")];
+    let mut up = Up::start(place.folder.path(), &place.guard, &[], &env).await;
+    let text = r#"echo attempt $FOREBAY_ATTEMPT; [ "$FOREBAY_ATTEMPT" != 1 ] || sleep 1000"#;
+    let key = submit(&mut up, text).await;
+    until("it runs", SOON, || !crate::check::processes_of(key.id).is_empty()).await;
+    assert!(up.stop().await.success());
+    assert!(crate::check::processes_of(key.id).is_empty());
+    drop(up);
+    let up = Up::start(place.folder.path(), &place.guard, &[], &env).await;
+    let output = up.cli(&["watch", &key.to_string()]).await;
+    assert!(output.code == 0 && output.stdout.ends_with("attempt 2\n"), "{output:?}");
+}
+
+async fn submit(up: &mut Up, text: &str) -> BuildKey {
+    let client = up.client().await;
+    let request = script(text);
+    let reply = client.create(&"g".parse().unwrap(), &request, None).await.unwrap();
+    BuildKey { group: reply.group, id: reply.id }
+}
+
+#[tokio::test]
+async fn a_killed_up_is_recovered_by_the_next_one() {
+    let place = Place::new();
+    let mut up = place.up(&["--workspaces", "1"]).await;
+    let running = submit(&mut up, r#"[ "$FOREBAY_ATTEMPT" != 1 ] || sleep 1000"#).await;
+    until("it runs", SOON, || !crate::check::processes_of(running.id).is_empty()).await;
+    let queued = submit(&mut up, "echo queued").await;
+    let before: BTreeMap<String, u32> = up.children();
+    up.process().kill9();
+    up.process().wait_exit(SOON).await;
+
+    let mut next = place.up(&["--workspaces", "1"]).await;
+    let client = next.client().await;
+    for key in [&running, &queued] {
+        let output = next.cli(&["watch", &key.to_string()]).await;
+        assert_eq!(output.code, 0, "{output:?}");
+        let view = client.get(key).await.unwrap();
+        assert_eq!(view.state, State::Finished);
+        assert_eq!(view.record.result().unwrap().outcome, Outcome::Succeeded);
+    }
+    let left: Vec<&String> = before.iter().filter(|(_, pid)| alive(**pid)).map(|(name, _)| name).collect();
+    assert!(left.is_empty(), "of the first one still live {left:?}");
+}
+
+#[tokio::test]
+async fn a_data_folder_has_one_up_at_a_time() {
+    let place = Place::new();
+    let mut up = place.up(&[]).await;
+    let data = up.data().to_str().unwrap().to_owned();
+    let ports = ["--nats-port", "0", "--redis-port", "0", "--http-port", "0"];
+    let second = Output::of(bare_command(&[&["up", "--data", &data], &ports[..]].concat())).await;
+    assert_eq!(second.code, 2, "{second:?}");
+    let pid = up.process().pid().to_string();
+    assert!(second.stderr.contains(&data) && second.stderr.contains(&pid), "{second:?}");
+    assert_eq!(up.cli(&["submit", "--follow", "--", "true"]).await.code, 0);
+
+    // Nor are ports taken from anyone.
+    let port = up.endpoints().await.nats.rsplit_once(':').unwrap().1.to_owned();
+    let other = place.folder.path().join("other");
+    let args = ["up", "--data", other.to_str().unwrap(), "--nats-port", &port, "--redis-port", "0"];
+    let third = Output::of(bare_command(&[&args[..], &["--http-port", "0"]].concat())).await;
+    assert!(third.code == 2 && third.stderr.contains(&port), "{third:?}");
+}
