@@ -9,6 +9,7 @@ mod contexts;
 mod harness;
 mod http;
 mod idle;
+mod limits;
 mod python;
 mod results;
 mod schemas;

@@ -1,0 +1,131 @@
+//! What is too large, too long or too full ends with its reason, once.
+
+use std::{process::Command, time::Duration};
+
+use bus::Written;
+use farm::{Farm, SOON};
+use index::{Change, Index, IndexEvent, Pick};
+use model::{
+    BuildId, BuildKey, BuildRequest, BuildResult, Heartbeat, Millis, Outcome, Priority, ReasonCode, Sequence,
+    State, WorkerStatus, Workspace, WorkspaceState,
+};
+
+use crate::check::{ended, processes_of, script, until};
+
+#[tokio::test]
+async fn outputs_whose_list_fits_no_message_fail_the_build_once() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let many = r#"n=$(printf '%0200d' 0); i=0; while [ $i -lt 3000 ]; do : > "$n$i"; i=$((i+1)); done"#;
+    let key = farm.submit("g", BuildRequest { outputs: vec!["**".into()], ..script(many) }).await;
+    let record = ended(&farm, &key).await;
+    let result = record.result().unwrap();
+    assert_eq!((result.outcome, record.attempt.0), (Outcome::Failed, 1), "{result:?}");
+    let reason = result.reason.as_ref().unwrap();
+    assert_eq!(reason.code, ReasonCode::OutputNotKept);
+    assert!(reason.message.contains("3000 files"), "{}", reason.message);
+}
+
+#[tokio::test]
+async fn a_run_that_was_ended_without_a_word_is_killed_at_its_next_renewal() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let key = farm.submit("g", script("sleep 1000")).await;
+    let (sequence, record) = farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
+    until("the command runs", SOON, || !processes_of(key.id).is_empty()).await;
+    // As a canceller does that dies before it revokes the lease and tells the worker.
+    let result = BuildResult::without_run(Outcome::Cancelled, ReasonCode::Cancelled, "test");
+    let ended = record.finished(result, Millis::now());
+    let written = farm.bus().transition(&ended, sequence, SOON).await.unwrap();
+    assert!(matches!(written, Written::Won(_)));
+    until("the processes are dead", SOON, || processes_of(key.id).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_refusal_that_quotes_an_endless_value_is_told_in_brief() {
+    let farm = Farm::builder().only(&["enqueuer"]).start().await;
+    let request = BuildRequest { outputs: vec![format!("/{}", "\u{1}".repeat(40_000))], ..script("true") };
+    let key = farm.publish("g", Priority::Batch, &request).await;
+    let record = ended(&farm, &key).await;
+    let result = record.result().unwrap();
+    assert_eq!(result.outcome, Outcome::Rejected);
+    let message = &result.reason.as_ref().unwrap().message;
+    assert!(message.chars().count() <= 1001 && message.starts_with("output"), "{} characters", message.len());
+}
+
+#[tokio::test]
+async fn a_record_that_leaves_no_room_for_its_result_is_refused() {
+    let farm = Farm::builder().only(&["enqueuer"]).start().await;
+    // Six bytes each as JSON, one as MessagePack: the request is small enough, its record is not.
+    let request = BuildRequest { command: vec!["true".into(), "\u{1}".repeat(100_000)], ..script("true") };
+    let packed = bus::encode(bus::Encoding::MessagePack, &request);
+    let mut headers = async_nats::HeaderMap::new();
+    headers.insert("Content-Type", "application/msgpack");
+    headers.insert("Nats-Msg-Id", request.id.unwrap().to_string().as_str());
+    let subject = "forebay.build.request.g.batch";
+    farm.bus().jetstream().publish_with_headers(subject, headers, packed).await.unwrap().await.unwrap();
+    let key = BuildKey { group: "g".parse().unwrap(), id: request.id.unwrap() };
+    let record = ended(&farm, &key).await;
+    assert_eq!(record.result().unwrap().outcome, Outcome::Rejected);
+}
+
+#[tokio::test]
+async fn a_group_whose_queue_emptied_does_not_stand_before_one_that_waits() {
+    let servers = farm::Servers::start().await;
+    let index = Index::connect(&servers.redis_url(), true).await.unwrap();
+    let token = index.begin_rebuild().await.unwrap().unwrap();
+    assert!(index.finish_rebuild(&token, Sequence(0)).await.unwrap());
+    let event = |group: &str, sequence: u64| IndexEvent {
+        key: BuildKey { group: group.parse().unwrap(), id: BuildId::generate() },
+        sequence: Sequence(sequence),
+        change: Change::Enqueued {
+            priority: Priority::Batch,
+            place: Sequence(sequence),
+            expires_at: Millis(u64::MAX >> 12),
+        },
+    };
+    let events = [event("a", 1), event("z", 2)];
+    index.apply(Sequence(0), Sequence(2), &events).await.unwrap();
+    let now = Millis::now();
+    let heartbeat = Heartbeat {
+        worker: "w".parse().unwrap(),
+        host: "h".into(),
+        pid: 1,
+        started_at_ms: now,
+        status: WorkerStatus::Ready,
+        workspaces: vec![WorkspaceState::Idle; 2],
+        ttl_ms: 60_000,
+    };
+    assert_eq!(index.announce(&heartbeat, b"{}", now).await.unwrap(), (true, 2));
+    let workspace = |slot| Workspace { worker: "w".parse().unwrap(), slot };
+    let pick = Pick { key: events[0].key.clone(), sequence: Sequence(1), workspace: workspace(0) };
+    assert_eq!(index.commit(&[pick.clone()], now.after(SOON)).await.unwrap().1, [true]);
+    // With one workspace left, one group is looked at: it must be the one that waits.
+    let heads = index.heads(now, 1).await.unwrap();
+    let groups: Vec<String> = heads.groups.iter().map(|group| group.group.to_string()).collect();
+    assert_eq!(groups, ["z"]);
+    assert_eq!(index.commit(&[pick], now.after(SOON)).await.unwrap().1, [false], "a pick is good once");
+}
+
+/// Needs the right to mount; without it there is no small disk to fill.
+#[tokio::test]
+async fn a_full_disk_is_named_as_the_reason() {
+    let farm = Farm::builder().without("gateway").without("worker").start().await;
+    let disk = farm.folder().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(&disk).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("not tested: this user may not mount a small disk");
+        return;
+    }
+    let data = disk.display().to_string();
+    let mut worker = farm.spawn_with_env("worker", &[("FOREBAY_DATA", &data)]).await;
+    let key = farm.submit("g", script("dd if=/dev/zero of=big bs=1M count=20")).await;
+    let record = ended(&farm, &key).await;
+    let next = farm.submit("g", script("true")).await;
+    let after = ended(&farm, &next).await;
+    worker.term();
+    worker.wait_exit(Duration::from_secs(15)).await;
+    let _ = Command::new("umount").arg("-l").arg(&disk).status();
+    let result = record.result().unwrap();
+    assert_eq!(result.reason.as_ref().unwrap().code, ReasonCode::DiskFull, "{result:?}");
+    assert_eq!(after.result().unwrap().outcome, Outcome::Succeeded);
+}
