@@ -1,11 +1,7 @@
 //! Bringing the server in line with the table.
 
-use async_nats::jetstream::{
-    self, ErrorCode,
-    consumer::{Consumer, pull},
-    context::GetStreamErrorKind,
-};
-use bus::Bus;
+use async_nats::jetstream::{self, ErrorCode, consumer::pull, context::GetStreamErrorKind};
+use bus::{Bus, WorkQueue};
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
@@ -58,10 +54,11 @@ pub async fn ensure(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, T
     Ok(differences)
 }
 
-/// A durable consumer that `ensure` made.
-pub async fn open(bus: &Bus, stream: &str, name: &str) -> Result<Consumer<pull::Config>, TopologyError> {
+/// The messages of a durable consumer that `ensure` made.
+pub async fn open(bus: &Bus, stream: &str, name: &str) -> Result<WorkQueue, TopologyError> {
     let failed = TopologyError::at(format!("consumer {stream}/{name}"), "opened");
-    bus.jetstream().get_consumer_from_stream(name, stream).await.map_err(|source| failed(Box::new(source)))
+    let consumer = bus.jetstream().get_consumer_from_stream(name, stream).await;
+    Ok(WorkQueue::new(bus, consumer.map_err(|source| failed(Box::new(source)))?))
 }
 
 impl TopologyError {

@@ -24,6 +24,8 @@ pub async fn run(context: Context) -> Result<(), ServiceError> {
     let api = api::start(&context, index).await?;
     context.ready(Ready::default()).await?;
     tokio::select! {
+        // First: the loops end then too, and that is no failure.
+        biased;
         () = context.stop.cancelled() => {}
         Some(ended) = tasks.join_next() => {
             ended.map_err(|error| ServiceError::failed("a request loop", error))??;

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::{AckKind, Message};
 use bus::{Encoding, RequestSubject, decode, header, message_id, stream, traceparent};
-use futures::StreamExt as _;
 use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority};
 use service::{Context, ServiceError, Step, crash_point};
 use tokio::sync::Semaphore;
@@ -25,54 +24,27 @@ fn share(priority: Priority) -> usize {
     }
 }
 
-const PULL: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Takes requests of one priority until the service stops, then finishes what it holds.
 pub(crate) async fn serve(context: Context, priority: Priority) -> Result<(), ServiceError> {
-    let consumer =
-        jetstream::open(&context.bus, stream::REQUESTS, &jetstream::request_consumer(priority)).await?;
+    let name = jetstream::request_consumer(priority);
+    let mut queue = jetstream::open(&context.bus, stream::REQUESTS, &name).await?;
     let permits = Arc::new(Semaphore::new(share(priority)));
-    let mut reconnects = context.bus.reconnects();
-    while !context.stop.is_cancelled() {
-        // At least one; whoever holds none cannot be handed a message that then waits.
+    loop {
+        // Room for one first: whoever has none is handed no message that then waits.
         let Ok(permit) = permits.clone().acquire_owned().await else { break };
-        drop(permit);
-        let free = permits.available_permits().max(1);
-        let pulled = consumer.batch().max_messages(free).expires(PULL).messages().await;
-        let mut batch = match pulled {
-            Ok(batch) => batch,
-            Err(error) => {
-                debug!(%error, %priority, "pulling again");
-                tokio::time::sleep(RETRY).await;
-                continue;
-            }
+        let message = tokio::select! {
+            biased;
+            () = context.stop.cancelled() => break,
+            message = queue.next(|| permits.available_permits() + 1) => message,
         };
-        loop {
-            let message = tokio::select! {
-                biased;
-                () = context.stop.cancelled() => break,
-                () = reconnects.next() => break,
-                message = batch.next() => message,
-            };
-            match message {
-                Some(Ok(message)) => {
-                    let Ok(permit) = permits.clone().acquire_owned().await else { break };
-                    let context = context.clone();
-                    tokio::spawn(async move {
-                        handle(&context, &message).await;
-                        drop(permit);
-                    });
-                }
-                Some(Err(error)) => {
-                    debug!(%error, %priority, "pulling again");
-                    tokio::time::sleep(RETRY).await;
-                    break;
-                }
-                None => break,
-            }
-        }
+        let context = context.clone();
+        tokio::spawn(async move {
+            handle(&context, &message).await;
+            drop(permit);
+        });
     }
     let all = u32::try_from(share(priority)).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(PATIENCE, permits.acquire_many(all)).await;

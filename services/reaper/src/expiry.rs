@@ -4,15 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::{AckKind, Message};
 use bus::{LeaseChange, LeaseSubject, stream};
-use futures::StreamExt as _;
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, count};
 use tokio::sync::Semaphore;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::verdict;
 
-const PULL: Duration = Duration::from_secs(30);
+/// How long those at hand may take when the service stops.
+const DRAIN: Duration = Duration::from_secs(10);
 const BATCH: usize = 2000;
 const RETRY: Duration = Duration::from_millis(200);
 /// Builds moved on at once.
@@ -20,38 +20,17 @@ const HANDS: usize = 64;
 
 /// Listens to the lease bucket until the service stops.
 pub(crate) async fn serve(context: Context) -> Result<(), ServiceError> {
-    let consumer = jetstream::open(&context.bus, stream::LEASES, jetstream::LEASE_CONSUMER).await?;
+    let mut queue = jetstream::open(&context.bus, stream::LEASES, jetstream::LEASE_CONSUMER).await?;
     let hands = Arc::new(Semaphore::new(HANDS));
-    let mut reconnects = context.bus.reconnects();
-    while !context.stop.is_cancelled() {
-        let mut batch = match consumer.batch().max_messages(BATCH).expires(PULL).messages().await {
-            Ok(batch) => batch,
-            Err(error) => {
-                debug!(%error, "pulling again");
-                tokio::time::sleep(RETRY).await;
-                continue;
-            }
-        };
-        loop {
-            let message = tokio::select! {
-                biased;
-                () = context.stop.cancelled() => break,
-                () = reconnects.next() => break,
-                message = batch.next() => message,
-            };
-            match message {
-                Some(Ok(message)) => take(&context, &hands, message).await,
-                Some(Err(error)) => {
-                    debug!(%error, "pulling again");
-                    tokio::time::sleep(RETRY).await;
-                    break;
-                }
-                None => break,
-            }
+    loop {
+        tokio::select! {
+            biased;
+            () = context.stop.cancelled() => break,
+            message = queue.next(|| BATCH) => take(&context, &hands, message).await,
         }
     }
     let all = u32::try_from(HANDS).unwrap_or(u32::MAX);
-    let _ = tokio::time::timeout(PULL, hands.acquire_many(all)).await;
+    let _ = tokio::time::timeout(DRAIN, hands.acquire_many(all)).await;
     Ok(())
 }
 

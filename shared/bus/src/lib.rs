@@ -10,6 +10,7 @@ mod error;
 mod follow;
 mod headers;
 mod lease;
+mod queue;
 mod read;
 mod settings_bucket;
 mod subject;
@@ -25,6 +26,7 @@ pub use headers::{
     HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET, HEADER_STREAM, header, message_id, traceparent,
 };
 pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, Renewed};
+pub use queue::WorkQueue;
 pub use read::{Stored, Tail};
 pub use settings_bucket::SettingKey;
 pub use subject::{

@@ -59,11 +59,12 @@ impl Plan {
         }
     }
 
-    /// For the night.
+    /// For the night: more and longer builds, so that there is always something to lose.
     pub fn long(seed: u64) -> Self {
         Self {
-            bursts: 8,
-            submit_span: Duration::from_secs(260),
+            builds: 900,
+            bursts: 12,
+            submit_span: Duration::from_secs(240),
             ticks: (1, 38),
             pause_ms: (300, 1500),
             storm_limit: Duration::from_secs(330),
