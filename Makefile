@@ -24,7 +24,7 @@ chaos: tools build ## the chaos tests in their long form
 	FOREBAY_CHAOS=long $(RUN_TESTS) --workspace chaos
 
 bench: tools build ## measure builds a second on this machine
-	$(FOREBAY) bench builds
+	$(FOREBAY) bench builds --queued 1000000
 
 demo: tools build ## a farm on this machine compiles zlib, bzip2 and Lua
 	python3 infra/demo/demo.py
