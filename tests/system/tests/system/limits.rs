@@ -97,7 +97,7 @@ async fn a_group_whose_queue_emptied_does_not_stand_before_one_that_waits() {
     assert_eq!(index.announce(&heartbeat, b"{}", now).await.unwrap(), (true, 2));
     let workspace = |slot| Workspace { worker: "w".parse().unwrap(), slot };
     let pick = Pick { key: events[0].key.clone(), sequence: Sequence(1), workspace: workspace(0) };
-    assert_eq!(index.commit(&[pick.clone()], now.after(SOON)).await.unwrap().1, [true]);
+    assert_eq!(index.commit(std::slice::from_ref(&pick), now.after(SOON)).await.unwrap().1, [true]);
     // With one workspace left, one group is looked at: it must be the one that waits.
     let heads = index.heads(now, 1).await.unwrap();
     let groups: Vec<String> = heads.groups.iter().map(|group| group.group.to_string()).collect();
