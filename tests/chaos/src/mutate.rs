@@ -79,7 +79,8 @@ impl Mutation {
         let mut broken = good.clone();
         match self {
             Self::DropFinished => {
-                let at = one(&broken, random, |event| event.is(State::Finished))?;
+                // Of a build that ran: one that was ended while it waited would now wait for ever too.
+                let (at, ..) = finished_run(&broken, random)?;
                 broken.events.remove(at);
             }
             Self::DuplicateFinished => {
@@ -93,9 +94,10 @@ impl Mutation {
                 append(&mut broken, at, what)?;
             }
             Self::LoseBuild => {
-                let at = one(&broken, random, |event| event.is(State::Finished))?;
+                let promised =
+                    |event: &Event| event.is(State::Finished) && good.acknowledged.contains(&event.key);
+                let at = one(&broken, random, promised)?;
                 let key = broken.events.get(at)?.key.clone();
-                broken.acknowledged.get(&key)?;
                 broken.events.retain(|event| event.key != key);
                 broken.runs.retain(|run| run.key != key);
             }
