@@ -19,6 +19,8 @@ use crate::model::{Command, Deadline, Event, Mode};
 const COPY_BELOW: usize = 4 * 1024;
 /// Bytes asked of the socket at once.
 const READ_SIZE: usize = 128 * 1024;
+/// Room in the buffer below which it is made larger: less would cut long output into small reads.
+const READ_LEAST: usize = 16 * 1024;
 
 /// Why a shim could not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -185,7 +187,10 @@ impl Shim {
             {
                 return Ok(frame::reply(kind, self.take_body(length))?);
             }
-            self.inbox.reserve(READ_SIZE);
+            // A short command needs a hundred bytes: a fresh buffer for each would be its largest cost here.
+            if self.inbox.capacity() - self.inbox.len() < READ_LEAST {
+                self.inbox.reserve(READ_SIZE);
+            }
             self.link.stream.readable().await?;
             match self.link.stream.try_read_buf(&mut self.inbox) {
                 Ok(0) => return Err(ShimError::Gone),
