@@ -20,6 +20,7 @@ use tracing::{Instrument as _, debug, debug_span};
 use crate::{
     cancel::cancel,
     enqueue::{NotEnqueued, enqueue},
+    failure::{invalid, unavailable},
     list,
 };
 
@@ -178,7 +179,7 @@ impl Handler {
         let mut build = wanted
             .validate(group, None, header_id, &limits, Millis::now())
             .map_err(|error| invalid(error.to_string()))?;
-        build.traceparent = crate::requests::trace(headers);
+        build.traceparent = crate::trace::trace(headers);
         let id = build.id;
         let queued = enqueue(&self.context.bus, build, PATIENCE).await.map_err(|error| match error {
             NotEnqueued::Conflict { .. } => ApiError::new(ErrorCode::Conflict, error.to_string()),
@@ -213,15 +214,6 @@ fn group_of(call: ApiCall, request: &Request) -> Result<Group, ApiError> {
 
 fn read<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result<T, ApiError> {
     decode(encoding, payload).map_err(|error| invalid(telemetry::error_chain(&error)))
-}
-
-fn invalid(why: String) -> ApiError {
-    ApiError::new(ErrorCode::InvalidRequest, why)
-}
-
-/// The error of a call that cannot be answered now.
-pub(crate) fn unavailable<E: std::error::Error>(error: E) -> ApiError {
-    ApiError::new(ErrorCode::Unavailable, telemetry::error_chain(&error))
 }
 
 async fn respond(

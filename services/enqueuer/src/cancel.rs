@@ -11,7 +11,7 @@ use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::debug;
 
-use crate::api::unavailable;
+use crate::failure::unavailable;
 
 const PATIENCE: Duration = Duration::from_secs(4);
 

@@ -6,9 +6,11 @@
 mod api;
 mod cancel;
 mod enqueue;
+mod failure;
 mod list;
 mod reject;
 mod requests;
+mod trace;
 
 use model::Priority;
 use service::{Context, Ready, ServiceError};

@@ -7,7 +7,7 @@ use model::{
     Millis, State, WorkerView,
 };
 
-use crate::api::unavailable;
+use crate::failure::unavailable;
 
 /// Bytes of a list: a reply is one message of at most 1 MiB.
 const LIST_BYTES_MAX: usize = 900 << 10;

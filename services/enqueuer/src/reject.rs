@@ -91,7 +91,7 @@ async fn end(
         labels: BTreeMap::new(),
         submitted_at_ms: now,
         request_digest: Digest::of(&message.payload),
-        traceparent: crate::requests::trace(message.headers.as_ref()),
+        traceparent: crate::trace::trace(message.headers.as_ref()),
     };
     let result = BuildResult::without_run(Outcome::Rejected, ReasonCode::InvalidRequest, why);
     let record = BuildRecord::enqueued(build).finished(result, now);

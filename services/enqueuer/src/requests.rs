@@ -12,6 +12,7 @@ use tracing::{Instrument as _, debug, debug_span, warn};
 use crate::{
     enqueue::{NotEnqueued, enqueue},
     reject::{Refused, reject},
+    trace::trace,
 };
 
 /// Requests in hand at once. The shares are the weights of the priorities when there is more than can be done.
@@ -120,12 +121,4 @@ fn read(context: &Context, message: &Message) -> Result<model::Build, Refused> {
         .map_err(|error| refuse(error.to_string(), id))?;
     build.traceparent = trace(headers);
     Ok(build)
-}
-
-/// The trace that the build goes on with: our span when tracing is on, else the client's own.
-pub(crate) fn trace(headers: Option<&async_nats::HeaderMap>) -> Option<String> {
-    let ours = telemetry::current().map(|context| context.traceparent);
-    ours.or_else(|| {
-        traceparent(headers).filter(|text| telemetry::is_valid_traceparent(text)).map(str::to_owned)
-    })
 }

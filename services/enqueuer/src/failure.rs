@@ -1,0 +1,13 @@
+//! The errors of the API.
+
+use model::{ApiError, ErrorCode};
+
+/// The error of a call that will never be right.
+pub(crate) fn invalid(why: String) -> ApiError {
+    ApiError::new(ErrorCode::InvalidRequest, why)
+}
+
+/// The error of a call that cannot be answered now.
+pub(crate) fn unavailable<E: std::error::Error>(error: E) -> ApiError {
+    ApiError::new(ErrorCode::Unavailable, telemetry::error_chain(&error))
+}
