@@ -183,7 +183,7 @@ impl Handler {
         let id = build.id;
         let queued = enqueue(&self.context.bus, build, PATIENCE).await.map_err(|error| match error {
             NotEnqueued::Conflict { .. } => ApiError::new(ErrorCode::Conflict, error.to_string()),
-            NotEnqueued::TooLarge { .. } => invalid(error.to_string()),
+            NotEnqueued::TooLarge { .. } | NotEnqueued::Glob(_) => invalid(error.to_string()),
             NotEnqueued::Bus(error) => unavailable(error),
         })?;
         crash_point(Step::CreateWritten);

@@ -29,6 +29,9 @@ pub(crate) enum NotEnqueued {
         /// In which group.
         group: model::Group,
     },
+    /// An output glob that cannot be understood.
+    #[error("field outputs cannot be understood: {0}")]
+    Glob(globset::Error),
     /// Its record would leave no room for its result.
     #[error("the build's record has {size} bytes, at most {RECORD_BYTES_MAX} are taken")]
     TooLarge {
@@ -42,6 +45,9 @@ pub(crate) enum NotEnqueued {
 
 /// Writes BUILD_ENQUEUED, once for one id however often it is asked for.
 pub(crate) async fn enqueue(bus: &Bus, build: Build, patience: Duration) -> Result<Enqueued, NotEnqueued> {
+    for pattern in &build.outputs {
+        globset::Glob::new(pattern).map_err(NotEnqueued::Glob)?;
+    }
     let record = BuildRecord::enqueued(build);
     let size = bus::encode(bus::Encoding::Json, &record).len();
     if size > RECORD_BYTES_MAX {

@@ -81,7 +81,7 @@ async fn settle(context: &Context, message: &Message) -> Result<(), bus::BusErro
                     crash_point(Step::EnqueuedWritten);
                     return Ok(());
                 }
-                Err(error @ NotEnqueued::TooLarge { .. }) => {
+                Err(error @ (NotEnqueued::TooLarge { .. } | NotEnqueued::Glob(_))) => {
                     Refused { error: ErrorCode::InvalidRequest, message: error.to_string(), id: Some(id) }
                 }
                 Err(NotEnqueued::Bus(error)) => return Err(error),

@@ -34,7 +34,7 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
         let result = view.record.result();
         let result = result
             .ok_or_else(|| Failure::usage(format!("build {key} has not ended: no file is kept yet")))?;
-        let kept: Vec<&OutputFile> = result.log.overflow.iter().chain(&result.outputs).collect();
+        let kept: Vec<&OutputFile> = result.outputs.iter().chain(&result.log.overflow).collect();
         let Some(file) = kept.iter().find(|file| file.path == *path) else {
             let names: Vec<&str> = kept.iter().map(|file| file.path.as_str()).collect();
             return Err(Failure::plain(USAGE, format!("build {key} kept no file {path:?}, but {names:?}")));

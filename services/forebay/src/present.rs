@@ -129,7 +129,10 @@ fn stderr(bytes: &[u8]) -> Result<(), Failure> {
 
 fn dropped_line(stream: OutputStream, bytes: u64) -> String {
     let much = if bytes == 0 { "more".to_owned() } else { size(bytes) };
-    format!("... {much} of {} is left out here: see `forebay get`", stream.as_str())
+    format!(
+        "... {much} of {} is left out from here on; `forebay get ID --output .forebay/log -` has the rest",
+        stream.as_str()
+    )
 }
 
 fn tool_line(tool: &ToolEvent) -> String {

@@ -119,7 +119,7 @@ fn result(text: &mut Facts, record: &BuildRecord) {
         }
         text.add("log", line);
     }
-    for file in result.log.overflow.iter().chain(&result.outputs) {
+    for file in result.outputs.iter().chain(&result.log.overflow) {
         let mark = if file.executable { " executable" } else { "" };
         text.add("output", format!("{}  {}{mark}  {}", file.path, size(file.size_bytes), file.digest));
     }

@@ -77,6 +77,7 @@ impl From<StoreError> for Failure {
             | StoreError::Folder { .. }
             | StoreError::Failed { .. }
             | StoreError::File { .. }
+            | StoreError::Write { .. }
             | StoreError::Damaged { .. } => ErrorCode::Unavailable,
         };
         Self::new(code, error_chain(&error))

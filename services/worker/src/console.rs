@@ -110,7 +110,7 @@ impl Console {
             let _ = file.flush().await;
             drop(file);
             let (digest, size_bytes) = store.put_file(&self.overflow_path).await?;
-            let path = "log".to_owned();
+            let path = ".forebay/log".to_owned();
             self.summary.overflow = Some(OutputFile { path, digest, size_bytes, executable: false });
         }
         Ok(self.summary)

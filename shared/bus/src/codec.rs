@@ -21,15 +21,15 @@ impl Encoding {
         }
     }
 
-    /// What a message with this `Content-Type` and payload is. Without a header the first byte
-    /// decides: a JSON object starts with `{` or white space, a MessagePack map never does.
+    /// What a message with this `Content-Type` and payload is. Without a header the first byte decides: a
+    /// MessagePack map starts with one that no JSON text starts with.
     pub fn of(content_type: Option<&str>, payload: &[u8]) -> Self {
         match content_type {
             Some(text) if text.contains("json") => Self::Json,
             Some(text) if text.contains("msgpack") => Self::MessagePack,
             Some(_) | None => match payload.first() {
-                Some(b'{' | b' ' | b'\t' | b'\r' | b'\n') | None => Self::Json,
-                Some(_) => Self::MessagePack,
+                Some(0x80..=0x8f | 0xde | 0xdf) => Self::MessagePack,
+                Some(_) | None => Self::Json,
             },
         }
     }

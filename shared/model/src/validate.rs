@@ -17,7 +17,7 @@ pub enum InvalidRequest {
         header: BuildId,
     },
     /// The subject is the right to use a group; the body cannot name another.
-    #[error("field group is {body:?} but the subject's group is {subject:?}")]
+    #[error("field group is {body} but the call is for group {subject}")]
     GroupMismatch {
         /// In the body.
         body: Group,

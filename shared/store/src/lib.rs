@@ -53,6 +53,15 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// The destination of a fetch cannot be written.
+    #[error("file {path} cannot be written")]
+    Write {
+        /// Which.
+        path: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// What came out is not what went in.
     #[error("blob {wanted} is damaged: its content hashes to {found}")]
     Damaged {
@@ -173,7 +182,7 @@ impl Store {
 
     /// Writes a blob to `destination`, verified: a damaged one leaves no file.
     pub async fn fetch(&self, digest: &Digest, destination: &Path) -> Result<u64, StoreError> {
-        let unwritable = |source| StoreError::File { path: destination.display().to_string(), source };
+        let unwritable = |source| StoreError::Write { path: destination.display().to_string(), source };
         let (length, mut parts) = self.stream(digest).await?;
         let partial = destination.with_extension("partial");
         let mut file = tokio::fs::File::create(&partial).await.map_err(unwritable)?;

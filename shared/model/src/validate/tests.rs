@@ -39,7 +39,7 @@ fn what_is_wrong_is_named() {
     assert!(refused(|r| r.outputs = vec!["../x".into()]).contains("leaves the workspace"));
     assert!(refused(|r| r.outputs = vec!["a/../../x".into()]).contains("leaves the workspace"));
     assert!(refused(|r| r.outputs = vec!["/etc/passwd".into()]).contains("leaves the workspace"));
-    assert!(refused(|r| r.group = Some("other".parse().unwrap())).contains("the subject's group"));
+    assert!(refused(|r| r.group = Some("other".parse().unwrap())).contains("the call is for group"));
     assert!(refused(|r| r.priority = Some(Priority::Emergency)).contains("the subject's priority"));
     assert!(refused(|r| r.id = None).contains("Nats-Msg-Id"));
     assert!(refused(|r| r.timeout_seconds = Some(101)).contains("1 to 100"));

@@ -52,6 +52,17 @@ async fn a_refusal_that_quotes_an_endless_value_is_told_in_brief() {
 }
 
 #[tokio::test]
+async fn an_output_glob_that_cannot_be_understood_is_refused_before_anything_runs() {
+    let farm = Farm::builder().only(&["enqueuer"]).start().await;
+    let request = BuildRequest { outputs: vec!["[".into()], ..script("true") };
+    let key = farm.publish("g", Priority::Batch, &request).await;
+    let record = ended(&farm, &key).await;
+    let result = record.result().unwrap();
+    assert_eq!(result.outcome, Outcome::Rejected);
+    assert!(result.reason.as_ref().unwrap().message.contains("outputs"), "{result:?}");
+}
+
+#[tokio::test]
 async fn a_record_that_leaves_no_room_for_its_result_is_refused() {
     let farm = Farm::builder().only(&["enqueuer"]).start().await;
     // Six bytes each as JSON, one as MessagePack: the request is small enough, its record is not.
