@@ -71,15 +71,16 @@ impl Finish<'_> {
     async fn transition(&self, next: &BuildRecord) -> Result<Written, BusError> {
         let bus = &self.shared.context.bus;
         let id = self.record.build.id;
-        let mut written = bus.transition(next, self.started_at, PATIENCE).await;
+        let mut next = std::borrow::Cow::Borrowed(next);
+        let mut written = bus.transition(&next, self.started_at, PATIENCE).await;
         if let Err(BusError::TooLarge { what }) = &written {
             let message = format!("the result was not kept: {what} is too large");
             let result = BuildResult::without_run(Outcome::Failed, ReasonCode::OutputNotKept, message);
-            let less = self.record.finished(result, Millis::now());
-            written = bus.transition(&less, self.started_at, PATIENCE).await;
+            next = std::borrow::Cow::Owned(self.record.finished(result, Millis::now()));
+            written = bus.transition(&next, self.started_at, PATIENCE).await;
         }
         match &written {
-            Ok(Written::Won(_)) => tell(next),
+            Ok(Written::Won(_)) => tell(&next),
             Ok(Written::Lost(_)) => debug!(build = %id, "the run was ended by someone else"),
             Err(error) => {
                 warn!(build = %id, error = telemetry::error_chain(error), "the result was not written");
