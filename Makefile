@@ -5,10 +5,13 @@ FOREBAY := target/debug/forebay
 RUN_TESTS = $(if $(shell command -v cargo-nextest),cargo nextest run,cargo test)
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 tools: ## install what the machine lacks (nats-server, redis, Python packages) into .tools/
 	@infra/tools/setup.sh
+
+clients: tools ## install what the tests run against the farm (Bazel) as well
+	@infra/tools/clients.sh
 
 build: ## compile everything
 	cargo build --workspace
@@ -17,11 +20,15 @@ lint: ## formatting and clippy, warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-test: tools lint build ## lint, then every test against a real nats-server and redis
+test: tools clients lint build ## lint, then every test against a real nats-server and redis
 	$(RUN_TESTS) --workspace
 
 chaos: tools build ## the chaos tests in their long form
 	FOREBAY_CHAOS=long $(RUN_TESTS) --workspace chaos
+
+e2e: tools build ## real clients against a real farm: all that Bazel and BuildStream can show
+	@infra/tools/clients.sh --all
+	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests
 
 bench: tools build ## measure builds a second on this machine
 	$(FOREBAY) bench builds --queued 1000000
@@ -37,4 +44,4 @@ clean: ## remove what was built, keep .tools/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools build lint test chaos bench demo schemas clean
+.PHONY: help tools clients build lint test chaos e2e bench demo schemas clean

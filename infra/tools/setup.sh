@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Puts what the tests and the demo need within reach: .tools/bin/{nats-server,redis-server,python}.
+# Puts what the tests and the demo need within reach: .tools/bin/{nats-server,redis-server,python} and bwrap.
 # What the machine has is linked, the rest is installed: into .tools/ where possible, by apt as root otherwise.
 set -euo pipefail
 
@@ -23,6 +23,7 @@ is_complete() {
   local name
   for name in "${COMMANDS[@]}"; do command -v "$name" >/dev/null || return 1; done
   for name in nats-server redis-server python; do [ -x "$tools/bin/$name" ] || return 1; done
+  command -v bwrap >/dev/null || [ -x "$tools/bin/bwrap" ] || return 1
   [ "$(cat "$tools/stamp" 2>/dev/null)" = "$stamp" ]
 }
 
@@ -115,6 +116,20 @@ install_redis() {
   ln -sfn "$found" "$tools/bin/redis-server"
 }
 
+# What actions run in. Without root it is unpacked, and works where the kernel lets users have namespaces.
+install_bubblewrap() {
+  local root=$tools/bubblewrap
+  if command -v bwrap >/dev/null; then return; fi
+  if [ "$(id -u)" = 0 ]; then
+    system_packages bubblewrap
+    return
+  fi
+  private_apt deb || fail "please install bubblewrap"
+  rm -rf "$root" && mkdir -p "$root"
+  (cd "$root" && "${APT[@]}" download bubblewrap && dpkg -x bubblewrap_*.deb .)
+  ln -sfn "$root/usr/bin/bwrap" "$tools/bin/bwrap"
+}
+
 stamp=$(echo "$tools" | cat - "$here/setup.sh" "$here/apt.sh" "$here/requirements.txt" | sha256sum)
 if is_complete; then exit 0; fi
 mkdir -p "$tools/bin"
@@ -133,6 +148,7 @@ else
   ln -sfn "$scripts/nats-server" "$tools/bin/nats-server"
 fi
 install_redis
+install_bubblewrap
 
 nats=$("$tools/bin/nats-server" --version)
 redis=$("$tools/bin/redis-server" --version)

@@ -10,4 +10,4 @@ mod topology;
 pub use apply::{Difference, TopologyError, ensure, open};
 pub use check::check;
 pub use render::{to_table, to_yaml};
-pub use topology::{ConsumerSpec, LEASE_CONSUMER, Topology, request_consumer};
+pub use topology::{ConsumerSpec, EXECUTOR_CONSUMER, LEASE_CONSUMER, Topology, request_consumer};

@@ -6,7 +6,9 @@ use async_nats::jetstream::{
     consumer::{AckPolicy, DeliverPolicy, pull},
     stream::{Config, DiscardPolicy, Republish, RetentionPolicy, StorageType},
 };
-use bus::{EventSubject, LeaseSubject, RequestSubject, stream};
+use bus::{
+    ActionSubject, EventSubject, ExecutorLeaseSubject, LeaseSubject, LogSubject, RequestSubject, stream,
+};
 use model::Priority;
 use settings::Settings;
 
@@ -31,6 +33,9 @@ pub struct ConsumerSpec {
 /// The reaper's durable consumer of the lease bucket.
 pub const LEASE_CONSUMER: &str = "reaper-leases";
 
+/// The schedulers' durable consumer of the executors' leases.
+pub const EXECUTOR_CONSUMER: &str = "scheduler-executors";
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The least the server takes: sameness of builds is decided by their lifecycle subject, and a longer window
 /// would let one group's message id swallow another's.
@@ -54,11 +59,15 @@ impl Topology {
         let mut consumers: Vec<ConsumerSpec> =
             Priority::ALL.into_iter().map(|priority| request_consumer_spec(priority, settings)).collect();
         consumers.push(lease_consumer_spec(settings));
+        consumers.push(executor_consumer_spec(settings));
         let streams = vec![
             requests(settings),
             events(settings),
             rejected(settings),
             leases(settings),
+            actions(settings),
+            executors(settings),
+            logs(settings),
             shared_settings(settings),
         ];
         Self { streams, consumers }
@@ -146,6 +155,46 @@ fn leases(settings: &Settings) -> Config {
     }
 }
 
+fn actions(settings: &Settings) -> Config {
+    let what = "Executions of actions; the last message of an execution is its state";
+    Config {
+        max_age: DAY * u32::try_from(settings.actions_days).unwrap_or(u32::MAX),
+        max_bytes: limit(settings.actions_bytes_max),
+        allow_direct: true,
+        // Whoever waits for an execution listens here.
+        republish: Some(Republish {
+            source: "forebay.action.event.>".to_owned(),
+            destination: "forebay.action.live.>".to_owned(),
+            headers_only: false,
+        }),
+        ..base(stream::ACTIONS, what, vec![ActionSubject::ALL.to_owned()], settings)
+    }
+}
+
+fn executors(settings: &Settings) -> Config {
+    let what = "Which executors live; what an executor runs is queued again when its lease expires";
+    Config {
+        allow_message_ttl: true,
+        subject_delete_marker_ttl: Some(MARKER_TTL),
+        ..bucket(stream::EXECUTORS, what, settings)
+    }
+}
+
+fn logs(settings: &Settings) -> Config {
+    let what = "Log streams that clients write piece by piece and read as they grow";
+    Config {
+        max_age: DAY * u32::try_from(settings.log_streams_days).unwrap_or(u32::MAX),
+        allow_direct: true,
+        // Whoever follows one is told here that there is more to read.
+        republish: Some(Republish {
+            source: "forebay.log.>".to_owned(),
+            destination: "forebay.log.live.>".to_owned(),
+            headers_only: true,
+        }),
+        ..base(stream::LOGS, what, vec![LogSubject::ALL.to_owned()], settings)
+    }
+}
+
 fn shared_settings(settings: &Settings) -> Config {
     bucket(stream::SETTINGS, "What the services of this farm tell each other about its set-up", settings)
 }
@@ -174,6 +223,19 @@ fn lease_consumer_spec(settings: &Settings) -> ConsumerSpec {
         ..consumer_base(settings)
     };
     ConsumerSpec { stream: stream::LEASES, config }
+}
+
+fn executor_consumer_spec(settings: &Settings) -> ConsumerSpec {
+    let config = pull::Config {
+        durable_name: Some(EXECUTOR_CONSUMER.to_owned()),
+        description: Some("executors that came and went, for the schedulers".to_owned()),
+        filter_subject: ExecutorLeaseSubject::ALL.to_owned(),
+        ack_wait: Duration::from_secs(10),
+        headers_only: true,
+        max_ack_pending: 10_000,
+        ..consumer_base(settings)
+    };
+    ConsumerSpec { stream: stream::EXECUTORS, config }
 }
 
 fn consumer_base(settings: &Settings) -> pull::Config {

@@ -77,7 +77,7 @@ impl Projector {
     /// Finds where to go on, rebuilding the index when there is none.
     async fn resume(&mut self) {
         loop {
-            match (self.index.health().await, self.context.bus.event_positions().await) {
+            match (self.index.health().await, self.context.bus.stream_positions(stream::EVENTS).await) {
                 (Ok(Some(health)), Ok((_, last))) if health.ready && health.watermark <= last => {
                     self.follower.seek(health.watermark);
                     self.wakes.dispatch.notify_one();

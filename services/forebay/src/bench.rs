@@ -1,8 +1,13 @@
-//! `forebay bench builds`: what this machine does, measured against a floor in the same run.
+//! `forebay bench`: what this machine does, measured against a floor in the same run.
 
+mod actions;
+mod bare_stream;
+mod cas;
 mod farm;
 mod floor;
+mod input_roots;
 mod latency;
+mod memory;
 mod queue;
 mod rates;
 mod report;
@@ -27,6 +32,10 @@ pub(crate) struct BenchArgs {
 enum What {
     /// The bus path: create, get, start latency, and /bin/true builds against bare spawns
     Builds(BuildsArgs),
+    /// The action path: no-op actions against bare spawns, cache hits, input roots
+    Actions(actions::ActionsArgs),
+    /// The content-addressable store: look-ups, small blobs, streams against a bare stream
+    Cas(cas::CasArgs),
 }
 
 /// What `forebay bench builds` is asked for. It starts farms of its own in temporary folders.
@@ -61,14 +70,24 @@ pub(crate) async fn run(
     globals: &Globals,
     _settings: &Settings,
 ) -> Result<ExitCode, Failure> {
-    let What::Builds(args) = &args.what;
-    let report = builds(args).await?;
-    if globals.json {
-        stdout::json(&report)?;
-    } else {
-        stdout::line(&report.to_string())?;
+    match &args.what {
+        What::Builds(args) => print(&builds(args).await?, globals)?,
+        What::Actions(args) => {
+            let report = actions::measure(args).await?;
+            print(&report, globals)?;
+            report.memory.check()?;
+        }
+        What::Cas(args) => {
+            let report = cas::measure(args).await?;
+            print(&report, globals)?;
+            report.memory.check()?;
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print(report: &(impl serde::Serialize + std::fmt::Display), globals: &Globals) -> Result<(), Failure> {
+    if globals.json { stdout::json(report) } else { stdout::line(&report.to_string()) }
 }
 
 async fn builds(args: &BuildsArgs) -> Result<Report, Failure> {

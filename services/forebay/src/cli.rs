@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, cancel, doctor, drain, failure::Failure, get, globals::Globals, ls, schema, serve, submit,
-    topology, up, watch, workers,
+    bench, cancel, cas, conform, doctor, drain, exec, failure::Failure, get, globals::Globals, ls, schema,
+    serve, submit, topology, up, watch, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -46,6 +46,13 @@ enum Command {
     Cancel(cancel::CancelArgs),
     /// List recent builds
     Ls(ls::LsArgs),
+    /// Run one command as an action, cached and confined
+    #[command(after_help = exec::EXAMPLES)]
+    Exec(Box<exec::ExecArgs>),
+    /// Put blobs and folders into the content-addressable store, and get them
+    Cas(Box<cas::CasArgs>),
+    /// Check a server of the Remote Execution API against the specification
+    Conform(Box<conform::ConformArgs>),
     /// List the workers that live
     Workers,
     /// Have a worker finish what runs and take nothing new
@@ -71,6 +78,9 @@ impl Command {
             | Self::Get(_)
             | Self::Cancel(_)
             | Self::Ls(_)
+            | Self::Exec(_)
+            | Self::Cas(_)
+            | Self::Conform(_)
             | Self::Workers
             | Self::Drain(_)
             | Self::Topology(_)
@@ -132,6 +142,9 @@ async fn dispatch(
         Command::Get(args) => get::run(args, globals, &settings).await,
         Command::Cancel(args) => cancel::run(args, globals, &settings).await,
         Command::Ls(args) => ls::run(&args, globals, &settings).await,
+        Command::Exec(args) => exec::run(*args, globals, &settings).await,
+        Command::Cas(args) => cas::run(*args, globals, &settings).await,
+        Command::Conform(args) => conform::run(*args, globals).await,
         Command::Workers => workers::run(globals, &settings).await,
         Command::Drain(args) => drain::run(&args, globals, &settings).await,
         Command::Topology(args) => topology::run(&args, globals, &settings).await,

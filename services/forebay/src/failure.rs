@@ -11,6 +11,8 @@ use store::StoreError;
 pub(crate) const FAILED: u8 = 1;
 /// Bad usage or bad input.
 pub(crate) const USAGE: u8 = 2;
+/// Cancelled or expired.
+pub(crate) const CANCELLED: u8 = 3;
 /// A server or service is not reachable.
 pub(crate) const UNREACHABLE: u8 = 4;
 
@@ -61,7 +63,8 @@ impl Failure {
         ExitCode::from(self.exit)
     }
 
-    fn of(exit: u8, error: &dyn Error) -> Self {
+    /// A failure that `error` says all of.
+    pub(crate) fn of(exit: u8, error: &dyn Error) -> Self {
         Self::plain(exit, telemetry::error_chain(error))
     }
 }

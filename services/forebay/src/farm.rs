@@ -100,7 +100,11 @@ impl Farm {
 }
 
 /// Waits a moment where waiting may help and is wanted, saying so once.
-async fn wait_or_fail(failure: Failure, patience: Patience, told: &mut bool) -> Result<(), Failure> {
+pub(crate) async fn wait_or_fail(
+    failure: Failure,
+    patience: Patience,
+    told: &mut bool,
+) -> Result<(), Failure> {
     if patience == Patience::None || !failure.is_unreachable() {
         return Err(failure);
     }

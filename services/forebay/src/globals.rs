@@ -71,6 +71,13 @@ impl Globals {
         Ok(found.map_or_else(|| settings.redis_url.clone(), |endpoints| endpoints.redis))
     }
 
+    /// Where the Remote Execution API listens, for a client.
+    pub(crate) fn grpc_url(&self, settings: &Settings) -> Result<String, Failure> {
+        let set = settings.grpc_listen != Settings::default().grpc_listen;
+        let found = self.endpoints(settings, false, set)?.and_then(|endpoints| endpoints.grpc);
+        Ok(found.unwrap_or_else(|| format!("grpc://{}", settings.grpc_listen)))
+    }
+
     /// The farm of the data folder, unless a URL was `named` by flag or `set` in the file. A folder that was
     /// named must hold one.
     fn endpoints(&self, settings: &Settings, named: bool, set: bool) -> Result<Option<Endpoints>, Failure> {

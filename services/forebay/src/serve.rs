@@ -24,6 +24,18 @@ pub(crate) struct ServeArgs {
     /// Address of the gateway's HTTP API
     #[arg(long, value_name = "HOST:PORT")]
     http_listen: Option<String>,
+    /// Address of the Remote Execution API, for gateway and cas
+    #[arg(long, value_name = "HOST:PORT")]
+    grpc_listen: Option<String>,
+    /// Actions that the executor runs at a time [default: two for each processor]
+    #[arg(long, value_name = "N")]
+    executor_slots: Option<u16>,
+    /// How the executor confines actions: bubblewrap or none
+    #[arg(long, value_name = "HOW")]
+    sandbox: Option<String>,
+    /// The executor's pool
+    #[arg(long, value_name = "POOL")]
+    pool: Option<String>,
     /// Workspaces of the worker [default: two for each processor]
     #[arg(long, value_name = "N")]
     workspaces: Option<u16>,
@@ -42,8 +54,14 @@ enum Service {
     Worker,
     /// Brings builds back whose worker was lost, and ends those that wait or run too long
     Reaper,
-    /// Serves HTTP
+    /// Serves HTTP and the Remote Execution API
     Gateway,
+    /// Hands waiting actions to executors
+    Scheduler,
+    /// Runs actions
+    Executor,
+    /// Keeps the content-addressable store within its size, and serves it alone
+    Cas,
 }
 
 impl Service {
@@ -54,6 +72,9 @@ impl Service {
             Self::Worker => "worker",
             Self::Reaper => "reaper",
             Self::Gateway => "gateway",
+            Self::Scheduler => "scheduler",
+            Self::Executor => "executor",
+            Self::Cas => "cas",
         }
     }
 
@@ -64,6 +85,9 @@ impl Service {
             Self::Worker => worker::run(context).await,
             Self::Reaper => reaper::run(context).await,
             Self::Gateway => gateway::run(context).await,
+            Self::Scheduler => scheduler::run(context).await,
+            Self::Executor => executor::run(context).await,
+            Self::Cas => cas_service::run(context).await,
         }
     }
 }
@@ -83,6 +107,18 @@ impl ServeArgs {
         }
         if let Some(address) = &self.http_listen {
             settings.http_listen.clone_from(address);
+        }
+        if let Some(address) = &self.grpc_listen {
+            settings.grpc_listen.clone_from(address);
+        }
+        if let Some(count) = self.executor_slots {
+            settings.executor_slots = count;
+        }
+        if let Some(sandbox) = &self.sandbox {
+            settings.sandbox.clone_from(sandbox);
+        }
+        if let Some(pool) = &self.pool {
+            settings.pool.clone_from(pool);
         }
         if let Some(count) = self.workspaces {
             settings.workspaces = count;

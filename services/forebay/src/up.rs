@@ -44,9 +44,9 @@ pub(crate) struct UpArgs {
     /// Port of the HTTP API, 0 for any free one [default: that of the setting `http_listen`, 8080]
     #[arg(long, value_name = "PORT")]
     pub(crate) http_port: Option<u16>,
-    /// Port of the Remote Execution API, which is not served yet: accepted and without effect
-    #[arg(long, value_name = "PORT", default_value_t = 8980)]
-    pub(crate) grpc_port: u16,
+    /// Port of the Remote Execution API, 0 for any free one [default: that of the setting `grpc_listen`, 8980]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) grpc_port: Option<u16>,
     /// When nats-server writes to the disk: `always` survives a power cut, and is slower
     #[arg(long, value_enum, value_name = "WHEN", env = "FOREBAY_NATS_SYNC", default_value = "default")]
     pub(crate) sync: Sync,
@@ -59,6 +59,15 @@ pub(crate) struct UpArgs {
     /// Workers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) workers: u16,
+    /// Executors
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) executors: u16,
+    /// Actions that each executor runs at a time [default: two for each processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) executor_slots: Option<u16>,
+    /// How actions are confined: `none` where the machine cannot [default: the setting `sandbox`, bubblewrap]
+    #[arg(long, value_name = "HOW", value_parser = ["bubblewrap", "none"])]
+    pub(crate) sandbox: Option<String>,
 }
 
 /// When nats-server writes to the disk.
@@ -119,6 +128,9 @@ fn banner(endpoints: &Endpoints, seconds: f64) -> String {
     let mut text = format!("forebay is up after {seconds:.1} s (process {pid})\n");
     if let Some(http) = &endpoints.http {
         let _ = writeln!(text, "  HTTP    {http}/v1/builds");
+    }
+    if let Some(grpc) = &endpoints.grpc {
+        let _ = writeln!(text, "  gRPC    {grpc} (bazel build --remote_executor={grpc})");
     }
     let _ = writeln!(text, "  NATS    {nats}\n  Redis   {redis}\n  data    {data} (logs/, endpoints.json)");
     let _ = writeln!(text, "  try     forebay submit --data {data} --follow -- echo hello\n  stop    Ctrl-C");

@@ -1,4 +1,4 @@
-//! The gateway: builds over HTTP.
+//! The gateway: builds over HTTP, and the Remote Execution API over gRPC ([`grpc`]).
 //!
 //! It holds no state: every call goes to the services over the bus, every event stream is a watch of its own, and
 //! every file comes from the store as it is sent.
@@ -8,6 +8,7 @@ mod events;
 mod failure;
 mod farm;
 mod files;
+pub mod grpc;
 mod input;
 mod listener;
 mod log;
@@ -17,6 +18,7 @@ mod routes;
 use std::{net::SocketAddr, time::Duration};
 
 use client::Client;
+use grpc::GrpcConfig;
 use service::{Context, Ready, ServiceError, StartError};
 use tokio::net::TcpListener;
 
@@ -26,7 +28,7 @@ use routes::Gateway;
 /// Requests that run on when the gateway is told to stop may take this long. Event streams end at once.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Serves HTTP until told to stop.
+/// Serves both until told to stop.
 pub async fn run(context: Context) -> Result<(), ServiceError> {
     let gateway = Gateway {
         client: Client::new(context.bus.clone()),
@@ -42,10 +44,18 @@ pub async fn run(context: Context) -> Result<(), ServiceError> {
     let server = axum::serve(Guarded::new(listener), routes::router(gateway))
         .with_graceful_shutdown(async move { stop.cancelled().await });
     let http = url(bound);
-    tracing::info!(http, "serving HTTP");
-    context.ready(Ready { http: Some(http), ..Ready::default() }).await?;
+    let config = GrpcConfig::new(&context.settings);
+    let config = config.map_err(|error| ServiceError::failed("the set-up of the gateway", error))?;
+    let serving = grpc::serve(&context, config).await?;
+    let grpc = url(serving.address).replacen("http://", "grpc://", 1);
+    tracing::info!(http, grpc, "serving");
+    context.ready(Ready { http: Some(http), grpc: Some(grpc), ..Ready::default() }).await?;
+    let both = async {
+        let http = async { server.await.map_err(|error| ServiceError::failed("the HTTP server", error)) };
+        tokio::try_join!(http, serving.ended()).map(drop)
+    };
     tokio::select! {
-        ended = server => ended.map_err(|error| ServiceError::failed("the HTTP server", error)),
+        ended = both => ended,
         () = late(&context) => Ok(()),
     }
 }

@@ -50,7 +50,7 @@ pub(crate) async fn run(run: &mut Run<'_>, argv: Vec<String>) -> Result<CommandE
     }
     let command = Command {
         argv,
-        env: environment::variables(run.record, run.folder),
+        env: environment::variables(run.shared, run.record, run.folder),
         cwd: run.folder.build.clone(),
         deadline: Some(*run.keeper.deadline.borrow_and_update()),
     };

@@ -4,11 +4,16 @@ use std::collections::BTreeMap;
 
 use model::BuildRecord;
 
-use crate::folder::RunFolder;
+use crate::{Shared, bazel, folder::RunFolder};
 
 /// What a command of `record` sees: nothing of the worker's own environment but `PATH`.
-pub(crate) fn variables(record: &BuildRecord, folder: &RunFolder) -> Vec<(String, String)> {
+pub(crate) fn variables(
+    shared: &Shared,
+    record: &BuildRecord,
+    folder: &RunFolder,
+) -> Vec<(String, String)> {
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
+    let path = format!("{}:{path}", shared.folder.programs().display());
     let build = &record.build;
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
@@ -21,6 +26,9 @@ pub(crate) fn variables(record: &BuildRecord, folder: &RunFolder) -> Vec<(String
     set("FOREBAY_PRIORITY", build.priority.to_string());
     set("FOREBAY_ATTEMPT", record.attempt.to_string());
     set("FOREBAY_WORKSPACE", folder.build.display().to_string());
+    if let Some(url) = shared.grpc.get() {
+        set(bazel::GRPC, url.clone());
+    }
     // Nobody is there to answer a prompt.
     set("GIT_TERMINAL_PROMPT", "0".to_owned());
     if let Some(trace) = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone())

@@ -72,12 +72,12 @@ impl Finish<'_> {
         let bus = &self.shared.context.bus;
         let id = self.record.build.id;
         let mut next = std::borrow::Cow::Borrowed(next);
-        let mut written = bus.transition(&next, self.started_at, PATIENCE).await;
+        let mut written = bus.transition(next.as_ref(), self.started_at, PATIENCE).await;
         if let Err(BusError::TooLarge { what }) = &written {
             let message = format!("the result was not kept: {what} is too large");
             let result = BuildResult::without_run(Outcome::Failed, ReasonCode::OutputNotKept, message);
             next = std::borrow::Cow::Owned(self.record.finished(result, Millis::now()));
-            written = bus.transition(&next, self.started_at, PATIENCE).await;
+            written = bus.transition(next.as_ref(), self.started_at, PATIENCE).await;
         }
         match &written {
             Ok(Written::Won(_)) => tell(&next),

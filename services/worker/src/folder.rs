@@ -37,6 +37,11 @@ impl WorkerFolder {
         Ok(Self { path, _lock: lock })
     }
 
+    /// A folder that stands first in the `PATH` of builds.
+    pub(crate) fn programs(&self) -> PathBuf {
+        self.path.join("bin")
+    }
+
     /// An empty folder for a run in workspace `number`.
     pub(crate) fn run_folder(&self, number: u16) -> io::Result<RunFolder> {
         let root = self.path.join(number.to_string());

@@ -3,6 +3,7 @@
 //! in: offers and orders · out: the lease, INVOCATION_STARTED, console and tool events, INVOCATION_FINISHED ·
 //! Redis: none · decides with `policy::after_loss`
 
+mod bazel;
 mod claim;
 mod command;
 mod console;
@@ -19,7 +20,10 @@ mod run;
 mod slot;
 mod stop;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use model::{Millis, WorkerId};
 use service::{Context, Ready, ServiceError, StartError};
@@ -38,6 +42,8 @@ struct Shared {
     store: Store,
     folder: WorkerFolder,
     slots: Slots,
+    /// Where builds find the Remote Execution API, once it is known.
+    grpc: OnceLock<String>,
 }
 
 /// Runs the service until it is told to stop and its builds have ended or were given back.
@@ -55,6 +61,9 @@ pub async fn run(context: Context) -> Result<(), ServiceError> {
     let folder = WorkerFolder::create(&root, id.as_str()).map_err(|source| {
         ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
     })?;
+    bazel::install(&folder.programs()).map_err(|source| {
+        ServiceError::Start(StartError::Write { path: root.display().to_string(), source })
+    })?;
     let count = context.settings.workspace_count();
     let shared = Arc::new(Shared {
         context: context.clone(),
@@ -64,6 +73,7 @@ pub async fn run(context: Context) -> Result<(), ServiceError> {
         store,
         folder,
         slots: Slots::new(count),
+        grpc: OnceLock::new(),
     });
     let mut tasks = JoinSet::new();
     for number in 0..count {

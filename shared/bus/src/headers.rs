@@ -13,6 +13,8 @@ pub const HEADER_DROPPED: &str = "Forebay-Dropped";
 
 /// Recognises one's own write after a doubtful answer.
 pub(crate) const WRITER: &str = "Forebay-Writer";
+/// On a live message that is no stored record.
+pub(crate) const PROGRESS: &str = "Forebay-Progress";
 pub(crate) const CONTENT_TYPE: &str = "Content-Type";
 pub(crate) const TRACEPARENT: &str = "traceparent";
 pub(crate) const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
@@ -22,6 +24,9 @@ pub(crate) const ROLLUP: &str = "Nats-Rollup";
 pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const MARKER_REASON: &str = "Nats-Marker-Reason";
 pub(crate) const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// On the last piece of a log stream.
+pub(crate) const LOG_END: &str = "Forebay-Log-End";
 
 /// The value of header `name`.
 pub fn header<'a>(headers: Option<&'a HeaderMap>, name: &str) -> Option<&'a str> {

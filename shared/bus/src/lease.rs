@@ -1,29 +1,71 @@
-//! Leases: who owns a build, with a time to live and a fencing number (DESIGN §3).
+//! Leases: who owns a build, and which executors live, with a time to live and a fencing number (DESIGN §3).
 //!
 //! Written by raw publishes: the client library's key-value calls drop the time to live over a
 //! marker, which would make a lease immortal.
 
-use std::time::Duration;
+use std::{fmt::Display, time::Duration};
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
-use model::{BuildKey, Sequence, WorkerId};
-use serde::{Deserialize, Serialize};
+use model::{BuildKey, ExecutorHeartbeat, ExecutorId, Sequence, WorkerId};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    Bus, BusError, Encoding, LeaseSubject, Stored, decode, encode,
+    Bus, BusError, Encoding, ExecutorLeaseSubject, LeaseSubject, Stored, decode, encode,
     headers::{EXPECTED, KV_OPERATION, MARKER_REASON, ROLLUP, TTL, WRITER, header},
     stream,
     transition::Write,
 };
 
+/// What a lease can be held on.
+pub trait LeaseName: Clone + Display + Eq + std::fmt::Debug + Send + Sync {
+    /// What a lease says of its holder.
+    type Holder: Clone + std::fmt::Debug + Eq + Serialize + DeserializeOwned + Send + Sync;
+
+    /// The stream of the bucket.
+    const STREAM: &str;
+
+    /// The lease's subject there.
+    fn subject(&self) -> String;
+
+    /// Seconds that the holder's lease lives without renewal.
+    fn ttl_seconds(holder: &Self::Holder) -> u64;
+}
+
+impl LeaseName for BuildKey {
+    type Holder = LeaseHolder;
+    const STREAM: &str = stream::LEASES;
+
+    fn subject(&self) -> String {
+        LeaseSubject(self.clone()).to_string()
+    }
+
+    fn ttl_seconds(holder: &LeaseHolder) -> u64 {
+        holder.ttl_seconds
+    }
+}
+
+/// An executor's lease covers all that it runs.
+impl LeaseName for ExecutorId {
+    type Holder = ExecutorHeartbeat;
+    const STREAM: &str = stream::EXECUTORS;
+
+    fn subject(&self) -> String {
+        ExecutorLeaseSubject(self.clone()).to_string()
+    }
+
+    fn ttl_seconds(holder: &ExecutorHeartbeat) -> u64 {
+        holder.ttl_ms.div_ceil(1000)
+    }
+}
+
 /// A lease that is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lease {
-    /// On which build.
-    pub key: BuildKey,
+pub struct Lease<K: LeaseName = BuildKey> {
+    /// On what.
+    pub key: K,
     /// By whom.
-    pub holder: LeaseHolder,
+    pub holder: K::Holder,
     /// Its revision: the position of its last renewal.
     pub revision: Sequence,
 }
@@ -39,9 +81,9 @@ pub struct LeaseHolder {
 
 /// What became of an attempt to take a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Acquired {
+pub enum Acquired<K: LeaseName = BuildKey> {
     /// It is ours.
-    Held(Lease),
+    Held(Lease<K>),
     /// Someone else holds it.
     Taken,
 }
@@ -83,12 +125,12 @@ const RELEASED_TTL_SECONDS: u64 = 1;
 
 impl Bus {
     /// Takes the lease on `key` if nobody holds it.
-    pub async fn acquire_lease(
+    pub async fn acquire_lease<K: LeaseName>(
         &self,
-        key: &BuildKey,
-        holder: LeaseHolder,
+        key: &K,
+        holder: K::Holder,
         patience: Duration,
-    ) -> Result<Acquired, BusError> {
+    ) -> Result<Acquired<K>, BusError> {
         let mut expected = Sequence(0);
         // A second round where an old marker stands, a third where it went meanwhile.
         for _ in 0..3 {
@@ -106,7 +148,11 @@ impl Bus {
     }
 
     /// Renews `lease`, if it is still ours.
-    pub async fn renew_lease(&self, lease: &mut Lease, patience: Duration) -> Result<Renewed, BusError> {
+    pub async fn renew_lease<K: LeaseName>(
+        &self,
+        lease: &mut Lease<K>,
+        patience: Duration,
+    ) -> Result<Renewed, BusError> {
         let write = lease_write(&lease.key, &lease.holder, lease.revision);
         match self.compare_and_set(&write, lease.revision, patience).await? {
             Ok(revision) => {
@@ -118,12 +164,12 @@ impl Bus {
     }
 
     /// Releases `lease`, if it is still ours; a lost answer does no harm, it expires.
-    pub async fn release_lease(&self, lease: &Lease) -> Result<(), BusError> {
+    pub async fn release_lease<K: LeaseName>(&self, lease: &Lease<K>) -> Result<(), BusError> {
         self.purge_lease(&lease.key, lease.revision).await.map(drop)
     }
 
     /// Ends the lease on `key`, whoever holds it: for those who ended its build.
-    pub async fn revoke_lease(&self, key: &BuildKey) -> Result<(), BusError> {
+    pub async fn revoke_lease<K: LeaseName>(&self, key: &K) -> Result<(), BusError> {
         // Again where a renewal came in between.
         for _ in 0..REVOKE_TRIES {
             match self.lease(key).await? {
@@ -135,14 +181,13 @@ impl Bus {
     }
 
     /// Whether the lease was still at `revision`, and is gone.
-    async fn purge_lease(&self, key: &BuildKey, revision: Sequence) -> Result<bool, BusError> {
+    async fn purge_lease<K: LeaseName>(&self, key: &K, revision: Sequence) -> Result<bool, BusError> {
         let mut headers = HeaderMap::new();
         headers.insert(KV_OPERATION, "PURGE");
         headers.insert(ROLLUP, "sub");
         headers.insert(TTL, format!("{RELEASED_TTL_SECONDS}s").as_str());
         headers.insert(EXPECTED, revision.0.to_string().as_str());
-        let subject = LeaseSubject(key.clone()).to_string();
-        match self.publish_once(&subject, headers, Bytes::new()).await {
+        match self.publish_once(&key.subject(), headers, Bytes::new()).await {
             Err(error) if !crate::transition::is_conflict(&error) => {
                 Err(BusError::failed(format!("releasing the lease on {key}"))(error))
             }
@@ -151,8 +196,8 @@ impl Bus {
     }
 
     /// Who holds the lease on `key`, and its revision.
-    pub async fn lease(&self, key: &BuildKey) -> Result<Option<(Sequence, LeaseHolder)>, BusError> {
-        let last = self.last_stored(stream::LEASES, &LeaseSubject(key.clone()).to_string()).await?;
+    pub async fn lease<K: LeaseName>(&self, key: &K) -> Result<Option<(Sequence, K::Holder)>, BusError> {
+        let last = self.last_stored(K::STREAM, &key.subject()).await?;
         Ok(last.and_then(|stored| held(&stored)))
     }
 
@@ -162,13 +207,19 @@ impl Bus {
         let found = self.last_of_many(stream::LEASES, &subjects).await?;
         let keep = |stored: &Stored| {
             let key = stored.subject.parse::<LeaseSubject>().ok()?.0;
-            held(stored).map(|(revision, _)| (key, revision))
+            held::<LeaseHolder>(stored).map(|(revision, _)| (key, revision))
         };
         Ok(found.iter().filter_map(keep).collect())
     }
+
+    /// The executors that hold their lease, as they were when they last renewed it; from any replica.
+    pub async fn executors(&self) -> Result<Vec<ExecutorHeartbeat>, BusError> {
+        let found = self.last_of_many(stream::EXECUTORS, &[ExecutorLeaseSubject::ALL.to_owned()]).await?;
+        Ok(found.iter().filter_map(held).map(|(_, heartbeat)| heartbeat).collect())
+    }
 }
 
-fn held(stored: &Stored) -> Option<(Sequence, LeaseHolder)> {
+fn held<H: DeserializeOwned>(stored: &Stored) -> Option<(Sequence, H)> {
     if LeaseChange::of(stored.headers.as_ref()) != LeaseChange::Held {
         return None;
     }
@@ -176,12 +227,12 @@ fn held(stored: &Stored) -> Option<(Sequence, LeaseHolder)> {
     Some((stored.sequence, holder))
 }
 
-fn lease_write(key: &BuildKey, holder: &LeaseHolder, expected: Sequence) -> Write {
+fn lease_write<K: LeaseName>(key: &K, holder: &K::Holder, expected: Sequence) -> Write {
     let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
     let mut headers = HeaderMap::new();
     headers.insert(WRITER, writer.as_str());
     headers.insert(EXPECTED, expected.0.to_string().as_str());
-    headers.insert(TTL, format!("{}s", holder.ttl_seconds.max(1)).as_str());
+    headers.insert(TTL, format!("{}s", K::ttl_seconds(holder).max(1)).as_str());
     let payload = encode(Encoding::Json, holder);
-    Write { stream: stream::LEASES, subject: LeaseSubject(key.clone()).to_string(), writer, headers, payload }
+    Write { stream: K::STREAM, subject: key.subject(), writer, headers, payload }
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing outside this crate (and the topology in `jetstream`) spells a subject or a header.
 
+mod action_subject;
 mod ask;
 mod codec;
 mod connect;
@@ -10,12 +11,15 @@ mod error;
 mod follow;
 mod headers;
 mod lease;
+mod live;
+mod log_stream;
 mod queue;
 mod read;
 mod settings_bucket;
 mod subject;
 mod transition;
 
+pub use action_subject::{ActionSubject, ExecutorLeaseSubject, LogSubject};
 pub use ask::AskError;
 pub use codec::{DecodeError, Encoding, decode, encode};
 pub use connect::{Bus, Patience, Reconnects};
@@ -25,11 +29,13 @@ pub use follow::{Follower, Start};
 pub use headers::{
     HEADER_ATTEMPT, HEADER_DROPPED, HEADER_OFFSET, HEADER_STREAM, header, message_id, traceparent,
 };
-pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, Renewed};
+pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, LeaseName, Renewed};
+pub use live::Live;
+pub use log_stream::{LogEnd, LogHead, LogPiece};
 pub use queue::WorkQueue;
 pub use read::{Stored, Tail};
 pub use settings_bucket::SettingKey;
 pub use subject::{
     ApiCall, EventKind, EventSubject, LeaseSubject, ParseSubjectError, RequestSubject, Subject, stream,
 };
-pub use transition::Written;
+pub use transition::{Lifecycle, Written};

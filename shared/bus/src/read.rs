@@ -5,10 +5,10 @@ use std::time::Duration;
 use async_nats::{HeaderMap, Message, StatusCode};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use model::{BuildKey, BuildRecord, Sequence};
-use serde::Serialize;
+use model::{BuildKey, BuildRecord, ExecutionKey, ExecutionRecord, Sequence};
+use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{Bus, BusError, Encoding, EventSubject, decode, stream};
+use crate::{ActionSubject, Bus, BusError, Encoding, EventSubject, decode, stream};
 
 /// A stored message.
 #[derive(Debug, Clone)]
@@ -26,6 +26,15 @@ pub struct Stored {
 impl Stored {
     /// The content as a build's record.
     pub fn record(&self) -> Result<BuildRecord, BusError> {
+        self.read()
+    }
+
+    /// The content as an execution's record.
+    pub fn execution(&self) -> Result<ExecutionRecord, BusError> {
+        self.read()
+    }
+
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, BusError> {
         decode(Encoding::Json, &self.payload).map_err(|source| BusError::Corrupt {
             sequence: self.sequence.0,
             subject: self.subject.clone(),
@@ -41,7 +50,7 @@ impl Stored {
         Some(Self { subject, sequence: Sequence(sequence), headers: Some(headers), payload: message.payload })
     }
 
-    /// Reads a message of the live subject, and the position of the one before it on the same subject.
+    /// Reads a message of a live subject, and the position of the one before it on the same subject.
     pub fn from_live(message: Message) -> Option<(Self, Sequence)> {
         let headers = message.headers.as_ref()?;
         let previous = headers.get("Nats-Last-Sequence")?.as_str().parse().ok()?;
@@ -89,15 +98,42 @@ impl Bus {
 
     /// The last lifecycle message of a build, from any replica: fast, and possibly a little old.
     pub async fn latest_direct(&self, key: &BuildKey) -> Result<Option<(Sequence, BuildRecord)>, BusError> {
-        let subject = format!("$JS.API.DIRECT.GET.{}.{}", stream::EVENTS, EventSubject::lifecycle(key));
-        let what = || format!("reading build {key}");
-        let reply = self.client.request(subject, Bytes::new()).await.map_err(BusError::failed(what()))?;
+        self.last_direct(stream::EVENTS, &EventSubject::lifecycle(key)).await
+    }
+
+    /// The last message of an execution, from the stream's leader.
+    pub async fn latest_execution(
+        &self,
+        key: &ExecutionKey,
+    ) -> Result<Option<(Sequence, ExecutionRecord)>, BusError> {
+        match self.last_stored(stream::ACTIONS, &ActionSubject(key.clone()).to_string()).await? {
+            None => Ok(None),
+            Some(stored) => Ok(Some((stored.sequence, stored.execution()?))),
+        }
+    }
+
+    /// The last message of an execution, from any replica: fast, and possibly a little old.
+    pub async fn latest_execution_direct(
+        &self,
+        key: &ExecutionKey,
+    ) -> Result<Option<(Sequence, ExecutionRecord)>, BusError> {
+        self.last_direct(stream::ACTIONS, &ActionSubject(key.clone())).await
+    }
+
+    async fn last_direct<T: DeserializeOwned>(
+        &self,
+        stream: &str,
+        subject: &impl std::fmt::Display,
+    ) -> Result<Option<(Sequence, T)>, BusError> {
+        let what = || format!("reading the last message on {subject}");
+        let request = format!("$JS.API.DIRECT.GET.{stream}.{subject}");
+        let reply = self.client.request(request, Bytes::new()).await.map_err(BusError::failed(what()))?;
         if reply.status == Some(StatusCode::NOT_FOUND) {
             return Ok(None);
         }
         match Stored::from_direct(reply) {
             None => Ok(None),
-            Some(stored) => Ok(Some((stored.sequence, stored.record()?))),
+            Some(stored) => Ok(Some((stored.sequence, stored.read()?))),
         }
     }
 
@@ -141,8 +177,19 @@ impl Bus {
 
     /// Events on `subjects` (a filter) from position `from` on, a bounded part of them.
     pub async fn events_from(&self, subjects: &str, from: Sequence, batch: usize) -> Result<Tail, BusError> {
+        self.stored_from(stream::EVENTS, subjects, from, batch).await
+    }
+
+    /// Messages of `stream` on `subjects` (a filter) from position `from` on, a bounded part of them.
+    pub(crate) async fn stored_from(
+        &self,
+        stream: &str,
+        subjects: &str,
+        from: Sequence,
+        batch: usize,
+    ) -> Result<Tail, BusError> {
         let request = BatchGet { seq: from.0.max(1), next_by_subj: subjects, batch, max_bytes: 4 << 20 };
-        self.direct_batch(stream::EVENTS, &request).await
+        self.direct_batch(stream, &request).await
     }
 
     /// One request, many replies, ended by a status.
@@ -174,10 +221,10 @@ impl Bus {
         }
     }
 
-    /// First and last position of the event stream.
-    pub async fn event_positions(&self) -> Result<(Sequence, Sequence), BusError> {
-        let what = || "reading the state of the event stream".to_owned();
-        let handle = self.js.get_stream_no_info(stream::EVENTS).await.map_err(BusError::failed(what()))?;
+    /// First and last position of `stream`.
+    pub async fn stream_positions(&self, stream: &str) -> Result<(Sequence, Sequence), BusError> {
+        let what = || format!("reading the state of {stream}");
+        let handle = self.js.get_stream_no_info(stream).await.map_err(BusError::failed(what()))?;
         let info = handle.get_info().await.map_err(BusError::failed(what()))?;
         Ok((Sequence(info.state.first_sequence), Sequence(info.state.last_sequence)))
     }

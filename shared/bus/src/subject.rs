@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use model::{BuildId, BuildKey, Group, Priority, WorkerId};
+use model::{BuildId, BuildKey, ExecutorId, Group, Priority, WorkerId};
 
 /// Names of streams and buckets.
 pub mod stream {
@@ -14,6 +14,12 @@ pub mod stream {
     pub const REJECTED: &str = "FOREBAY_REJECTED";
     /// Leases: the stream of the key-value bucket `FOREBAY_LEASES`.
     pub const LEASES: &str = "KV_FOREBAY_LEASES";
+    /// Executions: a log.
+    pub const ACTIONS: &str = "FOREBAY_ACTIONS";
+    /// Which executors live: the stream of the key-value bucket `FOREBAY_EXECUTORS`.
+    pub const EXECUTORS: &str = "KV_FOREBAY_EXECUTORS";
+    /// Log streams that clients write and read.
+    pub const LOGS: &str = "FOREBAY_LOGS";
     /// Settings that services share: the stream of the key-value bucket `FOREBAY_SETTINGS`.
     pub const SETTINGS: &str = "KV_FOREBAY_SETTINGS";
 }
@@ -22,8 +28,8 @@ pub mod stream {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("subject {found:?} does not match {pattern}")]
 pub struct ParseSubjectError {
-    pattern: &'static str,
-    found: String,
+    pub(crate) pattern: &'static str,
+    pub(crate) found: String,
 }
 
 /// Where a client publishes a build.
@@ -250,6 +256,22 @@ pub enum Subject {
     Announce,
     /// Which workers there are: a call without a group.
     Workers,
+    /// Executions handed to an executor.
+    ExecutorOffer(ExecutorId),
+    /// Orders to an executor.
+    ExecutorControl(ExecutorId),
+    /// Asks an executor for the live output of what it runs.
+    ExecutorOutput(ExecutorId),
+    /// Executors say that they live.
+    ExecutorHeartbeat,
+    /// A scheduler asks all executors for a heartbeat now.
+    ExecutorAnnounce,
+    /// A gateway asks the others who waits for an execution.
+    ExecutionWaiters,
+    /// What a process wrote into the content-addressable store of a folder.
+    CasUsage,
+    /// Whether that store is full.
+    CasState,
 }
 
 impl fmt::Display for Subject {
@@ -263,6 +285,14 @@ impl fmt::Display for Subject {
             Self::Heartbeat => f.write_str("forebay.worker.heartbeat"),
             Self::Announce => f.write_str("forebay.worker.announce"),
             Self::Workers => f.write_str("forebay.api.workers"),
+            Self::ExecutorOffer(executor) => write!(f, "forebay.executor.offer.{executor}"),
+            Self::ExecutorControl(executor) => write!(f, "forebay.executor.control.{executor}"),
+            Self::ExecutorOutput(executor) => write!(f, "forebay.executor.output.{executor}"),
+            Self::ExecutorHeartbeat => f.write_str("forebay.executor.heartbeat"),
+            Self::ExecutorAnnounce => f.write_str("forebay.executor.announce"),
+            Self::ExecutionWaiters => f.write_str("forebay.action.waiters"),
+            Self::CasUsage => f.write_str("forebay.cas.usage"),
+            Self::CasState => f.write_str("forebay.cas.state"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! State changes by compare-and-set on the build's own subject.
+//! State changes by compare-and-set on the own subject of a build or an execution.
 
 use std::time::Duration;
 
@@ -11,51 +11,88 @@ use async_nats::{
     },
 };
 use bytes::Bytes;
-use model::{BuildRecord, Sequence};
+use model::{BuildRecord, ExecutionRecord, Sequence};
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::{
-    Bus, BusError, Encoding, EventSubject, Stored, encode,
+    ActionSubject, Bus, BusError, Encoding, EventSubject, Stored, encode,
     headers::{CONTENT_TYPE, EXPECTED, TRACEPARENT, WRITER, header},
     stream,
 };
 
+/// A record whose last message on its own subject is the state of what it tells of.
+pub trait Lifecycle: Serialize + DeserializeOwned + Send + Sync {
+    /// The stream that keeps it.
+    const STREAM: &str;
+
+    /// Its own subject.
+    fn subject(&self) -> String;
+
+    /// The trace it belongs to.
+    fn traceparent(&self) -> Option<&str>;
+}
+
+impl Lifecycle for BuildRecord {
+    const STREAM: &str = stream::EVENTS;
+
+    fn subject(&self) -> String {
+        EventSubject::lifecycle(&self.build.key()).to_string()
+    }
+
+    fn traceparent(&self) -> Option<&str> {
+        self.build.traceparent.as_deref()
+    }
+}
+
+impl Lifecycle for ExecutionRecord {
+    const STREAM: &str = stream::ACTIONS;
+
+    fn subject(&self) -> String {
+        ActionSubject(self.execution.key()).to_string()
+    }
+
+    fn traceparent(&self) -> Option<&str> {
+        self.execution.traceparent.as_deref()
+    }
+}
+
 /// What became of a transition.
 #[derive(Debug, Clone)]
-pub enum Written {
-    /// It is the build's last lifecycle message, at this position.
+pub enum Written<R = BuildRecord> {
+    /// It is the last message on its subject, at this position.
     Won(Sequence),
     /// Another transition came first; this is the last one now.
-    Lost(Option<Box<(Sequence, BuildRecord)>>),
+    Lost(Option<Box<(Sequence, R)>>),
 }
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 impl Bus {
-    /// Writes `record` as the build's next lifecycle message if its last one is at `expected`
-    /// (0: if it has none). A doubtful answer is resolved by reading back, for at most `patience`.
-    pub async fn transition(
+    /// Writes `record` as the next message on its own subject if the last one there is at `expected`
+    /// (0: if there is none). A doubtful answer is resolved by reading back, for at most `patience`.
+    pub async fn transition<R: Lifecycle>(
         &self,
-        record: &BuildRecord,
+        record: &R,
         expected: Sequence,
         patience: Duration,
-    ) -> Result<Written, BusError> {
-        let subject = EventSubject::lifecycle(&record.build.key()).to_string();
+    ) -> Result<Written<R>, BusError> {
+        let subject = record.subject();
         let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
         headers.insert(WRITER, writer.as_str());
         headers.insert(EXPECTED, expected.0.to_string().as_str());
-        if let Some(trace) = record.build.traceparent.as_deref() {
+        if let Some(trace) = record.traceparent() {
             headers.insert(TRACEPARENT, trace);
         }
         let payload = encode(Encoding::Json, record);
-        let write = Write { stream: stream::EVENTS, subject, writer, headers, payload };
+        let write = Write { stream: R::STREAM, subject, writer, headers, payload };
         match self.compare_and_set(&write, expected, patience).await? {
             Ok(sequence) => Ok(Written::Won(sequence)),
             Err(None) => Ok(Written::Lost(None)),
-            Err(Some(stored)) => Ok(Written::Lost(Some(Box::new((stored.sequence, stored.record()?))))),
+            Err(Some(stored)) => Ok(Written::Lost(Some(Box::new((stored.sequence, stored.read()?))))),
         }
     }
 

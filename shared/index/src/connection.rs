@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use tracing::warn;
 
-use crate::script::Scripts;
+use crate::{actions::script::Scripts as ActionScripts, script::Scripts};
 
 /// Redis could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +50,7 @@ pub enum IndexError {
 pub struct Index {
     pub(crate) connection: ConnectionManager,
     pub(crate) scripts: Scripts,
+    pub(crate) action_scripts: ActionScripts,
 }
 
 impl std::fmt::Debug for Index {
@@ -72,7 +73,13 @@ impl Index {
         let mut told = false;
         loop {
             match ConnectionManager::new_with_config(client.clone(), config.clone()).await {
-                Ok(connection) => return Ok(Self { connection, scripts: Scripts::new() }),
+                Ok(connection) => {
+                    return Ok(Self {
+                        connection,
+                        scripts: Scripts::new(),
+                        action_scripts: ActionScripts::new(),
+                    });
+                }
                 Err(source) if !wait => return Err(IndexError::Unreachable { url: url.to_owned(), source }),
                 Err(error) => {
                     if !told {

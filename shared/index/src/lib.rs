@@ -1,8 +1,10 @@
-//! The Redis index: which builds wait, are offered or run, and which workspaces are idle.
+//! The Redis indexes: which builds wait, are offered or run, and which workspaces are idle; in [`actions`] the same for
+//! executions of actions and their executors.
 //!
 //! Everything here can be rebuilt from the event stream and the workers' heartbeats. Keys are spelt in this crate
 //! only; what must be atomic is a script in `lua/`.
 
+pub mod actions;
 mod connection;
 mod dispatch;
 mod event;

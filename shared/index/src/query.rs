@@ -120,7 +120,11 @@ impl Index {
 
     /// Asks again where the connection was found dead: a question changes nothing, and the next connection is
     /// there in milliseconds.
-    async fn ask<T: FromRedisValue>(&self, what: &'static str, command: &Cmd) -> Result<T, IndexError> {
+    pub(crate) async fn ask<T: FromRedisValue>(
+        &self,
+        what: &'static str,
+        command: &Cmd,
+    ) -> Result<T, IndexError> {
         let mut tries = 0;
         loop {
             match command.query_async(&mut self.connection.clone()).await {

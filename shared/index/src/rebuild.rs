@@ -21,10 +21,10 @@ pub enum Applied {
 
 /// The right to rebuild the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RebuildToken(String);
+pub struct RebuildToken(pub(crate) String);
 
 /// Renewed with every batch, which takes milliseconds: so long a dead projector keeps the others from rebuilding.
-const REBUILD_TTL_MS: u64 = 3000;
+pub(crate) const REBUILD_TTL_MS: u64 = 3000;
 
 impl Index {
     /// Applies `events`, read after position `from` up to position `to`.

@@ -20,7 +20,10 @@ pub struct Endpoints {
     /// `grpc://HOST:PORT`, when the gateway serves the Remote Execution API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<String>,
-    /// Where blobs are kept, a URL.
+    /// `grpc://HOST:PORT` of the content-addressable store alone, when the `cas` service runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cas: Option<String>,
+    /// Where output files and logs of builds are kept, a URL.
     pub store: String,
     /// The data folder.
     pub data: String,

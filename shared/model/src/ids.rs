@@ -19,6 +19,12 @@ pub struct ParseIdError {
     wanted: &'static str,
 }
 
+impl ParseIdError {
+    pub(crate) fn new(kind: &'static str, text: &str, wanted: &'static str) -> Self {
+        Self { kind, text: shorten(text), wanted }
+    }
+}
+
 /// A build's id: a UUID chosen by whoever publishes the build. Unique inside its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
 #[schemars(transparent)]
@@ -119,6 +125,16 @@ token!(
     /// One running worker process; a restarted worker has a new id.
     WorkerId,
     "worker id"
+);
+token!(
+    /// One running executor process; a restarted executor has a new id.
+    ExecutorId,
+    "executor id"
+);
+token!(
+    /// Executors that offer the same.
+    PoolName,
+    "pool"
 );
 
 /// A build's full name: ids are unique inside a group only.

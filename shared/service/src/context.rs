@@ -6,6 +6,7 @@ use bus::{Bus, Patience, SettingKey};
 use index::Index;
 use jetstream::Topology;
 use settings::Settings;
+use cas::{Cas, CasConfig};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +34,8 @@ pub struct Context {
 pub struct Ready {
     /// `http://HOST:PORT` of the HTTP API.
     pub http: Option<String>,
+    /// `grpc://HOST:PORT` of the Remote Execution API.
+    pub grpc: Option<String>,
     /// `http://HOST:PORT/metrics`.
     pub metrics: Option<String>,
 }
@@ -79,6 +82,20 @@ impl Context {
         Ok(Store::open(&Store::url_of(&folder))?)
     }
 
+    /// The content-addressable store and the action cache, in the data folder.
+    pub fn cas(&self) -> Result<Cas, StartError> {
+        let settings = &self.settings;
+        let url = Some(settings.cas_url.clone()).filter(|url| !url.is_empty());
+        Ok(Cas::open(CasConfig {
+            backing: url,
+            memory_bytes: settings.cas_memory_bytes,
+            blob_bytes_max: settings.cas_blob_bytes_max,
+            keep: std::time::Duration::from_secs(settings.cas_keep_seconds),
+            fsync: settings.cas_fsync,
+            ..CasConfig::new(self.data_folder("cas")?)
+        })?)
+    }
+
     /// A folder under the data folder, made if need be, as an absolute path.
     pub fn data_folder(&self, name: &str) -> Result<std::path::PathBuf, StartError> {
         let folder = self.settings.data.join(name);
@@ -109,7 +126,7 @@ impl Context {
 fn write_ready(path: &Path, ready: &Ready) -> Result<(), StartError> {
     let failed = |source| StartError::Write { path: path.display().to_string(), source };
     let content =
-        serde_json::json!({ "http": ready.http, "metrics": ready.metrics, "pid": std::process::id() });
+        serde_json::json!({ "http": ready.http, "grpc": ready.grpc, "metrics": ready.metrics, "pid": std::process::id() });
     let partial = path.with_extension("partial");
     std::fs::write(&partial, content.to_string()).map_err(failed)?;
     std::fs::rename(&partial, path).map_err(failed)

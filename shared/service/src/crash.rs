@@ -80,6 +80,40 @@ steps! {
     FinishWritten = "worker.finish-written",
     /// The lease is released; the workspace is not cleaned.
     LeaseReleased = "worker.lease-released",
+    /// Records of executions were read and not applied.
+    ActionEventsRead = "scheduler.events-read",
+    /// Records were applied; nothing was dispatched, no executor told of ends that passed it by.
+    ActionEventsApplied = "scheduler.events-applied",
+    /// A rebuild of the action index has begun and is not finished.
+    ActionRebuildBegun = "scheduler.rebuild-begun",
+    /// Executions were picked and not committed.
+    ActionPicked = "scheduler.picked",
+    /// Picks are committed and not offered.
+    ActionCommitted = "scheduler.committed",
+    /// Offers were answered and not settled.
+    ActionOffered = "scheduler.offered",
+    /// An executor's lease ended; nothing was written.
+    ExecutorLossHeard = "scheduler.loss-heard",
+    /// What a lost executor had is queued again or ended; the message is not acknowledged.
+    ExecutorLossWritten = "scheduler.loss-written",
+    /// Executions that waited too long were found; nothing was written.
+    ActionOverdueFound = "scheduler.overdue-found",
+    /// An overdue execution is ended; the others found with it are not.
+    ActionOverdueWritten = "scheduler.overdue-written",
+    /// Executions were offered to the executor; nothing was done.
+    ActionOfferReceived = "executor.offer-received",
+    /// Executions are in hand; the scheduler has no reply.
+    ActionTaken = "executor.taken",
+    /// The input root is made; the command does not run.
+    ActionInputsReady = "executor.inputs-ready",
+    /// The command ended; its outputs are not kept.
+    ActionCommandEnded = "executor.command-ended",
+    /// The outputs are kept; the action cache does not know.
+    ActionOutputsKept = "executor.outputs-kept",
+    /// The action cache has the result; ACTION_FINISHED is not written.
+    ActionCached = "executor.cached",
+    /// ACTION_FINISHED is written; the slot is not free.
+    ActionResultWritten = "executor.result-written",
     /// An expired lease was heard of; nothing was written.
     ExpiryHeard = "reaper.expiry-heard",
     /// The build is queued again or ended; the message is not acknowledged.

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 
 use bus::BusError;
+use cas::CasError;
 use index::IndexError;
 use store::StoreError;
 
@@ -21,6 +22,9 @@ pub enum StartError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The content-addressable store.
+    #[error(transparent)]
+    Cas(#[from] CasError),
     /// An address that cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {

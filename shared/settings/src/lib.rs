@@ -3,11 +3,14 @@
 //! The names are flat and carry their unit, so that `lease_ttl_seconds` in the file is
 //! `FOREBAY_LEASE_TTL_SECONDS` in the environment.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use config::{Config, Environment, File, FileFormat};
 use model::RequestLimits;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 /// All settings of all services.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +26,8 @@ pub struct Settings {
     pub data: PathBuf,
     /// Address of the HTTP API.
     pub http_listen: String,
+    /// Address of the Remote Execution API (gRPC).
+    pub grpc_listen: String,
     /// Address of `/metrics` and `/healthz`; port 0 is any free one.
     pub metrics_listen: String,
     /// `text` or `json`.
@@ -77,6 +82,72 @@ pub struct Settings {
     pub output_bytes_max: u64,
     /// Keeps the workspace folder of a failed build, for looking at.
     pub keep_failed_workspaces: bool,
+
+    /// Which instance names there are and which quota group each stands for, with spaces between:
+    /// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;readonly]`. The pattern is a name, `NAME/*` or `*`; the first that
+    /// matches holds. A client may ask for one of the further groups by the header `x-forebay-group`.
+    pub instances: String,
+    /// Seconds that the origin of an asset may take to send it.
+    pub fetch_timeout_seconds: u64,
+
+    /// Days that executions are kept. Must outlast their queue and run.
+    pub actions_days: u64,
+    /// Bytes of executions on the bus at most; when full, new actions are refused. 0 is no limit.
+    pub actions_bytes_max: u64,
+    /// Days that log streams written by clients are kept.
+    pub log_streams_days: u64,
+    /// Seconds an action's command may run when the client says nothing.
+    pub action_timeout_seconds: u64,
+    /// Seconds an action's command may run at most.
+    pub action_timeout_seconds_max: u64,
+    /// Seconds an action may wait for an executor.
+    pub action_queue_timeout_seconds: u64,
+    /// Runs of an action at most, when executors die under it.
+    pub action_attempts: u32,
+    /// Milliseconds that an action runs on after the last client has gone.
+    pub action_waiter_grace_ms: u64,
+    /// Bytes of each of stdout and stderr of an action at most; beyond, the action is killed.
+    pub action_output_bytes_max: u64,
+    /// Bytes of memory of an action at most, where cgroups can be had; 0 is no limit.
+    pub action_memory_bytes_max: u64,
+    /// User and group id of actions when the executor runs as root. Must own nothing.
+    pub action_uid: u32,
+    /// Actions an executor runs at a time. 0: one for each processor.
+    pub executor_slots: u16,
+    /// `bubblewrap`, or `none` where the machine cannot.
+    pub sandbox: String,
+    /// Folders of the machine that sandboxed actions can read, besides the system's own.
+    #[serde(deserialize_with = "structured")]
+    pub sandbox_read_only: Vec<PathBuf>,
+    /// The pool of this machine's executors.
+    pub pool: String,
+    /// Platform properties that they offer, with the values of each.
+    #[serde(deserialize_with = "structured")]
+    pub pool_properties: BTreeMap<String, Vec<String>>,
+    /// Whether the input root is an action's `/` there.
+    pub pool_root_is_input: bool,
+
+    /// Where blobs and action results are kept beyond the data folder: `s3://`, `gs://`, `az://` or another URL. Empty: nowhere.
+    pub cas_url: String,
+    /// Bytes on disk of blobs and action results in the data folder at most.
+    pub cas_bytes_max: u64,
+    /// Seconds that a blob is kept at least after someone was told that it is there.
+    pub cas_keep_seconds: u64,
+    /// Bytes of memory for small blobs, in each process.
+    pub cas_memory_bytes: u64,
+    /// Bytes of one blob at most.
+    pub cas_blob_bytes_max: u64,
+    /// Writes blobs through to the disk before they count as stored.
+    pub cas_fsync: bool,
+}
+
+/// The machine's instruction set, as platform properties spell it.
+fn isa() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "x86-64",
+        "aarch64" => "arm-v8",
+        other => other,
+    }
 }
 
 impl Default for Settings {
@@ -87,6 +158,7 @@ impl Default for Settings {
             store_url: String::new(),
             data: PathBuf::from("forebay-data"),
             http_listen: "127.0.0.1:8080".into(),
+            grpc_listen: "127.0.0.1:8980".into(),
             metrics_listen: "127.0.0.1:0".into(),
             log_format: "text".into(),
             replicas: 1,
@@ -115,6 +187,35 @@ impl Default for Settings {
             log_bytes_max: 64 << 20,
             output_bytes_max: 4 << 30,
             keep_failed_workspaces: false,
+            instances: "=default main=default main/*=default".into(),
+            fetch_timeout_seconds: 600,
+            actions_days: 3,
+            actions_bytes_max: 0,
+            log_streams_days: 7,
+            action_timeout_seconds: 3600,
+            action_timeout_seconds_max: 24 * 3600,
+            action_queue_timeout_seconds: 6 * 3600,
+            action_attempts: 4,
+            action_waiter_grace_ms: 5000,
+            action_output_bytes_max: 4 << 30,
+            action_memory_bytes_max: 0,
+            action_uid: 65_534,
+            executor_slots: 0,
+            sandbox: "bubblewrap".into(),
+            sandbox_read_only: Vec::new(),
+            pool: "default".into(),
+            pool_properties: BTreeMap::from([
+                ("OSFamily".to_owned(), vec!["linux".to_owned()]),
+                ("ISA".to_owned(), vec![isa().to_owned()]),
+            ]),
+            pool_root_is_input: false,
+            cas_url: String::new(),
+            cas_bytes_max: 40 << 30,
+            // Buck2 relies on three hours.
+            cas_keep_seconds: 4 * 3600,
+            cas_memory_bytes: 64 << 20,
+            cas_blob_bytes_max: 16 << 30,
+            cas_fsync: false,
         }
     }
 }
@@ -194,6 +295,21 @@ impl Settings {
         if self.attempts == 0 || self.attempts > self.attempts_max {
             return Err(invalid("attempts", &self.attempts, "1 to attempts_max is expected"));
         }
+        if !matches!(self.sandbox.as_str(), "bubblewrap" | "none") {
+            return Err(invalid("sandbox", &self.sandbox, "bubblewrap or none is expected"));
+        }
+        if self.action_timeout_seconds == 0 || self.action_timeout_seconds > self.action_timeout_seconds_max {
+            let wanted = "1 to action_timeout_seconds_max is expected";
+            return Err(invalid("action_timeout_seconds", &self.action_timeout_seconds, wanted));
+        }
+        if self.action_attempts == 0 {
+            return Err(invalid("action_attempts", &0, "at least 1 is expected"));
+        }
+        let longest = self.action_queue_timeout_seconds + self.action_timeout_seconds_max;
+        if self.actions_days * 24 * 3600 <= longest {
+            let wanted = "executions must outlast action_queue_timeout_seconds + action_timeout_seconds_max";
+            return Err(invalid("actions_days", &self.actions_days, wanted));
+        }
         let longest = self.queue_timeout_seconds_max + self.timeout_seconds_max;
         if self.events_days * 24 * 3600 <= longest {
             let wanted = "events must outlast queue_timeout_seconds_max + timeout_seconds_max";
@@ -215,6 +331,15 @@ impl Settings {
         }
     }
 
+    /// How many actions an executor runs at a time.
+    pub fn executor_slot_count(&self) -> u16 {
+        if self.executor_slots > 0 {
+            return self.executor_slots;
+        }
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        u16::try_from(processors).unwrap_or(u16::MAX)
+    }
+
     /// How many workspaces a worker has.
     pub fn workspace_count(&self) -> u16 {
         if self.workspaces > 0 {
@@ -222,6 +347,20 @@ impl Settings {
         }
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         u16::try_from(processors.saturating_mul(2)).unwrap_or(u16::MAX)
+    }
+}
+
+/// A list or table: as itself from a file, as JSON from a variable.
+fn structured<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either<T> {
+        Text(String),
+        Value(T),
+    }
+    match Either::deserialize(deserializer)? {
+        Either::Text(text) => serde_json::from_str(&text).map_err(serde::de::Error::custom),
+        Either::Value(value) => Ok(value),
     }
 }
 

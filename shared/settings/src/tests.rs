@@ -46,3 +46,20 @@ fn without_a_file_the_defaults_hold() {
     .unwrap();
     assert_eq!(settings, Settings::default());
 }
+
+#[test]
+fn lists_and_tables_come_from_a_file_or_as_json_from_a_variable() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("forebay.toml");
+    std::fs::write(&file, "[pool_properties]\nOSFamily = [\"linux\"]\nGPU = [\"none\", \"a100\"]\n").unwrap();
+    let none = || Environment::with_prefix("FOREBAY").source(Some(std::collections::HashMap::new()));
+    let settings = Settings::load_with(&file, true, none()).unwrap();
+    assert_eq!(settings.pool_properties["GPU"], ["none", "a100"]);
+    let variables =
+        [("FOREBAY_POOL_PROPERTIES", r#"{"OSFamily":["linux"]}"#), ("FOREBAY_SANDBOX_READ_ONLY", "[\"/x\"]")];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+    let environment = Environment::with_prefix("FOREBAY").source(Some(variables));
+    let settings = Settings::load_with(&file, true, environment).unwrap();
+    assert_eq!(settings.sandbox_read_only, [PathBuf::from("/x")]);
+    assert!(settings.pool_properties.contains_key("OSFamily"));
+}

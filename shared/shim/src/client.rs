@@ -1,19 +1,20 @@
 //! The worker's half: starts a shim, has it run commands, hears of them.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use nix::sys::socket::{Shutdown, shutdown};
 use tokio::net::UnixStream;
 use tokio::process::Child;
 
 use crate::frame::{self, HEADER, MAX_BODY, Malformed, Reply};
+use crate::link::Link;
 use crate::model::{Command, Deadline, Event, Mode};
+use crate::options::{Files, Options};
 
 /// Output shorter than this, in bytes, is copied out of the receive buffer: a few kept bytes must not pin it.
 const COPY_BELOW: usize = 4 * 1024;
@@ -79,41 +80,43 @@ pub struct Shim {
     run: u64,
     /// Whether the end of that command has yet to be heard.
     unfinished: bool,
+    /// Whether a command left something behind.
+    spent: bool,
 }
 
 impl Shim {
     /// Starts `program shim`, whose `main` calls [`crate::main`], in the best mode that the machine allows.
     pub async fn start(program: &Path) -> Result<Self, ShimError> {
-        Self::launch(program, None).await
+        Self::start_with(program, &Options::default()).await
     }
 
     /// Like [`Shim::start`], in this mode and no other.
     pub async fn start_in(program: &Path, mode: Mode) -> Result<Self, ShimError> {
-        Self::launch(program, Some(mode)).await
+        Self::start_with(program, &Options { mode: Some(mode), ..Options::default() }).await
     }
 
-    async fn launch(program: &Path, mode: Option<Mode>) -> Result<Self, ShimError> {
+    /// Like [`Shim::start`], made to measure.
+    pub async fn start_with(program: &Path, options: &Options) -> Result<Self, ShimError> {
         let failed = |source| ShimError::Start { program: program.to_owned(), source };
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let stream = UnixStream::from_std(ours).map_err(failed)?;
         let mut command = tokio::process::Command::new(std::path::absolute(program).map_err(failed)?);
-        command.arg("shim");
-        if let Some(mode) = mode {
-            command.args(["--mode", mode.name()]);
-        }
+        command.arg("shim").args(options.outer_arguments());
         // The shim's environment can be read by the builds (`/proc/1/environ`); the worker's may hold secrets.
         command.env_clear().current_dir("/");
         let theirs = Stdio::from(OwnedFd::from(theirs));
         let process = command.stdin(theirs).stdout(Stdio::null()).spawn().map_err(failed)?;
         drop(command); // It holds the shim's end of the socket.
-        let link = Arc::new(Link { stream, unsent: Mutex::default() });
+        let link = Arc::new(Link::new(stream));
         let inbox = BytesMut::with_capacity(READ_SIZE);
-        let mode = mode.unwrap_or(Mode::Subreaper);
-        let mut shim = Self { link, process, mode, inbox, run: 0, unfinished: false };
+        let mode = Mode::Subreaper;
+        let mut shim = Self { link, process, mode, inbox, run: 0, unfinished: false, spent: false };
         match shim.receive().await? {
             Reply::Ready(mode) => shim.mode = mode,
-            Reply::Event(event) => return Err(ShimError::Protocol(format!("{event:?} before it was ready"))),
+            early @ (Reply::Event(_) | Reply::Spent) => {
+                return Err(ShimError::Protocol(format!("{early:?} before it was ready")));
+            }
         }
         Ok(shim)
     }
@@ -128,10 +131,35 @@ impl Shim {
         self.process.id()
     }
 
+    /// Whether a command left traces that the shim could not wipe out, so that the next would not be alone with
+    /// what it was given. Only a shim with [`Options::tidy`] looks.
+    pub fn is_spent(&self) -> bool {
+        self.spent
+    }
+
+    /// Whether it is known to be gone. That it is not known proves nothing.
+    pub fn is_gone(&mut self) -> bool {
+        match self.link.stream().try_read_buf(&mut self.inbox) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
     /// Starts a command. If an earlier one has not been followed to its end, that one is killed first.
     pub async fn run(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
+        self.launch(command, Vec::new()).await
+    }
+
+    /// Like [`Shim::run`], with its outputs going into files.
+    pub async fn run_into(&mut self, command: &Command, files: Files) -> Result<Running<'_>, ShimError> {
+        let Files { stdout, stderr, status } = files;
+        self.launch(command, [stdout, stderr].into_iter().chain(status).collect()).await
+    }
+
+    async fn launch(&mut self, command: &Command, files: Vec<OwnedFd>) -> Result<Running<'_>, ShimError> {
         let mut frame = Vec::with_capacity(1024);
-        frame::put_run(&mut frame, self.run + 1, command);
+        let count = u8::try_from(files.len()).unwrap_or_default();
+        frame::put_run(&mut frame, self.run + 1, command, count);
         let bytes = frame.len() - HEADER;
         if bytes > MAX_BODY {
             return Err(ShimError::TooLarge { bytes, limit: MAX_BODY });
@@ -139,7 +167,7 @@ impl Shim {
         self.finish_earlier().await?;
         self.run += 1;
         self.unfinished = true;
-        self.link.send(|out| out.extend_from_slice(&frame)).await?;
+        self.link.send_with(&frame, files).await?;
         Ok(Running { shim: self })
     }
 
@@ -168,14 +196,17 @@ impl Shim {
     }
 
     async fn next_event(&mut self) -> Result<Event, ShimError> {
-        match self.receive().await? {
-            Reply::Event(event) => {
-                if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
-                    self.unfinished = false;
+        loop {
+            match self.receive().await? {
+                Reply::Event(event) => {
+                    if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
+                        self.unfinished = false;
+                    }
+                    return Ok(event);
                 }
-                Ok(event)
+                Reply::Spent => self.spent = true,
+                Reply::Ready(_) => return Err(ShimError::Protocol("ready twice".to_owned())),
             }
-            Reply::Ready(_) => Err(ShimError::Protocol("ready twice".to_owned())),
         }
     }
 
@@ -191,8 +222,8 @@ impl Shim {
             if self.inbox.capacity() - self.inbox.len() < READ_LEAST {
                 self.inbox.reserve(READ_SIZE);
             }
-            self.link.stream.readable().await?;
-            match self.link.stream.try_read_buf(&mut self.inbox) {
+            self.link.stream().readable().await?;
+            match self.link.stream().try_read_buf(&mut self.inbox) {
                 Ok(0) => return Err(ShimError::Gone),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -228,6 +259,11 @@ impl Running<'_> {
         if self.shim.unfinished { self.shim.next_event().await.map(Some) } else { Ok(None) }
     }
 
+    /// Ends the shim and returns when all its processes are dead, as [`Shim::end`] does.
+    pub async fn end_shim(&mut self) -> Result<(), ShimError> {
+        self.shim.end().await
+    }
+
     /// A handle to renew or kill this command, and no other, from elsewhere.
     pub fn control(&self) -> Control {
         Control { link: Arc::clone(&self.shim.link), run: self.shim.run }
@@ -261,44 +297,5 @@ impl Control {
     /// if `grace` is zero. Returns when the word is sent; the end is told by [`Event::Exited`].
     pub async fn kill(&self, grace: Duration) -> Result<(), ShimError> {
         self.link.send(|out| frame::put_kill(out, self.run, grace)).await
-    }
-}
-
-/// The worker's end of the socket.
-#[derive(Debug)]
-struct Link {
-    stream: UnixStream,
-    /// What the socket has not taken yet. Kept here and not in a future, so that a dropped future cannot tear a
-    /// frame: whoever sends next finishes it.
-    unsent: Mutex<Vec<u8>>,
-}
-
-impl Link {
-    async fn send(&self, frame: impl FnOnce(&mut Vec<u8>)) -> Result<(), ShimError> {
-        let mut done = self.push(frame)?;
-        while !done {
-            self.stream.writable().await?;
-            done = self.push(|_| ())?;
-        }
-        Ok(())
-    }
-
-    /// Appends a frame and writes what the socket takes; tells whether that was everything.
-    fn push(&self, frame: impl FnOnce(&mut Vec<u8>)) -> io::Result<bool> {
-        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-        frame(&mut unsent);
-        while !unsent.is_empty() {
-            match self.stream.try_write(&unsent) {
-                Ok(count) => drop(unsent.drain(..count)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
-    }
-
-    fn close(&self) {
-        // It fails only where the other end is gone already.
-        let _ = shutdown(self.stream.as_raw_fd(), Shutdown::Both);
     }
 }

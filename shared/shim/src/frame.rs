@@ -26,6 +26,7 @@ const STDOUT: u8 = 18;
 const STDERR: u8 = 19;
 const EXITED: u8 = 20;
 const SPAWN_FAILED: u8 = 21;
+const SPENT: u8 = 22;
 
 /// Bytes that are no frame of ours.
 #[derive(Debug, thiserror::Error)]
@@ -42,15 +43,28 @@ impl From<TryGetError> for Malformed {
 /// cannot hit the next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    Run { run: u64, command: Command },
-    Renew { run: u64, deadline: Deadline },
-    Kill { run: u64, grace: Duration },
+    /// `files` descriptors came with it: standard output and error, then a wrapper's status file.
+    Run {
+        run: u64,
+        files: u8,
+        command: Command,
+    },
+    Renew {
+        run: u64,
+        deadline: Deadline,
+    },
+    Kill {
+        run: u64,
+        grace: Duration,
+    },
 }
 
 /// From shim to worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Ready(Mode),
+    /// The command whose end is told next left traces.
+    Spent,
     Event(Event),
 }
 
@@ -98,9 +112,10 @@ fn framed(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// Appends a [`Request::Run`].
-pub(crate) fn put_run(out: &mut Vec<u8>, run: u64, command: &Command) {
+pub(crate) fn put_run(out: &mut Vec<u8>, run: u64, command: &Command, files: u8) {
     framed(out, RUN, |out| {
         out.put_u64_le(run);
+        out.put_u8(files);
         out.put_u64_le(command.deadline.map_or(u64::MAX, Deadline::as_millis));
         put_bytes(out, command.cwd.as_os_str().as_bytes());
         put_count(out, command.argv.len());
@@ -133,6 +148,7 @@ pub(crate) fn put_kill(out: &mut Vec<u8>, run: u64, grace: Duration) {
 pub(crate) fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
     match reply {
         Reply::Ready(mode) => framed(out, READY, |out| out.put_u8(u8::from(*mode == Mode::Subreaper))),
+        Reply::Spent => framed(out, SPENT, |_| ()),
         Reply::Event(Event::Started { pid, at }) => framed(out, STARTED, |out| {
             out.put_u32_le(*pid);
             put_duration(out, at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
@@ -153,7 +169,7 @@ pub(crate) fn request(kind: u8, mut body: &[u8]) -> Result<Request, Malformed> {
     let body = &mut body;
     let run = body.try_get_u64_le()?;
     match kind {
-        RUN => Ok(Request::Run { run, command: get_command(body)? }),
+        RUN => Ok(Request::Run { run, files: body.try_get_u8()?, command: get_command(body)? }),
         RENEW => Ok(Request::Renew { run, deadline: Deadline::from_millis(body.try_get_u64_le()?) }),
         KILL => Ok(Request::Kill { run, grace: Duration::from_nanos(body.try_get_u64_le()?) }),
         _ => Err(Malformed("its kind is unknown")),
@@ -168,6 +184,7 @@ pub(crate) fn reply(kind: u8, mut body: Bytes) -> Result<Reply, Malformed> {
             let subreaper = body.try_get_u8()? != 0;
             return Ok(Reply::Ready(if subreaper { Mode::Subreaper } else { Mode::PidNamespace }));
         }
+        SPENT => return Ok(Reply::Spent),
         STARTED => Event::Started {
             pid: body.try_get_u32_le()?,
             at: SystemTime::UNIX_EPOCH + Duration::from_nanos(body.try_get_u64_le()?),

@@ -12,14 +12,20 @@
 //! Where namespaces are refused the shim falls back to [`Mode::Subreaper`], which keeps the same promises
 //! except against a command that kills or stops its shim and that shim's guardian on purpose.
 //!
+//! A shim may belong to another user than its owner, and be wrapped by a program that makes a sandbox around it
+//! ([`Options`]); what it runs may write to files in place of pipes ([`Files`]).
+//!
 //! The worker's half is [`Shim`] (tokio); the process's half is [`main`] (no runtime, no threads).
 
 mod client;
 mod frame;
+mod link;
 mod model;
+mod options;
 mod outer;
 mod server;
 
 pub use client::{Control, Running, Shim, ShimError};
 pub use model::{Cause, Command, Deadline, Event, Exit, Mode, SpawnErrorKind, Stream};
+pub use options::{Files, Options, STATUS_DESCRIPTOR, User};
 pub use outer::main;

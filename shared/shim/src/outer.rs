@@ -7,10 +7,9 @@
 //! holds no end of the worker's socket: when the inner shim dies, the worker hears of it at once.
 
 use std::env;
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, PipeReader};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, PipeReader, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode};
@@ -18,23 +17,21 @@ use std::process::{Child, Command, ExitCode};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{dup2_stdin, dup2_stdout, getgid, getuid, setsid};
 
 use crate::model::Mode;
+use crate::options::{Options, Role, role};
 use crate::server::{self, Tree};
 
 /// The whole of `forebay shim`. Call it before any thread is started, with the program's arguments untouched:
 /// it reads those after the first. Standard input must be the socket that [`crate::Shim`] passes.
 pub fn main() -> ExitCode {
-    let arguments: Vec<OsString> = env::args_os().skip(2).collect();
-    let arguments: Vec<_> = arguments.iter().map(|argument| argument.to_str().unwrap_or("?")).collect();
-    let mode = |name: &str| Mode::from_name(name).ok_or_else(|| io::Error::other("no such mode"));
-    let result = match arguments.as_slice() {
-        [] => outer(None),
-        ["--mode", name] => mode(name).and_then(|mode| outer(Some(mode))),
-        ["--init", name] => mode(name).and_then(inner),
-        _ => Err(io::Error::other("a shim is started by a worker, not by hand")),
+    let result = match role(env::args_os().skip(2)) {
+        Some(Role::Outer(options)) => outer(&options),
+        Some(Role::Inner { mode, wrapped, options }) => inner(mode, wrapped, options),
+        None => Err(io::Error::other("a shim is started by a worker, not by hand")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -45,11 +42,17 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn outer(wanted: Option<Mode>) -> io::Result<()> {
+fn outer(options: &Options) -> io::Result<()> {
     // Own session: what is sent to the worker's process group does not end here. Refused to a group's leader.
     let _ = setsid();
     server::pass_no_descriptors();
-    let mode = match wanted {
+    for group in &options.join {
+        // Zero stands for the writer.
+        let joined = OpenOptions::new().write(true).open(group).and_then(|mut file| file.write_all(b"0"));
+        joined.map_err(|error| io::Error::other(format!("cannot enter {}: {error}", group.display())))?;
+    }
+    let mode = match options.mode {
+        _ if !options.wrapper.is_empty() => Mode::PidNamespace,
         Some(Mode::Subreaper) => Mode::Subreaper,
         Some(Mode::PidNamespace) => isolate().map(|()| Mode::PidNamespace)?,
         None => isolate().map_or(Mode::Subreaper, |()| Mode::PidNamespace),
@@ -58,7 +61,7 @@ fn outer(wanted: Option<Mode>) -> io::Result<()> {
         prctl::set_child_subreaper(true)?;
         server::default_child_signal()?;
     }
-    let (mut inner, guard) = spawn_inner(mode)?;
+    let (mut inner, guard) = spawn_inner(mode, options)?;
     dup2_stdin(null()?)?;
     inner.wait()?;
     drop(guard);
@@ -86,28 +89,49 @@ fn isolate() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts this executable again. Its standard output is a pipe whose other end is returned: when that closes
-/// with us, the inner shim knows.
-fn spawn_inner(mode: Mode) -> io::Result<(Child, PipeReader)> {
+/// Starts this executable again, through the wrapper if there is one. Its standard output is a pipe whose other
+/// end is returned: when that closes with us, the inner shim knows.
+fn spawn_inner(mode: Mode, options: &Options) -> io::Result<(Child, PipeReader)> {
     let (guard, held) = io::pipe()?;
-    let program = env::args_os().next().unwrap_or_default();
     // Not by name: the file may have been replaced by another version since.
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0(program).args(["shim", "--init", mode.name()]).stdout(held);
-    Ok((command.spawn()?, guard))
+    let (program, own) = ("/proc/self/exe", env::args_os().next().unwrap_or_default());
+    let arguments = options.inner_arguments(mode);
+    let child = match options.wrapper.split_first() {
+        None => Command::new(program).arg0(own).arg("shim").args(arguments).stdout(held).spawn()?,
+        Some((wrapper, first)) => {
+            // Passed open: in the wrapper's view of the file system it may have no name at all.
+            let program = File::open(program)?;
+            server::pass_descriptor(program.as_fd())?;
+            let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+            Command::new(wrapper).args(first).arg(path).arg("shim").args(arguments).stdout(held).spawn()?
+        }
+    };
+    Ok((child, guard))
 }
 
-fn inner(mode: Mode) -> io::Result<()> {
+fn inner(mode: Mode, wrapped: bool, options: Options) -> io::Result<()> {
+    server::pass_no_descriptors();
     match mode {
         Mode::PidNamespace => {
             if std::process::id() != 1 {
                 return Err(io::Error::other("not the first process of its namespace"));
             }
-            prctl::set_pdeathsig(Signal::SIGKILL)?;
-            mount_proc();
+            if !wrapped {
+                mount_proc();
+            }
             server::pass_no_rights();
         }
         Mode::Subreaper => prctl::set_child_subreaper(true)?,
+    }
+    if let Some(processes) = options.processes_max {
+        setrlimit(Resource::RLIMIT_NPROC, processes, processes)?;
+    }
+    if let Some(user) = options.user {
+        server::become_user(user)?;
+    }
+    if mode == Mode::PidNamespace {
+        // After the change of user, which takes it back.
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let guard: OwnedFd = io::stdout().as_fd().try_clone_to_owned()?;
@@ -115,7 +139,7 @@ fn inner(mode: Mode) -> io::Result<()> {
     let null = null()?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
-    server::serve(socket, guard, mode)
+    server::serve(socket, guard, mode, options.tidy)
 }
 
 /// Shows the namespace's own processes in `/proc`. A container may refuse it; the old view does no harm then.

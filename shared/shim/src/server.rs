@@ -5,12 +5,14 @@ mod outbox;
 mod run;
 mod spawn;
 mod sys;
+mod tidy;
 mod tree;
 
-use std::io::{self, Read};
+use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -22,14 +24,19 @@ use crate::model::{Cause, Command, Deadline, Event, Exit, Mode, Stream};
 use alarm::Alarm;
 use outbox::Outbox;
 use run::Run;
-pub(crate) use sys::{default_child_signal, keep_mount_right, pass_no_descriptors, pass_no_rights};
+use spawn::Outputs;
+pub(crate) use sys::{
+    become_user, default_child_signal, keep_mount_right, pass_descriptor, pass_no_descriptors, pass_no_rights,
+};
+use tidy::Tidy;
 pub(crate) use tree::Tree;
 
 /// Bytes asked of the socket at once.
 const READ_SIZE: usize = 16 * 1024;
 
 /// Serves the worker at the other end of `socket` until that or `guard` closes; nothing is alive after that.
-pub(crate) fn serve(socket: UnixStream, guard: OwnedFd, mode: Mode) -> io::Result<()> {
+/// The folders of `tidy` are emptied after each command.
+pub(crate) fn serve(socket: UnixStream, guard: OwnedFd, mode: Mode, tidy: Vec<PathBuf>) -> io::Result<()> {
     default_child_signal()?;
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
@@ -42,7 +49,9 @@ pub(crate) fn serve(socket: UnixStream, guard: OwnedFd, mode: Mode) -> io::Resul
         children,
         alarm: Alarm::new()?,
         tree: Tree::new(mode),
+        tidy: Tidy::new(tidy),
         inbox: Vec::new(),
+        files: Vec::new(),
         outbox: Outbox::new(),
         running: None,
     };
@@ -58,7 +67,10 @@ struct Server {
     children: SignalFd,
     alarm: Alarm,
     tree: Tree,
+    tidy: Tidy,
     inbox: Vec<u8>,
+    /// Those that came and were not yet spoken of.
+    files: Vec<OwnedFd>,
     outbox: Outbox,
     running: Option<Run>,
 }
@@ -179,7 +191,8 @@ impl Server {
     fn receive(&mut self) -> io::Result<ControlFlow<()>> {
         let end = self.inbox.len();
         self.inbox.resize(end + READ_SIZE, 0);
-        let read = self.socket.read(self.inbox.get_mut(end..).unwrap_or_default());
+        let free = self.inbox.get_mut(end..).unwrap_or_default();
+        let read = sys::receive(&self.socket, free, &mut self.files);
         self.inbox.truncate(end + read.as_ref().copied().unwrap_or_default());
         match read {
             Ok(0) => return Ok(ControlFlow::Break(())),
@@ -206,7 +219,11 @@ impl Server {
             Request::Run { .. } if current.is_some() => {
                 Err(io::Error::other("the worker started a command before the end of the last"))
             }
-            Request::Run { run, command } => self.start(run, &command),
+            Request::Run { run, files, command } => {
+                let files = usize::from(files).min(self.files.len());
+                let outputs = Outputs::of(self.files.drain(..files));
+                self.start(run, &command, outputs)
+            }
             Request::Renew { run: number, deadline } => {
                 if let Some(run) = current.filter(|run| run.number == number) {
                     run.deadline = Some(deadline);
@@ -217,7 +234,7 @@ impl Server {
             Request::Kill { run: number, grace } => {
                 match current.filter(|run| run.number == number) {
                     Some(_) if grace.is_zero() => self.end(Cause::Killed)?,
-                    Some(run) => run.ask_to_end(grace),
+                    Some(run) => run.ask_to_end(grace)?,
                     None => {}
                 }
                 Ok(())
@@ -225,13 +242,13 @@ impl Server {
         }
     }
 
-    fn start(&mut self, number: u64, command: &Command) -> io::Result<()> {
+    fn start(&mut self, number: u64, command: &Command, outputs: Outputs) -> io::Result<()> {
         let started = Instant::now();
         if command.deadline.is_some_and(Deadline::has_passed) {
             self.report(&Event::Exited(never_started()));
             return Ok(());
         }
-        match spawn::spawn(command) {
+        match spawn::spawn(command, outputs) {
             Ok(spawned) => {
                 let event = Event::Started { pid: spawned.pid, at: SystemTime::now() };
                 self.outbox.put(&Reply::Event(event));
@@ -267,6 +284,9 @@ impl Server {
     fn end(&mut self, cause: Cause) -> io::Result<()> {
         if let Some(run) = self.running.take() {
             let exit = run.end(cause, self.tree, &mut self.outbox)?;
+            if !self.tidy.wipe() {
+                self.outbox.put(&Reply::Spent);
+            }
             self.report(&Event::Exited(exit));
         }
         Ok(())

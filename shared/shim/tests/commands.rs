@@ -9,9 +9,11 @@
 
 mod support;
 
+use std::fs::File;
+use std::io::Seek;
 use std::time::{Duration, Instant};
 
-use shim::{Cause, Event, Mode, Shim, SpawnErrorKind, Stream};
+use shim::{Cause, Event, Files, Mode, Options, STATUS_DESCRIPTOR, Shim, SpawnErrorKind, Stream, User};
 use support::{command, finish, host, output, run, script, shim};
 
 in_both_modes! {
@@ -26,6 +28,8 @@ in_both_modes! {
     a_slow_reader_slows_the_command_and_not_the_kill
     a_dropped_run_is_over_before_the_next
     many_commands_one_after_another
+    outputs_may_go_into_files
+    commands_may_be_another_user
 }
 
 async fn exit_codes_and_signals_are_told(mode: Option<Mode>) {
@@ -192,6 +196,57 @@ async fn many_commands_one_after_another(mode: Option<Mode>) {
     }
     // A wait of 50 ms somewhere on the way would be 15 s.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
+async fn outputs_may_go_into_files(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let file = || tempfile::tempfile().unwrap();
+    let text = |mut file: File| {
+        file.rewind().unwrap();
+        std::io::read_to_string(file).unwrap()
+    };
+    for round in 0..20 {
+        let (stdout, stderr) = (file(), file());
+        let files = Files {
+            stdout: stdout.try_clone().unwrap().into(),
+            stderr: stderr.try_clone().unwrap().into(),
+            status: None,
+        };
+        let asked = script(&format!("echo {round}; echo err >&2; ls /proc/self/fd | wc -l"));
+        let outcome = finish(shim.run_into(&asked, files).await.unwrap()).await;
+        assert_eq!(outcome.exit().exit_code, Some(0));
+        assert!(outcome.output.is_empty());
+        assert_eq!((text(stdout), text(stderr)), (format!("{round}\n4\n"), "err\n".to_owned()));
+        // One whose outputs go into pipes may follow.
+        assert_eq!(run(&mut shim, &script("echo x")).await.all(Stream::Stdout), b"x\n");
+    }
+    // A wrapper finds its status file, and is not asked to end itself.
+    let (status, log) = (file(), file());
+    let own = |file: &File| file.try_clone().unwrap().into();
+    let files = Files { stdout: own(&log), stderr: own(&log), status: Some(own(&status)) };
+    let asked = script(&format!("sh -c 'echo up; exec sleep 1000' >&{STATUS_DESCRIPTOR}; echo $? >&2"));
+    let asked = shim::Command { argv: vec!["/bin/bash".into(), "-c".into(), asked.argv[2].clone()], ..asked };
+    let running = shim.run_into(&asked, files).await.unwrap();
+    while status.metadata().unwrap().len() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    running.control().kill(Duration::from_secs(30)).await.unwrap();
+    let outcome = finish(running).await;
+    assert_eq!((outcome.exit().exit_code, outcome.exit().cause), (Some(0), Cause::Killed));
+    assert_eq!(text(status), "up\n");
+    assert!(text(log).ends_with("143\n"));
+}
+
+async fn commands_may_be_another_user(mode: Option<Mode>) {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let options = Options { mode, user: Some(User { uid: 65533, gid: 65532 }), ..Options::default() };
+    let mut shim = Shim::start_with(host(), &options).await.unwrap();
+    let outcome = run(&mut shim, &script("id -u; id -G; grep NoNewPrivs /proc/self/status")).await;
+    assert_eq!(outcome.all(Stream::Stdout), b"65533\n65532\nNoNewPrivs:\t1\n");
+    let root = Options { user: Some(User { uid: 0, gid: 0 }), ..options };
+    assert!(matches!(Shim::start_with(host(), &root).await, Err(shim::ShimError::Gone)));
 }
 
 #[tokio::test]

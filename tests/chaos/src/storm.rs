@@ -102,7 +102,7 @@ impl Aftermath {
 }
 
 /// Microseconds since the Unix epoch.
-fn now_us() -> u64 {
+pub(crate) fn now_us() -> u64 {
     let span = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

@@ -7,6 +7,9 @@ use crate::{Farm, Servers};
 /// The services of a farm.
 pub const SERVICES: [&str; 5] = ["enqueuer", "dispatcher", "worker", "reaper", "gateway"];
 
+/// What it takes to run actions too, besides the gateway.
+pub const ACTION_SERVICES: [&str; 3] = ["scheduler", "executor", "cas"];
+
 /// A farm to be.
 #[derive(Debug, Clone)]
 pub struct Builder {
@@ -25,7 +28,10 @@ impl Default for Builder {
             ("FOREBAY_KILL_GRACE_MS", "300"),
             ("FOREBAY_DRAIN_SECONDS", "5"),
             ("FOREBAY_WORKSPACES", "2"),
+            ("FOREBAY_EXECUTOR_SLOTS", "2"),
+            ("FOREBAY_ACTION_WAITER_GRACE_MS", "1000"),
             ("FOREBAY_HTTP_LISTEN", "127.0.0.1:0"),
+            ("FOREBAY_GRPC_LISTEN", "127.0.0.1:0"),
             ("FOREBAY_METRICS_LISTEN", "127.0.0.1:0"),
         ];
         let env = short.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -64,6 +70,13 @@ impl Builder {
     #[must_use]
     pub fn with(mut self, service: &'static str) -> Self {
         self.services.push(service);
+        self
+    }
+
+    /// Starts what runs actions, too.
+    #[must_use]
+    pub fn with_actions(mut self) -> Self {
+        self.services.extend(ACTION_SERVICES);
         self
     }
 

@@ -138,6 +138,13 @@ impl Farm {
         urls.into_iter().next().expect("the farm runs a gateway")
     }
 
+    /// `grpc://HOST:PORT` of the gateway.
+    pub fn grpc_url(&self) -> String {
+        let services = self.services();
+        let gateways = services.iter().filter(|process| process.name().starts_with("gateway-"));
+        gateways.filter_map(|it| it.listening()?.grpc).next().expect("the farm runs a gateway")
+    }
+
     /// `http://HOST:PORT/metrics` of every service, by name.
     pub fn metrics_urls(&self) -> BTreeMap<String, String> {
         let services = self.services();

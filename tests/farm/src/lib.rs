@@ -22,7 +22,7 @@ mod service;
 mod up;
 
 pub use binary::{forebay_binary, repository, tool, with_tools};
-pub use builder::{Builder, SERVICES};
+pub use builder::{ACTION_SERVICES, Builder, SERVICES};
 pub use effects::{Effect, Effects};
 pub use farm::{Farm, Output, bare_command};
 pub use guard::Guard;

@@ -55,7 +55,10 @@ impl Servers {
 
     /// Ports and a folder; nothing runs yet.
     pub fn prepare(count: usize) -> Self {
-        let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().expect("a temporary folder");
+        // Open to the user that actions run as.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        let folder = tempfile::Builder::new().prefix("forebay-test-").permissions(open).tempdir();
+        let folder = folder.expect("a temporary folder");
         fs::create_dir(folder.path().join("logs")).expect("the folder of logs");
         let guard = Guard::start(folder.path());
         let node = |_| Node {

@@ -13,6 +13,8 @@ use crate::Process;
 pub struct Listening {
     /// `http://HOST:PORT`, of a gateway.
     pub http: Option<String>,
+    /// `grpc://HOST:PORT`, of a gateway or cas.
+    pub grpc: Option<String>,
     /// `http://HOST:PORT/metrics`.
     pub metrics: Option<String>,
 }
@@ -34,7 +36,7 @@ impl ServiceProcess {
         let content = std::fs::read(&self.listen_file).ok()?;
         let value: serde_json::Value = serde_json::from_slice(&content).ok()?;
         let text = |name: &str| value.get(name)?.as_str().map(str::to_owned);
-        Some(Listening { http: text("http"), metrics: text("metrics") })
+        Some(Listening { http: text("http"), grpc: text("grpc"), metrics: text("metrics") })
     }
 
     /// Returns when it is ready.

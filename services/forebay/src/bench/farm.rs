@@ -1,11 +1,12 @@
 //! A farm of the benchmark's own.
 
-use std::{process::Stdio, time::Duration};
+use std::{os::unix::fs::PermissionsExt as _, process::Stdio, time::Duration};
 
 use bus::{Bus, Patience};
 use client::Client;
 use index::Index;
-use model::{BuildId, BuildRequest, Control, Endpoints, Group};
+use model::{BuildId, BuildRequest, Control, DigestFunction, Endpoints, Group};
+use remote::Remote;
 use tokio::process::{Child, Command};
 
 use crate::failure::Failure;
@@ -17,6 +18,7 @@ pub(crate) struct BenchFarm {
     pub(crate) client: Client,
     pub(crate) index: Index,
     pub(crate) group: Group,
+    pub(crate) endpoints: Endpoints,
 }
 
 const START: Duration = Duration::from_secs(30);
@@ -25,7 +27,10 @@ impl BenchFarm {
     /// Starts a farm with `workspaces` and waits until it answers.
     pub(crate) async fn start(workspaces: u16, more: &[&str]) -> Result<Self, Failure> {
         let failed = |what: &str, error: &dyn std::error::Error| Failure::new(1, what, error);
-        let folder = tempfile::tempdir().map_err(|error| failed("no temporary folder", &error))?;
+        // Open to the user that actions run as.
+        let open = std::fs::Permissions::from_mode(0o755);
+        let folder = tempfile::Builder::new().permissions(open).tempdir();
+        let folder = folder.map_err(|error| failed("no temporary folder", &error))?;
         let program = std::env::current_exe().map_err(|error| failed("finding our own program", &error))?;
         let log = std::fs::File::create(folder.path().join("up.log"))
             .map_err(|error| failed("the farm's log cannot be written", &error))?;
@@ -35,7 +40,9 @@ impl BenchFarm {
         }
         let data = folder.path().join("data");
         command.arg("up").arg("--data").arg(&data).args(["--workspaces", &workspaces.to_string()]);
-        command.args(["--nats-port", "0", "--redis-port", "0", "--http-port", "0"]).args(more);
+        command
+            .args(["--nats-port", "0", "--redis-port", "0", "--http-port", "0", "--grpc-port", "0"])
+            .args(more);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let up = command.spawn().map_err(|error| failed("forebay up does not start", &error))?;
         let ready = tokio::time::timeout(START, async {
@@ -57,7 +64,37 @@ impl BenchFarm {
             .map_err(|error| failed("connecting to the farm", &error))?;
         let group =
             "bench".parse().map_err(|error: model::ParseIdError| failed("naming the group", &error))?;
-        Ok(Self { up, folder, client: Client::new(bus), index, group })
+        Ok(Self { up, folder, client: Client::new(bus), index, group, endpoints })
+    }
+
+    /// A connection of its own to the Remote Execution API.
+    pub(crate) async fn remote(&self) -> Result<Remote, Failure> {
+        let url = self.endpoints.grpc.as_deref().unwrap_or_default();
+        Ok(Remote::connect(url, "", DigestFunction::Sha256).await?)
+    }
+
+    /// Starts one executor more, in a pool of its own, which has its blobs from `cas` and shares no folder with the others.
+    /// It ends when it is dropped.
+    pub(crate) async fn executor(&self, pool: &str, cas: &str) -> Result<Child, Failure> {
+        let failed = |what: &str, error: &dyn std::error::Error| Failure::new(1, what, error);
+        let program = std::env::current_exe().map_err(|error| failed("finding our own program", &error))?;
+        let ready = self.folder.path().join(format!("{pool}.json"));
+        let log = std::fs::File::create(self.folder.path().join(format!("{pool}.log")))
+            .map_err(|error| failed("the executor's log cannot be written", &error))?;
+        let mut command = Command::new(program);
+        command.args(["serve", "executor", "--pool", pool, "--sandbox", "none"]);
+        command.args(["--nats", &self.endpoints.nats, "--redis", &self.endpoints.redis]);
+        command.arg("--data").arg(self.folder.path().join(pool));
+        command.env("FOREBAY_CAS_URL", cas).env("FOREBAY_LISTEN_FILE", &ready);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
+        let child = command.spawn().map_err(|error| failed("the executor does not start", &error))?;
+        let started = tokio::time::timeout(START, async {
+            while !ready.exists() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        started.await.map_err(|error| failed("the executor does not come up", &error))?;
+        Ok(child)
     }
 
     /// Queues one build of `/bin/true`.

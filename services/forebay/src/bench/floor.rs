@@ -1,4 +1,4 @@
-//! The floor: a bare loop of two threads that spawns and waits for `/bin/true`.
+//! The floor: a bare loop of two threads that spawns and waits for `/bin/true`, plainly or under bubblewrap.
 
 use std::{
     process::{Command, Stdio},
@@ -9,23 +9,55 @@ use crate::failure::Failure;
 
 const THREADS: usize = 2;
 
+const PLAIN: &[&str] = &["/bin/true"];
+/// The same confinement that an action has.
+const CONFINED: &[&str] = &[
+    "bwrap",
+    "--unshare-all",
+    "--die-with-parent",
+    "--new-session",
+    "--clearenv",
+    "--ro-bind",
+    "/",
+    "/",
+    "--proc",
+    "/proc",
+    "--dev",
+    "/dev",
+    "--tmpfs",
+    "/tmp",
+    "/bin/true",
+];
+
 /// Spawns a second over `window`.
 pub(crate) async fn spawns(window: Duration) -> Result<f64, Failure> {
-    let loops: Vec<_> = (0..THREADS).map(|_| tokio::task::spawn_blocking(move || spin(window))).collect();
+    rate(PLAIN, window).await
+}
+
+/// Spawns under bubblewrap a second over `window`.
+pub(crate) async fn confined_spawns(window: Duration) -> Result<f64, Failure> {
+    rate(CONFINED, window).await
+}
+
+async fn rate(argv: &'static [&'static str], window: Duration) -> Result<f64, Failure> {
+    let loops: Vec<_> =
+        (0..THREADS).map(|_| tokio::task::spawn_blocking(move || spin(argv, window))).collect();
     let mut total = 0;
     for one in loops {
         let count = one.await.map_err(|error| Failure::new(1, "the floor was not measured", &error))?;
-        total += count.map_err(|error| Failure::new(1, "/bin/true does not start", &error))?;
+        total +=
+            count.map_err(|error| Failure::new(1, format!("{} does not start", argv.join(" ")), &error))?;
     }
     Ok(f64::from(total) / window.as_secs_f64())
 }
 
-fn spin(window: Duration) -> std::io::Result<u32> {
+fn spin(argv: &[&str], window: Duration) -> std::io::Result<u32> {
+    let (program, arguments) = argv.split_first().ok_or_else(|| std::io::Error::other("no program"))?;
     let end = Instant::now() + window;
     let mut count = 0;
     while Instant::now() < end {
-        let mut command = Command::new("/bin/true");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status()?;
         count += 1;
     }

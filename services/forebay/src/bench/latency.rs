@@ -26,7 +26,8 @@ pub(crate) async fn measure(farm: &BenchFarm, samples: usize) -> Result<Percenti
     Ok(Percentiles { p50: at(&found, 50), p99: at(&found, 99) })
 }
 
-fn at(sorted: &[f64], percent: usize) -> f64 {
+/// The value below which `percent` of them are.
+pub(super) fn at(sorted: &[f64], percent: usize) -> f64 {
     let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(index).copied().unwrap_or_default()
 }

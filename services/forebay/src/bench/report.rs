@@ -21,8 +21,9 @@ pub(crate) struct Report {
     pub(crate) queue: Option<QueueReport>,
 }
 
+/// Where it was measured.
 #[derive(Debug, Clone, Serialize)]
-struct Machine {
+pub(crate) struct Machine {
     processors: usize,
     model: String,
     kernel: String,
@@ -73,7 +74,8 @@ impl Report {
 }
 
 impl Machine {
-    fn here() -> Self {
+    /// This machine.
+    pub(crate) fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
@@ -85,15 +87,25 @@ impl Machine {
     }
 }
 
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}, Linux {}", self.processors, self.model, self.kernel)
+    }
+}
+
+/// One figure on a line of its own, if it was measured.
+pub(crate) fn line(f: &mut fmt::Formatter<'_>, name: &str, value: Option<f64>, unit: &str) -> fmt::Result {
+    match value {
+        Some(value) if value < 10.0 => writeln!(f, "{name:<46} {value:>10.2} {unit}"),
+        Some(value) => writeln!(f, "{name:<46} {value:>10.0} {unit}"),
+        None => Ok(()),
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Machine { processors, model, kernel } = &self.machine;
-        writeln!(f, "{processors} x {model}, Linux {kernel}, {} workspaces", self.workspaces)?;
-        let mut line = |name: &str, value: Option<f64>, unit: &str| match value {
-            Some(value) if value < 10.0 => writeln!(f, "{name:<42} {value:>10.2} {unit}"),
-            Some(value) => writeln!(f, "{name:<42} {value:>10.0} {unit}"),
-            None => Ok(()),
-        };
+        writeln!(f, "{}, {} workspaces", self.machine, self.workspaces)?;
+        let mut line = |name: &str, value: Option<f64>, unit: &str| line(f, name, value, unit);
         line("bare spawns of /bin/true, two threads", self.spawns_per_s, "/s")?;
         line("builds of /bin/true, created meanwhile", self.finishes_per_s, "/s")?;
         line("builds to bare spawns", self.finish_to_spawn_ratio, "")?;

@@ -44,7 +44,14 @@ impl Farm {
         if let Some(port) = args.http_port {
             settings.http_listen = ports::with_port(&settings.http_listen, port);
         }
+        if let Some(port) = args.grpc_port {
+            settings.grpc_listen = ports::with_port(&settings.grpc_listen, port);
+        }
         settings.workspaces = args.workspaces.unwrap_or(settings.workspaces);
+        settings.executor_slots = args.executor_slots.unwrap_or(settings.executor_slots);
+        if let Some(sandbox) = &args.sandbox {
+            settings.sandbox.clone_from(sandbox);
+        }
         let roster = Roster::new(folder.root());
         Self { folder, roster, args, settings, patience, keepers: Vec::new() }
     }
@@ -65,6 +72,7 @@ impl Farm {
             redis,
             http: None,
             grpc: None,
+            cas: None,
             store,
             data: self.folder.text().to_owned(),
             pid: std::process::id(),
@@ -75,6 +83,7 @@ impl Farm {
         if !self.args.no_services {
             self.start_services(&mut endpoints).await?;
         }
+        self.tell_grpc(&endpoints).await?;
         let path = self.folder.root().join("endpoints.json");
         self.roster.publish(endpoints).map_err(|source| UpError::Write { path, source })
     }
@@ -90,6 +99,8 @@ impl Farm {
         if !self.args.no_services {
             let (host, port) = ports::split(&self.settings.http_listen);
             ports::check("the HTTP API", host, port, "--http-port")?;
+            let (host, port) = ports::split(&self.settings.grpc_listen);
+            ports::check("the Remote Execution API", host, port, "--grpc-port")?;
         }
         Ok(())
     }
@@ -176,6 +187,16 @@ impl Farm {
         Ok(store)
     }
 
+    /// Tells workers where their builds find the Remote Execution API.
+    async fn tell_grpc(&self, endpoints: &Endpoints) -> Result<(), UpError> {
+        if let Some(grpc) = &endpoints.grpc {
+            let bus = nats::connect(&endpoints.nats, self.patience).await?;
+            bus.set_setting(SettingKey::Grpc, grpc).await?;
+            bus.close(Duration::from_secs(1)).await;
+        }
+        Ok(())
+    }
+
     async fn start_services(&mut self, endpoints: &mut Endpoints) -> Result<(), UpError> {
         let settings = services::child_settings(
             &self.settings,
@@ -184,7 +205,8 @@ impl Farm {
             &endpoints.redis,
             &endpoints.store,
         );
-        let specs = services::specs(&self.folder, &settings, self.args.workers)?;
+        let counts = services::Counts { workers: self.args.workers, executors: self.args.executors };
+        let specs = services::specs(&self.folder, &settings, counts)?;
         let first = self.keepers.len();
         self.keepers.extend(specs.into_iter().map(|spec| Keeper::start(spec, self.roster.clone())));
         let started = self.keepers.get(first..).unwrap_or_default();
@@ -246,10 +268,10 @@ async fn patiently<T>(name: &str, what: impl Future<Output = T>) -> T {
 fn stage(name: &str, drain: Duration) -> (u8, Duration) {
     match name {
         services::GATEWAY | services::ENQUEUER => (0, GRACE),
-        services::DISPATCHER | services::REAPER => (2, GRACE),
+        services::DISPATCHER | services::REAPER | services::SCHEDULER | services::CAS => (2, GRACE),
         redis::NAME => (3, REDIS_GRACE),
         nats::NAME => (4, NATS_GRACE),
-        // The workers.
+        // The workers and executors.
         _ => (1, drain + GRACE),
     }
 }

@@ -17,37 +17,55 @@ pub(super) const ENQUEUER: &str = "enqueuer";
 pub(super) const DISPATCHER: &str = "dispatcher";
 /// Ends what others left.
 pub(super) const REAPER: &str = "reaper";
+/// Hands actions out.
+pub(super) const SCHEDULER: &str = "scheduler";
+/// Keeps the content-addressable store within its size.
+pub(super) const CAS: &str = "cas";
 const WORKER: &str = "worker";
+const EXECUTOR: &str = "executor";
 
 /// Where a service writes that it is ready, and where it listens.
 const LISTEN_FILE: &str = "FOREBAY_LISTEN_FILE";
 const HTTP_LISTEN: &str = "FOREBAY_HTTP_LISTEN";
+const GRPC_LISTEN: &str = "FOREBAY_GRPC_LISTEN";
 const METRICS_LISTEN: &str = "FOREBAY_METRICS_LISTEN";
 
 /// What a service wrote when it was ready.
 #[derive(Debug, Deserialize)]
 struct Listening {
     http: Option<String>,
+    grpc: Option<String>,
     metrics: Option<String>,
 }
 
-/// The names of the workers: `worker`, or `worker-1`, `worker-2` and so on.
-pub(super) fn worker_names(count: u16) -> Vec<String> {
+/// How many of those of which there may be several.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) workers: u16,
+    pub(super) executors: u16,
+}
+
+/// The names of several: `worker`, or `worker-1`, `worker-2` and so on.
+fn names(service: &str, count: u16) -> Vec<String> {
     match count {
-        1 => vec![WORKER.to_owned()],
-        many => (1..=many).map(|number| format!("{WORKER}-{number}")).collect(),
+        1 => vec![service.to_owned()],
+        many => (1..=many).map(|number| format!("{service}-{number}")).collect(),
     }
 }
 
 /// How to start every service.
-pub(super) fn specs(folder: &Folder, settings: &Settings, workers: u16) -> Result<Vec<Spec>, UpError> {
+pub(super) fn specs(folder: &Folder, settings: &Settings, counts: Counts) -> Result<Vec<Spec>, UpError> {
     let program =
         std::env::current_exe().map_err(|source| UpError::System { what: "finding this program", source })?;
     let variables = variables(settings);
     let spec = |name: &str, service: &str| spec(folder, program.clone(), variables.clone(), name, service);
-    let mut specs = vec![spec(ENQUEUER, ENQUEUER), spec(DISPATCHER, DISPATCHER)];
-    specs.extend(worker_names(workers).iter().map(|name| spec(name, WORKER)));
-    specs.extend([spec(REAPER, REAPER), spec(GATEWAY, GATEWAY)]);
+    let mut specs = vec![spec(ENQUEUER, ENQUEUER), spec(DISPATCHER, DISPATCHER), spec(SCHEDULER, SCHEDULER)];
+    specs.extend(names(WORKER, counts.workers).iter().map(|name| spec(name, WORKER)));
+    specs.extend(names(EXECUTOR, counts.executors).iter().map(|name| spec(name, EXECUTOR)));
+    let mut cas = spec(CAS, CAS);
+    // The farm's own address is the gateway's.
+    cas.env.insert(GRPC_LISTEN.to_owned(), ports::with_port(&settings.grpc_listen, 0));
+    specs.extend([spec(REAPER, REAPER), cas, spec(GATEWAY, GATEWAY)]);
     Ok(specs)
 }
 
@@ -124,6 +142,7 @@ fn remembered(spec: &Spec) -> BTreeMap<String, String> {
     };
     remember(METRICS_LISTEN, listening.metrics);
     remember(HTTP_LISTEN, listening.http);
+    remember(GRPC_LISTEN, listening.grpc);
     env
 }
 
@@ -143,11 +162,15 @@ pub(super) fn add_endpoints(folder: &Folder, name: &str, endpoints: &mut Endpoin
     let Ok(listening) = read(&folder.listen_file(name)) else { return };
     endpoints.metrics.extend(listening.metrics.map(|url| (name.to_owned(), url)));
     endpoints.http = listening.http.or(endpoints.http.take());
+    match name {
+        CAS => endpoints.cas = listening.grpc,
+        _ => endpoints.grpc = listening.grpc.or(endpoints.grpc.take()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Settings, remembered, variables, worker_names};
+    use super::{Settings, names, remembered, variables};
 
     #[test]
     fn every_setting_reaches_the_children() {
@@ -161,9 +184,9 @@ mod tests {
 
     #[test]
     fn workers_are_numbered_when_there_are_several() {
-        assert_eq!(worker_names(1), ["worker"]);
-        assert_eq!(worker_names(2), ["worker-1", "worker-2"]);
-        assert!(worker_names(0).is_empty());
+        assert_eq!(names("worker", 1), ["worker"]);
+        assert_eq!(names("worker", 2), ["worker-1", "worker-2"]);
+        assert!(names("worker", 0).is_empty());
     }
 
     #[test]

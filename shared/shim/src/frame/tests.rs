@@ -17,8 +17,8 @@ fn requests_survive_the_wire() {
         deadline: None,
     };
     let mut out = Vec::new();
-    put_run(&mut out, 7, &command);
-    assert_eq!(through_request(&out), Request::Run { run: 7, command });
+    put_run(&mut out, 7, &command, 2);
+    assert_eq!(through_request(&out), Request::Run { run: 7, files: 2, command });
     out.clear();
     put_renew(&mut out, 8, Deadline::from_millis(9));
     assert_eq!(through_request(&out), Request::Renew { run: 8, deadline: Deadline::from_millis(9) });
@@ -55,7 +55,7 @@ fn torn_and_foreign_frames_are_refused() {
     assert!(header(&[RUN, 255, 255, 255, 255]).is_err());
     assert!(request(RUN, &[0; 12]).is_err());
     assert!(request(99, &[0; 8]).is_err());
-    let mut huge_count = vec![0; 20];
+    let mut huge_count = vec![0; 21];
     huge_count.extend([255; 4]);
     assert!(request(RUN, &huge_count).is_err());
 }

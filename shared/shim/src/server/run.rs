@@ -6,13 +6,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use super::outbox::Outbox;
 use super::spawn::Spawned;
 use super::sys::{Reaped, Waited, wait_any};
-use super::tree::Tree;
+use super::tree::{Tree, descendants};
 use crate::model::{Cause, Deadline, Exit, Stream};
 
 /// A command under way.
@@ -23,6 +23,7 @@ pub(crate) struct Run {
     /// When everything is killed because SIGTERM was not heeded.
     pub(crate) kill_at: Option<Instant>,
     pid: u32,
+    wrapper: bool,
     started: Instant,
     /// The reading ends of its outputs until they end.
     stdout: Option<PipeReader>,
@@ -58,9 +59,10 @@ impl Run {
             deadline,
             kill_at: None,
             pid: spawned.pid,
+            wrapper: spawned.wrapper,
             started,
-            stdout: Some(spawned.stdout),
-            stderr: Some(spawned.stderr),
+            stdout: spawned.stdout,
+            stderr: spawned.stderr,
             cause: Cause::Ended,
             usage: Usage::default(),
         }
@@ -98,15 +100,22 @@ impl Run {
         }
     }
 
-    /// Asks the command's process group to end, and notes until when.
-    pub(crate) fn ask_to_end(&mut self, grace: Duration) {
+    /// Asks the command's process group to end (or all that a wrapper started), and notes until when.
+    pub(crate) fn ask_to_end(&mut self, grace: Duration) -> io::Result<()> {
         self.cause = Cause::Killed;
         // A grace too long to be counted is one without end; asked twice, the earlier end holds.
         self.kill_at = self.kill_at.into_iter().chain(Instant::now().checked_add(grace)).min();
-        if let Ok(group) = i32::try_from(self.pid) {
+        let own = Pid::from_raw(i32::try_from(self.pid).map_err(io::Error::other)?);
+        if self.wrapper {
+            // In a namespace of their own the first process is deaf to it, as the kernel has it.
+            for pid in descendants()?.into_iter().map(Pid::from_raw).filter(|pid| *pid != own) {
+                let _ = kill(pid, Signal::SIGTERM);
+            }
+        } else {
             // Not yet reaped, so the number is still this group's; it may be empty of others.
-            let _ = killpg(Pid::from_raw(group), Signal::SIGTERM);
+            let _ = killpg(own, Signal::SIGTERM);
         }
+        Ok(())
     }
 
     /// Reaps what has ended; tells whether the command's own process has.

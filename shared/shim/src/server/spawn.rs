@@ -2,24 +2,49 @@
 
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{AccessFlags, access};
 
+use super::sys;
 use crate::model::{Command, SpawnErrorKind};
+use crate::options::STATUS_DESCRIPTOR;
 
 /// Where programs are looked for when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A command's own process and the reading ends of its outputs, which do not block.
+/// Where a command's outputs go.
+#[derive(Debug)]
+pub(crate) enum Outputs {
+    /// Into pipes that the shim reads.
+    Pipes,
+    /// Into files; a status file says that the command is a wrapper.
+    Files { stdout: OwnedFd, stderr: OwnedFd, status: Option<OwnedFd> },
+}
+
+impl Outputs {
+    /// Into these files, in the order of their sending; into pipes if there are none.
+    pub(crate) fn of(mut files: impl Iterator<Item = OwnedFd>) -> Self {
+        match (files.next(), files.next(), files.next()) {
+            (Some(stdout), Some(stderr), status) => Self::Files { stdout, stderr, status },
+            _ => Self::Pipes,
+        }
+    }
+}
+
+/// A command's own process and the reading ends of the pipes that it writes to, which do not block.
 #[derive(Debug)]
 pub(crate) struct Spawned {
     pub(crate) pid: u32,
-    pub(crate) stdout: PipeReader,
-    pub(crate) stderr: PipeReader,
+    pub(crate) stdout: Option<PipeReader>,
+    pub(crate) stderr: Option<PipeReader>,
+    /// Whether the command is a wrapper, which dies of a SIGTERM that is meant for what it wraps.
+    pub(crate) wrapper: bool,
 }
 
 /// Why it could not be started: what happened to what.
@@ -30,14 +55,22 @@ pub(crate) struct SpawnError {
 }
 
 /// Starts a command in its own process group.
-pub(crate) fn spawn(command: &Command) -> Result<Spawned, SpawnError> {
+pub(crate) fn spawn(command: &Command, outputs: Outputs) -> Result<Spawned, SpawnError> {
     let Some((name, arguments)) = command.argv.split_first() else {
         return Err(error(SpawnErrorKind::InvalidInput, "the command is empty".to_owned()));
     };
     let program = find(name, command)?;
     let no_pipe = |source: io::Error| error(kind_of(&source), format!("no pipe for `{name}`: {source}"));
-    let (stdout, stdout_end) = pipe().map_err(no_pipe)?;
-    let (stderr, stderr_end) = pipe().map_err(no_pipe)?;
+    let (stdout, stderr, stdout_end, stderr_end, status) = match outputs {
+        Outputs::Files { stdout, stderr, status } => (None, None, stdout.into(), stderr.into(), status),
+        Outputs::Pipes => {
+            let (stdout, stdout_end) = pipe().map_err(no_pipe)?;
+            let (stderr, stderr_end) = pipe().map_err(no_pipe)?;
+            (Some(stdout), Some(stderr), Stdio::from(stdout_end), Stdio::from(stderr_end), None)
+        }
+    };
+    let wrapper = status.is_some();
+    let _passed = status.map(|file| sys::Passed::at(file, STATUS_DESCRIPTOR)).transpose().map_err(no_pipe)?;
     // Standard input is the shim's own, /dev/null. The program is given as a path because a look-up in the
     // command's PATH would make the standard library fork.
     let child = std::process::Command::new(&program)
@@ -51,7 +84,7 @@ pub(crate) fn spawn(command: &Command) -> Result<Spawned, SpawnError> {
         .process_group(0)
         .spawn()
         .map_err(|source| explain(&source, &program, command))?;
-    Ok(Spawned { pid: child.id(), stdout, stderr })
+    Ok(Spawned { pid: child.id(), stdout, stderr, wrapper })
 }
 
 fn pipe() -> io::Result<(PipeReader, PipeWriter)> {

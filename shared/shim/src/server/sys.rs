@@ -1,14 +1,22 @@
-//! The calls that have no safe wrapper: wait4, the disposition of SIGCHLD, `close_range`,
-//! capabilities.
+//! The calls that have no safe wrapper: wait4, the disposition of SIGCHLD, `close_range`, descriptors by
+//! number, capabilities.
 #![expect(unsafe_code, reason = "these calls have no safe wrapper that serves here")]
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+
+use crate::options::User;
 
 /// A child that ended and is no more.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +85,63 @@ pub(crate) fn pass_no_descriptors() {
     let (first, last) = (3_u32, u32::MAX);
     // SAFETY: it only marks descriptors; none is closed under its owner. Older kernels (before 5.11) refuse.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// Lets this descriptor through to the next program that is executed.
+pub(crate) fn pass_descriptor(file: BorrowedFd<'_>) -> io::Result<()> {
+    fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    Ok(())
+}
+
+/// A file that whatever is spawned finds at a number of its own, as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    _there: OwnedFd,
+}
+
+impl Passed {
+    /// The file at this number, which must be larger than any that this process uses.
+    pub(crate) fn at(file: OwnedFd, number: RawFd) -> io::Result<Self> {
+        // SAFETY: nothing of ours is at this number; what is made there is owned by what we return.
+        let there = unsafe {
+            checked(libc::dup2(file.as_raw_fd(), number).into())?;
+            OwnedFd::from_raw_fd(number)
+        };
+        drop(file);
+        Ok(Self { _there: there })
+    }
+}
+
+/// Reads from the socket, as [`std::io::Read::read`] does, and the files that come along.
+pub(crate) fn receive(socket: &UnixStream, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    let mut space = nix::cmsg_space!([RawFd; 8]);
+    let mut buffers = [IoSliceMut::new(buffer)];
+    let message =
+        recvmsg::<()>(socket.as_raw_fd(), &mut buffers, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(numbers) = part {
+            // SAFETY: the kernel has just made these descriptors, for us alone.
+            files.extend(numbers.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
+        }
+    }
+    Ok(message.bytes)
+}
+
+/// Becomes that user for good, without any right of root's and any way back.
+pub(crate) fn become_user(user: User) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    if uid.is_root() {
+        return Err(io::Error::other("a shim that is to be another user cannot be root"));
+    }
+    setgroups(&[])?;
+    setresgid(gid, gid, gid)?;
+    // Takes all capabilities away.
+    setresuid(uid, uid, uid)?;
+    // Set-user-ID programs would give a command rights that the shim has not, which could not kill it then.
+    prctl::set_no_new_privs()?;
+    // The commands are the same user now: they must not look into the shim, or trace it.
+    prctl::set_dumpable(false)?;
+    Ok(())
 }
 
 /// Lets the right to mount survive the next exec of a user other than root, which would drop it. It is the right

@@ -57,7 +57,7 @@ impl Tree {
 }
 
 /// The process ids of all descendants that `/proc` shows now; what forks meanwhile is found the next time.
-fn descendants() -> io::Result<Vec<i32>> {
+pub(crate) fn descendants() -> io::Result<Vec<i32>> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };

@@ -104,7 +104,13 @@ impl Buckets {
     const fn of(histogram: Histogram) -> Self {
         match histogram {
             Histogram::ApiSeconds => SHORT,
-            Histogram::BuildQueueSeconds | Histogram::BuildStartSeconds | Histogram::BuildRunSeconds => LONG,
+            Histogram::ActionFetchSeconds
+            | Histogram::ActionRunSeconds
+            | Histogram::ActionUploadSeconds
+            | Histogram::BuildQueueSeconds
+            | Histogram::BuildStartSeconds
+            | Histogram::BuildRunSeconds
+            | Histogram::ExecutionSeconds => LONG,
         }
     }
 }

@@ -81,6 +81,7 @@ macro_rules! metrics {
 metrics! {
     /// A number that only grows.
     Counter {
+        ActionsRun "forebay_actions_run_total" [Outcome] "Actions run by this executor";
         BuildsEnqueued "forebay_builds_enqueued_total" [] "Builds accepted and put in the queue";
         BuildsFinished "forebay_builds_finished_total" [Outcome] "Builds that came to an end";
         BuildsRejected "forebay_builds_rejected_total" [Reason] "Builds that were not accepted";
@@ -92,6 +93,18 @@ metrics! {
         IndexApplied "forebay_index_applied_total" [] "Events applied to an index";
         ApiRequests "forebay_api_requests_total" [Endpoint, Status] "Requests answered by the API";
         ConsoleBytes "forebay_console_bytes_total" [Stream] "Console output taken from builds";
+        ExecutionOffers "forebay_execution_offers_total" [Verdict] "Offers of executions to executors";
+        ExecutionsRequeued "forebay_executions_requeued_total" [] "Executions put back in the queue because their executor was lost";
+        ExecutionsFinished "forebay_executions_finished_total" [Outcome] "Executions of actions that came to an end";
+        ExecutionsRefused "forebay_executions_refused_total" [Reason] "Executions that were not accepted";
+        ActionsCached "forebay_actions_cached_total" [] "Executions answered from the action cache";
+        ActionCacheHits "forebay_action_cache_hits_total" [] "Results of actions found";
+        ActionCacheMisses "forebay_action_cache_misses_total" [] "Results of actions looked for in vain";
+        CasBlobsFound "forebay_cas_blobs_found_total" [] "Blobs that clients asked for and that were there";
+        CasBlobsMissing "forebay_cas_blobs_missing_total" [] "Blobs that clients asked for and that were missing";
+        CasBytesRead "forebay_cas_read_bytes_total" [] "Bytes of blobs sent to clients";
+        CasBytesWritten "forebay_cas_written_bytes_total" [] "Bytes of blobs taken from clients";
+        CasUploadsResumed "forebay_cas_uploads_resumed_total" [] "Uploads that broke off and were resumed";
         BusReconnects "forebay_bus_reconnects_total" [] "Times the connection to the bus came back";
     }
 }
@@ -101,15 +114,21 @@ metrics! {
     Gauge {
         Workspaces "forebay_workspaces" [State] "Workspaces of this worker";
         BuildsRunning "forebay_builds_running" [] "Builds running in this process";
+        ExecutionsWaiting "forebay_executions_waiting" [] "Executions that wait for an executor";
+        ExecutionsWaitedFor "forebay_executions_waited_for" [] "Streams of clients that wait for an execution";
     }
 }
 
 metrics! {
     /// A distribution of durations, in seconds.
     Histogram {
+        ActionFetchSeconds "forebay_action_fetch_seconds" [] "Time to make the input root of an action";
+        ActionRunSeconds "forebay_action_run_seconds" [] "Time that the commands of actions run";
+        ActionUploadSeconds "forebay_action_upload_seconds" [] "Time to keep the outputs of an action";
         ApiSeconds "forebay_api_seconds" [Endpoint] "Time to answer a request of the API";
         BuildQueueSeconds "forebay_build_queue_seconds" [Priority] "Time that builds spend in the queue";
         BuildStartSeconds "forebay_build_start_seconds" [] "Time from the creation of a build to its process";
         BuildRunSeconds "forebay_build_run_seconds" [] "Time that builds run";
+        ExecutionSeconds "forebay_execution_seconds" [] "Time from the acceptance of an execution to its result";
     }
 }

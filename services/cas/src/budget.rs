@@ -1,0 +1,345 @@
+//! Bounded memory for calls with whole messages.
+//!
+//! A message's length comes before its bytes. Nothing more is read of it until there is room for the message and what
+//! is made of it; the room is given back when the response is sent. Whoever waits for room thus holds none for the
+//! message that it waits for.
+//!
+//! What is not read stays in the windows of its stream and of its connection. If calls that wait could fill the latter,
+//! those that have their room would not get their bytes: so only so many may wait, and others are refused at once.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body::{Frame, SizeHint};
+use reapi::status;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::{
+    Code, Status,
+    body::Body,
+    codegen::{Service, http},
+    server::NamedService,
+};
+
+use crate::{
+    fault::RETRY_SOON,
+    server::{CONNECTION_WINDOW, STREAM_WINDOW},
+};
+
+/// Room is counted in pieces of this size.
+const UNIT: u64 = 1024;
+
+/// A message takes about this many times its length: as it comes, and as what it says.
+const COPIES: u64 = 2;
+
+/// Bytes that waiting calls may leave unread: what leaves room in the window of a connection.
+const WAITING_BYTES_MAX: u64 = CONNECTION_WINDOW as u64 / 4 * 3;
+
+/// A call waits for room this long.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Memory for the calls of one server.
+#[derive(Debug)]
+pub struct Budget {
+    room: Arc<Semaphore>,
+    units: u32,
+    /// Bytes that calls leave in the windows of their connections while they wait.
+    waiting: AtomicU64,
+}
+
+impl Budget {
+    /// Room for `bytes`.
+    pub fn new(bytes: u64) -> Self {
+        let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
+        let room = Semaphore::new(units.try_into().unwrap_or(Semaphore::MAX_PERMITS));
+        Self { room: Arc::new(room), units, waiting: AtomicU64::new(0) }
+    }
+}
+
+/// The room that one call holds.
+#[derive(Debug, Clone)]
+pub struct Held {
+    budget: Arc<Budget>,
+    permit: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+}
+
+impl Held {
+    /// None yet.
+    pub fn new(budget: &Arc<Budget>) -> Self {
+        Self { budget: Arc::clone(budget), permit: Arc::default() }
+    }
+
+    /// The room of the call that brought these extensions, or room of its own.
+    pub(crate) fn of(extensions: &http::Extensions, budget: &Arc<Budget>) -> Self {
+        extensions.get().cloned().unwrap_or_else(|| Self::new(budget))
+    }
+
+    /// Takes room for `bytes` more; `RESOURCE_EXHAUSTED` when there is none for some time. A call never needs more
+    /// than there is at all.
+    pub async fn grow(&self, bytes: u64) -> Result<(), Status> {
+        let units = self.units(bytes);
+        let room = Arc::clone(&self.budget.room);
+        let permit = if let Ok(permit) = Arc::clone(&room).try_acquire_many_owned(units) {
+            permit
+        } else {
+            let _place = Place::take(&self.budget, bytes.min(STREAM_WINDOW.into()))?;
+            let room = tokio::time::timeout(PATIENCE, room.acquire_many_owned(units)).await;
+            room.ok().and_then(Result::ok).ok_or_else(crowded)?
+        };
+        self.keep(permit);
+        Ok(())
+    }
+
+    fn try_grow(&self, bytes: u64) -> bool {
+        let permit = Arc::clone(&self.budget.room).try_acquire_many_owned(self.units(bytes));
+        permit.map(|permit| self.keep(permit)).is_ok()
+    }
+
+    fn units(&self, bytes: u64) -> u32 {
+        let held = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = held.as_ref().map_or(0, |permit| u32::try_from(permit.num_permits()).unwrap_or(u32::MAX));
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        units.min(self.budget.units.saturating_sub(held))
+    }
+
+    fn keep(&self, permit: OwnedSemaphorePermit) {
+        let mut held = self.permit.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.as_mut() {
+            Some(held) => held.merge(permit),
+            None => *held = Some(permit),
+        }
+    }
+}
+
+fn crowded() -> Status {
+    let message = "the server is out of memory for calls; try again";
+    status::retry(Code::ResourceExhausted, message, RETRY_SOON)
+}
+
+/// A place among those that wait.
+struct Place<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+}
+
+impl<'a> Place<'a> {
+    fn take(budget: &'a Budget, bytes: u64) -> Result<Self, Status> {
+        let place = Self { budget, bytes };
+        let before = budget.waiting.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > WAITING_BYTES_MAX { Err(crowded()) } else { Ok(place) }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.budget.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A service whose messages take room of a budget.
+#[derive(Debug, Clone)]
+pub struct Metered<S> {
+    inner: S,
+    budget: Arc<Budget>,
+}
+
+impl<S> Metered<S> {
+    /// `inner`, within `budget`.
+    pub fn new(inner: S, budget: Arc<Budget>) -> Self {
+        Self { inner, budget }
+    }
+}
+
+impl<S: NamedService> NamedService for Metered<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<http::Request<Body>> for Metered<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let held = Held::new(&self.budget);
+        let (mut parts, inner) = request.into_parts();
+        parts.extensions.insert(held.clone());
+        let body = Inward { inner, held: held.clone(), lengths: Lengths::default(), waiting: None };
+        let answer = self.inner.call(http::Request::from_parts(parts, Body::new(body)));
+        Box::pin(async move {
+            let response = answer.await?;
+            Ok(response.map(|inner| Body::new(Outward { inner, _held: held })))
+        })
+    }
+}
+
+/// Reads the lengths of messages off their bytes.
+#[derive(Debug, Default)]
+struct Lengths {
+    /// Bytes of the head of a message that have come: a flag and four bytes of length.
+    head: u8,
+    length: u32,
+    /// Bytes of the message that have not.
+    left: u64,
+}
+
+impl Lengths {
+    /// The sum of the lengths of the messages that begin in these bytes.
+    fn take(&mut self, bytes: &Bytes) -> u64 {
+        let mut sum = 0;
+        let mut rest = bytes.as_ref();
+        while let Some((first, after)) = rest.split_first() {
+            if self.left > 0 {
+                let skipped = usize::try_from(self.left).unwrap_or(usize::MAX).min(rest.len());
+                self.left -= skipped as u64;
+                rest = rest.get(skipped..).unwrap_or_default();
+                continue;
+            }
+            if self.head > 0 {
+                self.length = self.length << 8 | u32::from(*first);
+            }
+            self.head += 1;
+            rest = after;
+            if self.head == 5 {
+                self.left = self.length.into();
+                sum += self.left;
+                (self.head, self.length) = (0, 0);
+            }
+        }
+        sum
+    }
+}
+
+/// A request that is read as far as there is room.
+struct Inward {
+    inner: Body,
+    held: Held,
+    lengths: Lengths,
+    waiting: Option<Waiting>,
+}
+
+/// A frame, and the room that it waits for.
+type Waiting = (Frame<Bytes>, BoxFuture<'static, Result<(), Status>>);
+
+impl http_body::Body for Inward {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if this.waiting.is_none() {
+            let frame = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+                Some(Ok(frame)) => frame,
+                other => return Poll::Ready(other),
+            };
+            let bytes = frame.data_ref().map_or(0, |data| this.lengths.take(data)) * COPIES;
+            if bytes == 0 || this.held.try_grow(bytes) {
+                return Poll::Ready(Some(Ok(frame)));
+            }
+            let held = this.held.clone();
+            this.waiting = Some((frame, Box::pin(async move { held.grow(bytes).await })));
+        }
+        let Some((_, room)) = &mut this.waiting else { return Poll::Ready(None) };
+        let room = ready!(room.as_mut().poll(cx));
+        let frame = this.waiting.take().map(|(frame, _)| frame);
+        Poll::Ready(frame.map(|frame| room.map(|()| frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.waiting.is_none() && self.inner.is_end_stream()
+    }
+}
+
+/// A response that holds its room until it is sent.
+struct Outward {
+    inner: Body,
+    _held: Held,
+}
+
+impl http_body::Body for Outward {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lengths_are_read_however_the_bytes_are_cut(
+            messages in proptest::collection::vec(0..600usize, 0..8),
+            cuts in proptest::collection::vec(1..50usize, 1..200),
+        ) {
+            let mut bytes = Vec::new();
+            for length in &messages {
+                bytes.push(0);
+                bytes.extend_from_slice(&u32::try_from(*length).unwrap().to_be_bytes());
+                bytes.extend(std::iter::repeat_n(7, *length));
+            }
+            let (mut lengths, mut sum) = (Lengths::default(), 0);
+            let mut rest = Bytes::from(bytes);
+            let mut cuts = cuts.into_iter().cycle();
+            while !rest.is_empty() {
+                let piece = rest.split_to(cuts.next().unwrap().min(rest.len()));
+                sum += lengths.take(&piece);
+            }
+            prop_assert_eq!(sum, messages.iter().map(|length| *length as u64).sum::<u64>());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn room_is_waited_for_and_given_back() {
+        let budget = Arc::new(Budget::new(10 * UNIT));
+        let first = Held::new(&budget);
+        first.grow(8 * UNIT).await.unwrap();
+        let second = Held::new(&budget);
+        assert!(!second.try_grow(3 * UNIT));
+        let refused = second.grow(3 * UNIT).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert!(status::retry_delay(&status::rpc_status(&refused)).is_some());
+        drop(first);
+        second.grow(3 * UNIT).await.unwrap();
+        // More than there is becomes all there is.
+        second.grow(1 << 40).await.unwrap();
+        assert_eq!(budget.room.available_permits(), 0);
+        drop(second);
+        assert_eq!(budget.room.available_permits(), 10);
+    }
+}

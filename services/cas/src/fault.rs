@@ -1,0 +1,56 @@
+//! What the store says, as the protocol says it.
+
+use std::time::Duration;
+
+use cas::CasError;
+use reapi::status;
+use tonic::{Code, Status};
+
+/// Nothing that the store is asked may take longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// When to try again where nothing is known better.
+pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
+
+/// When to try again while there is no room.
+const RETRY_FULL: Duration = Duration::from_secs(30);
+
+/// The status for an error of the store.
+pub fn status_of(error: &CasError) -> Status {
+    let message = error.to_string();
+    match error {
+        CasError::Mismatch { .. }
+        | CasError::TooLong { .. }
+        | CasError::TooLarge { .. }
+        | CasError::MixedFunctions { .. }
+        | CasError::Malformed { .. } => Status::invalid_argument(message),
+        CasError::TooLargeAtOnce { .. } => Status::out_of_range(message),
+        CasError::Missing { .. } => Status::not_found(message),
+        CasError::Full => status::retry(Code::ResourceExhausted, message, RETRY_FULL),
+        CasError::Backing { .. } => {
+            tracing::warn!(error = telemetry::error_chain(error), "the object store failed");
+            status::retry(Code::Unavailable, message, RETRY_SOON)
+        }
+        CasError::Stopping => status::retry(Code::Unavailable, message, RETRY_SOON),
+        CasError::NotAFile { .. }
+        | CasError::Disk { .. }
+        | CasError::Unsupported { .. }
+        | CasError::EvictorRuns { .. } => {
+            tracing::error!(error = telemetry::error_chain(error), "the store failed");
+            Status::internal(message)
+        }
+    }
+}
+
+/// Waits for the store, but not for ever.
+pub async fn bounded<T>(asked: impl Future<Output = Result<T, CasError>>) -> Result<T, Status> {
+    match tokio::time::timeout(PATIENCE, asked).await {
+        Ok(answer) => answer.map_err(|error| status_of(&error)),
+        Err(_) => Err(busy("the store did not answer for a minute; try again")),
+    }
+}
+
+/// The error of a wait that took too long.
+pub(crate) fn busy(message: &str) -> Status {
+    status::retry(Code::Unavailable, message, RETRY_SOON)
+}

@@ -1,0 +1,74 @@
+//! The server: its HTTP/2 settings, and the services on it.
+
+use std::{sync::Arc, time::Duration};
+
+use reapi::execution::{
+    action_cache_server::ActionCacheServer, capabilities_server::CapabilitiesServer,
+    content_addressable_storage_server::ContentAddressableStorageServer,
+};
+use tokio::net::TcpListener;
+use tonic::{
+    service::Routes,
+    transport::{Server, server::TcpIncoming},
+};
+
+use crate::{
+    actions::ActionService,
+    api::{BlobApi, Shared},
+    blobs::BlobService,
+    budget::Metered,
+    capabilities::CapabilitiesService,
+    stream::ByteStreamService,
+};
+
+/// Bytes that a client may send ahead in one stream.
+pub(crate) const STREAM_WINDOW: u32 = 4 << 20;
+/// Bytes that a client may send ahead in one connection.
+pub(crate) const CONNECTION_WINDOW: u32 = 64 << 20;
+/// Bytes of one frame.
+const FRAME_BYTES: u32 = 64 << 10;
+/// Streams of one connection: waiting for an execution takes one each.
+const STREAMS_MAX: u32 = 10_000;
+/// A connection that is quiet is asked whether it lives, and has so much time to answer.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A server with the settings that all servers of the protocol here have. Serve it on [`incoming`].
+pub fn server() -> Server {
+    Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME_BYTES)
+        .max_concurrent_streams(STREAMS_MAX)
+        .http2_keepalive_interval(Some(PING_EVERY))
+        .http2_keepalive_timeout(Some(PING_TIMEOUT))
+        .tcp_nodelay(true)
+}
+
+/// Connections to a listener, which send what they have at once.
+pub fn incoming(listener: TcpListener) -> TcpIncoming {
+    TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(PING_EVERY))
+}
+
+/// The store's services: `ContentAddressableStorage`, `ByteStream`, `ActionCache` and `Capabilities`. Others can be
+/// added.
+pub fn routes(api: BlobApi) -> Routes {
+    let most = api.limits.message_bytes_max;
+    let shared = Shared::new(api);
+    let budget = || Arc::clone(&shared.budget);
+    let blobs = ContentAddressableStorageServer::new(BlobService(Arc::clone(&shared)));
+    let actions = ActionCacheServer::new(ActionService(Arc::clone(&shared)));
+    Routes::new(Metered::new(blobs.max_decoding_message_size(most), budget()))
+        .add_service(Metered::new(actions.max_decoding_message_size(most), budget()))
+        .add_service(CapabilitiesServer::new(CapabilitiesService(Arc::clone(&shared))))
+        .add_service(ByteStreamService(shared))
+}
+
+/// Serves `routes` until `stop` resolves and the calls in progress have ended.
+pub async fn serve(
+    listener: TcpListener,
+    routes: Routes,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    server().add_routes(routes).serve_with_incoming_shutdown(incoming(listener), stop).await
+}

@@ -1,0 +1,133 @@
+//! `cas`: keeps the store of a data folder within its bounds, and serves it as a cache without execution.
+//!
+//! in: what writers added · out: whether the store is full · decides nothing · state: the folder
+
+use std::{fs::OpenOptions, path::PathBuf, sync::Arc};
+
+use ::service::{Context, Ready, ServiceError, StartError};
+use cas::{Cas, CasError, Evictor, EvictorConfig};
+use nix::fcntl::{Flock, FlockArg};
+use policy::InstanceRules;
+use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
+use tonic::service::Routes;
+
+use crate::{
+    api::{BlobApi, Instance, Instances, Limits},
+    server::{routes, serve},
+    usage::{self, StoreUsage},
+};
+
+/// What the service needs beside the settings.
+#[derive(Debug, Clone)]
+struct Config {
+    /// Address of the cache-only API; port 0 is any free one.
+    listen: String,
+    /// Bytes that stay free on the file system of the data folder.
+    free_bytes_min: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:0".into(), free_bytes_min: 1 << 30 }
+    }
+}
+
+/// Runs the service until it is told to stop.
+pub async fn run(context: Context) -> Result<(), ServiceError> {
+    let config = Config::default();
+    let instances = context.settings.instances.parse();
+    let instances: InstanceRules = instances.map_err(|error: policy::ParseRuleError| {
+        ServiceError::failed("reading the setting instances", error)
+    })?;
+    let cas = context.cas()?;
+    let unusable = |source| StartError::Listen { address: config.listen.clone(), source };
+    let listener = TcpListener::bind(&config.listen).await.map_err(unusable)?;
+    let grpc = format!("grpc://{}", listener.local_addr().map_err(unusable)?);
+    tracing::info!(grpc, "serving the cache");
+    // Until it evicts, this process writes as others do.
+    StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(serve_cache(listener, cache(&cas, instances), context.clone()));
+    tasks.spawn(evict(context.clone(), cas, config));
+    context.ready(Ready { grpc: Some(grpc), ..Ready::default() }).await?;
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| ServiceError::failed("a loop of the cas service", error))??;
+    }
+    Ok(())
+}
+
+struct Rules(InstanceRules);
+
+impl Instances for Rules {
+    fn find(&self, name: &str) -> Option<Instance> {
+        let rule = self.0.rule(name).ok()?;
+        Some(Instance { update_actions: rule.writable })
+    }
+}
+
+fn cache(cas: &Cas, instances: InstanceRules) -> Routes {
+    routes(BlobApi {
+        cas: cas.clone(),
+        instances: Arc::new(Rules(instances)),
+        limits: Limits::default(),
+        executes: false,
+        live: None,
+        log_writes: None,
+    })
+}
+
+async fn serve_cache(listener: TcpListener, routes: Routes, context: Context) -> Result<(), ServiceError> {
+    let served = serve(listener, routes, context.stop.clone().cancelled_owned());
+    tokio::select! {
+        served = served => served.map_err(|error| ServiceError::failed("the gRPC server", error)),
+        () = late(&context) => Ok(()),
+    }
+}
+
+/// Calls that run on when the service is told to stop may take a second.
+async fn late(context: &Context) {
+    context.stop.cancelled().await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+}
+
+async fn evict(context: Context, cas: Cas, config: Config) -> Result<(), ServiceError> {
+    let room =
+        EvictorConfig { bytes_max: context.settings.cas_bytes_max, free_bytes_min: config.free_bytes_min };
+    let evictor = tokio::select! {
+        evictor = open(&cas, room) => evictor?,
+        () = context.stop.cancelled() => return Ok(()),
+    };
+    let governed = async { usage::govern(&evictor, &cas.config().root, &context.bus, &context.stop).await };
+    let (governed, ()) = tokio::join!(governed, evictor.run(context.stop.cancelled()));
+    governed
+}
+
+/// Becomes the one that evicts from the folder; waits while another process is.
+async fn open(cas: &Cas, room: EvictorConfig) -> Result<Evictor, StartError> {
+    loop {
+        match Evictor::open(cas, room) {
+            Ok(evictor) => return Ok(evictor),
+            Err(CasError::EvictorRuns { path }) => {
+                tracing::info!(path, "another process evicts from this folder; waiting for it to end");
+                wait_for_lock(cas.config().root.join("evictor.lock")).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Waits until nobody holds the lock. On a thread of its own: the process may end before that.
+async fn wait_for_lock(path: PathBuf) -> Result<(), StartError> {
+    let (sender, receiver) = oneshot::channel();
+    let failed = |source| StartError::Write { path: path.display().to_string(), source };
+    let file = OpenOptions::new().write(true).open(&path).map_err(failed)?;
+    std::thread::spawn(move || {
+        let lock = Flock::lock(file, FlockArg::LockExclusive).map(drop).map_err(|(_, error)| error);
+        // Nobody listens any more when the service was told to stop.
+        let _ = sender.send(lock);
+    });
+    match receiver.await {
+        Ok(Err(error)) => Err(failed(error.into())),
+        Ok(Ok(())) | Err(_) => Ok(()),
+    }
+}

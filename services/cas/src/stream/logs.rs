@@ -1,0 +1,55 @@
+//! Log streams, which others keep.
+
+use futures::{StreamExt as _, stream};
+use tonic::Status;
+
+use super::write::{Event, Pieces};
+use crate::api::{LogPiece, LogProgress, LogStream, Shared};
+
+/// Reads a log.
+pub(super) async fn read(
+    shared: &Shared,
+    parent: &str,
+    id: &str,
+    offset: u64,
+    limit: Option<u64>,
+) -> Result<LogStream, Status> {
+    let live = shared.api.live.as_ref();
+    let live = live.ok_or_else(|| Status::not_found(format!("there is no log stream {id:?} here")))?;
+    live.read(parent, id, offset, limit).await
+}
+
+/// Writes a log; what is committed of it.
+pub(super) async fn write(
+    shared: &Shared,
+    parent: &str,
+    id: &str,
+    token: &str,
+    pieces: Pieces,
+) -> Result<LogProgress, Status> {
+    let writes = shared.api.log_writes.as_ref();
+    let writes = writes.ok_or_else(|| Status::not_found(format!("there is no log stream {id:?} here")))?;
+    let offset = pieces.offset();
+    let pieces = stream::unfold(Some(pieces), |pieces| async move {
+        let mut pieces = pieces?;
+        match pieces.next().await {
+            Ok(Event::Data(data)) => Some((Ok(LogPiece::Data(data)), Some(pieces))),
+            Ok(Event::Finish) => Some((Ok(LogPiece::Finish), None)),
+            Ok(Event::Closed) => None,
+            Err(status) => Some((Err(status), None)),
+        }
+    });
+    writes.write(parent, id, token, offset, pieces.boxed()).await
+}
+
+/// How much of a log is written.
+pub(super) async fn progress(
+    shared: &Shared,
+    parent: &str,
+    id: &str,
+    token: &str,
+) -> Result<LogProgress, Status> {
+    let writes = shared.api.log_writes.as_ref();
+    let writes = writes.ok_or_else(|| Status::not_found(format!("there is no log stream {id:?} here")))?;
+    writes.progress(parent, id, token).await
+}

@@ -1,0 +1,294 @@
+//! Uploads in progress, and those that broke off and wait for their clients to resume them.
+//!
+//! What came of an upload is in a temporary file of the store, and here is only the writer of it. An upload belongs to
+//! the stream that holds its [`Turn`]; another stream of the same name can ask for it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use cas::{Cas, CasWriter};
+use futures::FutureExt as _;
+use model::BlobDigest;
+use telemetry::metrics::{Counter, count};
+use tokio::{
+    sync::{Notify, OwnedMutexGuard},
+    time::Instant,
+};
+use tonic::Status;
+
+use crate::{
+    api::Limits,
+    fault::{bounded, busy},
+};
+
+/// A stream that another one asks for its upload has so much time to give it up.
+const HAND_OVER: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    instance: String,
+    uuid: String,
+    digest: BlobDigest,
+}
+
+/// One upload.
+#[derive(Debug, Default)]
+struct Upload {
+    /// Bytes of the blob that the store has taken.
+    committed: AtomicU64,
+    /// Another stream wants it.
+    wanted: Notify,
+    writer: Arc<tokio::sync::Mutex<Option<CasWriter>>>,
+}
+
+/// All uploads of a server.
+#[derive(Debug)]
+pub(crate) struct Uploads {
+    limits: Limits,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    uploads: HashMap<Key, Arc<Upload>>,
+    /// Those that broke off, the oldest first. Some are resumed or gone by now.
+    broken: VecDeque<Broken>,
+    broken_bytes: u64,
+    /// Whether a task waits for the time of the oldest.
+    swept: bool,
+}
+
+#[derive(Debug)]
+struct Broken {
+    since: Instant,
+    key: Key,
+    upload: Weak<Upload>,
+    bytes: u64,
+}
+
+impl Uploads {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, table: Mutex::default() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How much of an upload is taken; nothing of one that is not known.
+    pub(crate) fn committed(&self, instance: &str, uuid: &str, digest: &BlobDigest) -> u64 {
+        let key = Key { instance: instance.into(), uuid: uuid.into(), digest: *digest };
+        self.table().uploads.get(&key).map_or(0, |upload| upload.committed.load(Ordering::Relaxed))
+    }
+
+    /// Begins an upload, or goes on with one that has `offset` bytes.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        cas: &Cas,
+        instance: &str,
+        uuid: &str,
+        digest: &BlobDigest,
+        offset: u64,
+    ) -> Result<Turn, Status> {
+        let key = Key { instance: instance.into(), uuid: uuid.into(), digest: *digest };
+        if offset > 0 {
+            return self.resume(key, offset).await;
+        }
+        let writer = bounded(cas.writer(*digest)).await?;
+        let upload = Arc::new(Upload::default());
+        let mut turn = self.turn(key.clone(), &upload).await?;
+        turn.put(writer);
+        // One of the same name goes on by itself; it can no longer be resumed.
+        self.table().uploads.insert(key, upload);
+        Ok(turn)
+    }
+
+    async fn resume(self: &Arc<Self>, key: Key, offset: u64) -> Result<Turn, Status> {
+        let upload = self.table().uploads.get(&key).cloned();
+        let Some(upload) = upload else {
+            return Err(Status::invalid_argument(format!(
+                "write_offset {offset}: nothing of this upload is known; begin at 0"
+            )));
+        };
+        upload.wanted.notify_one();
+        let mut turn = self.turn(key, &upload).await?;
+        // Where nobody had to be asked, the question is still open.
+        let _ = turn.wanted().now_or_never();
+        let committed = turn.writer().map(|writer| writer.written());
+        if committed != Some(offset) {
+            let committed = committed.unwrap_or_default();
+            return Err(Status::invalid_argument(format!(
+                "write_offset {offset}: {committed} bytes of this upload are taken; go on from there"
+            )));
+        }
+        count(Counter::CasUploadsResumed, &[], 1);
+        Ok(turn)
+    }
+
+    async fn turn(self: &Arc<Self>, key: Key, upload: &Arc<Upload>) -> Result<Turn, Status> {
+        let lock = Arc::clone(&upload.writer).lock_owned();
+        let writer = tokio::time::timeout(HAND_OVER, lock).await;
+        let writer = writer.map_err(|_| busy("another stream is writing this upload; try again"))?;
+        Ok(Turn { uploads: Arc::clone(self), key, upload: Arc::clone(upload), writer: Some(writer) })
+    }
+
+    /// Keeps an upload that broke off, as long as there is room for it.
+    fn keep(self: &Arc<Self>, key: &Key, upload: &Arc<Upload>) {
+        let mut table = self.table();
+        if !table.uploads.get(key).is_some_and(|known| Arc::ptr_eq(known, upload)) {
+            return;
+        }
+        let bytes = upload.committed.load(Ordering::Relaxed);
+        if bytes == 0 {
+            table.uploads.remove(key);
+            return;
+        }
+        let broken =
+            Broken { since: Instant::now(), key: key.clone(), upload: Arc::downgrade(upload), bytes };
+        table.broken.push_back(broken);
+        table.broken_bytes += bytes;
+        while table.broken.len() > self.limits.broken_uploads
+            || table.broken_bytes > self.limits.broken_upload_bytes
+        {
+            table.drop_oldest();
+        }
+        if !table.swept
+            && !table.broken.is_empty()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            table.swept = true;
+            drop(table);
+            runtime.spawn(Arc::clone(self).sweep());
+        }
+    }
+
+    /// Drops uploads whose time is over, until none is left.
+    async fn sweep(self: Arc<Self>) {
+        while let Some(time) = self.drop_old() {
+            tokio::time::sleep_until(time).await;
+        }
+    }
+
+    /// Drops uploads whose time is over; the time of the next one.
+    fn drop_old(&self) -> Option<Instant> {
+        let mut table = self.table();
+        while let Some(oldest) = table.broken.front() {
+            let time = oldest.since + self.limits.broken_upload_keep;
+            if time > Instant::now() {
+                return Some(time);
+            }
+            table.drop_oldest();
+        }
+        table.swept = false;
+        None
+    }
+}
+
+impl Table {
+    /// Forgets the upload that broke off first, unless it was resumed since: then it is running, or at the end of the
+    /// queue too.
+    fn drop_oldest(&mut self) {
+        let Some(oldest) = self.broken.pop_front() else { return };
+        self.broken_bytes = self.broken_bytes.saturating_sub(oldest.bytes);
+        let again = |broken: &Broken| Weak::ptr_eq(&broken.upload, &oldest.upload);
+        let Some(upload) = oldest.upload.upgrade() else { return };
+        let idle = upload.writer.try_lock().is_ok();
+        let known = self.uploads.get(&oldest.key).is_some_and(|known| Arc::ptr_eq(known, &upload));
+        if known && idle && !self.broken.iter().any(again) {
+            self.uploads.remove(&oldest.key);
+        }
+    }
+}
+
+/// The right to write an upload. Dropped, the upload can be resumed.
+#[derive(Debug)]
+pub(super) struct Turn {
+    uploads: Arc<Uploads>,
+    key: Key,
+    upload: Arc<Upload>,
+    /// Until it is dropped.
+    writer: Option<OwnedMutexGuard<Option<CasWriter>>>,
+}
+
+impl Turn {
+    fn put(&mut self, writer: CasWriter) {
+        if let Some(place) = &mut self.writer {
+            **place = Some(writer);
+        }
+    }
+
+    fn writer(&mut self) -> Option<&mut CasWriter> {
+        self.writer.as_mut()?.as_mut()
+    }
+
+    /// Bytes taken so far.
+    pub(super) fn written(&self) -> u64 {
+        self.upload.committed.load(Ordering::Relaxed)
+    }
+
+    /// Takes the next bytes of the blob. After an error there is nothing left to resume.
+    pub(super) async fn write(&mut self, piece: bytes::Bytes) -> Result<(), Status> {
+        let Some(writer) = self.writer() else { return Err(given_up()) };
+        let written = bounded(writer.write(piece)).await;
+        let committed = writer.written();
+        if written.is_ok() {
+            self.upload.committed.store(committed, Ordering::Relaxed);
+        } else {
+            self.discard();
+        }
+        written
+    }
+
+    /// Has what came on the disk, and no longer in memory.
+    pub(super) async fn flush(&mut self) -> Result<(), Status> {
+        let Some(writer) = self.writer() else { return Err(given_up()) };
+        let flushed = bounded(writer.flush()).await;
+        if flushed.is_err() {
+            self.discard();
+        }
+        flushed
+    }
+
+    /// Verifies the blob and makes it visible.
+    pub(super) async fn finish(mut self) -> Result<(), Status> {
+        let writer = self.discard().ok_or_else(given_up)?;
+        bounded(writer.finish()).await
+    }
+
+    /// Forgets the upload.
+    pub(super) fn discard(&mut self) -> Option<CasWriter> {
+        self.upload.committed.store(0, Ordering::Relaxed);
+        let mut table = self.uploads.table();
+        if table.uploads.get(&self.key).is_some_and(|known| Arc::ptr_eq(known, &self.upload)) {
+            table.uploads.remove(&self.key);
+        }
+        drop(table);
+        self.writer.as_mut()?.take()
+    }
+
+    /// Resolves when another stream wants to go on with the upload.
+    pub(super) fn wanted(&self) -> impl Future<Output = ()> + Send + 'static {
+        let upload = Arc::clone(&self.upload);
+        async move { upload.wanted.notified().await }
+    }
+}
+
+fn given_up() -> Status {
+    Status::aborted("this upload was given up; begin at 0")
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let broke_off = self.writer().is_some();
+        self.writer = None;
+        if broke_off {
+            self.uploads.keep(&self.key, &self.upload);
+        }
+    }
+}

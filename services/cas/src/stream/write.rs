@@ -1,0 +1,386 @@
+//! Writing.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use model::BlobDigest;
+use reapi::{
+    bytestream::WriteResponse,
+    metadata,
+    resource::{BlobName, Compressor, WriteName},
+};
+use telemetry::metrics::{Counter, count};
+use tonic::{Status, body::Body, metadata::MetadataMap};
+
+use super::{
+    logs,
+    parse::{Parser, Part},
+    uploads::Turn,
+    wire,
+};
+use crate::{
+    api::Shared,
+    budget::Held,
+    compress::Unpacking,
+    fault::{bounded, status_of},
+};
+
+/// A blob up to this size is stored in one go.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// So much of an upload that is not needed is read to its end, which spares the client a reset of its stream.
+const DRAIN_BYTES: u64 = 1 << 20;
+
+/// The end of a stream follows its last request within this time.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// After this time without more, what came is given to the disk: memory is for those who send.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What comes next of a write.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Bytes.
+    Data(Bytes),
+    /// The client says that it is complete.
+    Finish,
+    /// The client says nothing more.
+    Closed,
+}
+
+/// The requests of a write, checked against each other.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    body: Body,
+    parser: Parser,
+    name: String,
+    first_offset: i64,
+    /// Where the next byte belongs, as the client counts.
+    expected: i64,
+    /// The offset of the current message, and whether it was checked.
+    offset: i64,
+    checked: bool,
+    finish: bool,
+    /// The first part of the data, read together with the name.
+    ahead: Option<Event>,
+}
+
+impl Pieces {
+    /// Reads as far as the name.
+    async fn open(body: Body) -> Result<Self, Status> {
+        let mut pieces = Self {
+            body,
+            parser: Parser::new(),
+            name: String::new(),
+            first_offset: 0,
+            expected: 0,
+            offset: 0,
+            checked: true,
+            finish: false,
+            ahead: None,
+        };
+        // The first message is where counting begins.
+        let ahead = loop {
+            match pieces.part().await? {
+                Some(Part::Name(name)) => pieces.name = name,
+                Some(Part::Offset(offset)) => pieces.offset = offset,
+                Some(Part::Finish) => pieces.finish = true,
+                Some(Part::Data(data)) => break Event::Data(data),
+                Some(Part::End) if pieces.finish => break Event::Finish,
+                Some(Part::End) => {
+                    pieces.checked = false;
+                    break Event::Data(Bytes::new());
+                }
+                None => return Err(Status::invalid_argument("the stream has no request")),
+            }
+        };
+        if pieces.name.is_empty() {
+            return Err(Status::invalid_argument("the first request names no resource"));
+        }
+        if pieces.offset < 0 {
+            return Err(Status::invalid_argument(format!("write_offset {} is negative", pieces.offset)));
+        }
+        (pieces.first_offset, pieces.expected) = (pieces.offset, pieces.offset);
+        if let Event::Data(data) = &ahead {
+            pieces.expected += i64::try_from(data.len()).unwrap_or(i64::MAX);
+        }
+        if !pieces.checked {
+            pieces.offset = 0;
+        }
+        pieces.ahead = Some(ahead);
+        Ok(pieces)
+    }
+
+    /// Where the write begins.
+    pub(super) fn offset(&self) -> u64 {
+        u64::try_from(self.first_offset).unwrap_or_default()
+    }
+
+    /// Bytes that came so far.
+    fn received(&self) -> i64 {
+        self.expected - self.first_offset
+    }
+
+    async fn part(&mut self) -> Result<Option<Part>, Status> {
+        loop {
+            if let Some(part) = self.parser.next()? {
+                return Ok(Some(part));
+            }
+            match wire::frame(&mut self.body).await? {
+                Some(data) => self.parser.feed(data),
+                None if self.parser.is_between_messages() => return Ok(None),
+                None => return Err(Status::cancelled("the stream broke off")),
+            }
+        }
+    }
+
+    /// What comes next.
+    pub(super) async fn next(&mut self) -> Result<Event, Status> {
+        if let Some(ahead) = self.ahead.take() {
+            return Ok(ahead);
+        }
+        loop {
+            match self.part().await? {
+                Some(Part::Name(name)) if name.is_empty() || name == self.name => {}
+                Some(Part::Name(_)) => {
+                    return Err(Status::invalid_argument("a later request names another resource"));
+                }
+                Some(Part::Offset(offset)) => self.offset = offset,
+                Some(Part::Finish) => self.finish = true,
+                Some(Part::Data(data)) => {
+                    self.check()?;
+                    self.expected =
+                        self.expected.saturating_add(i64::try_from(data.len()).unwrap_or(i64::MAX));
+                    return Ok(Event::Data(data));
+                }
+                Some(Part::End) => {
+                    self.check()?;
+                    (self.offset, self.checked) = (0, false);
+                    if self.finish {
+                        return Ok(Event::Finish);
+                    }
+                }
+                None => return Ok(Event::Closed),
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Status> {
+        if !self.checked && self.offset != self.expected {
+            return Err(Status::invalid_argument(format!(
+                "write_offset {} does not follow: {} is expected",
+                self.offset, self.expected
+            )));
+        }
+        self.checked = true;
+        Ok(())
+    }
+
+    /// Sees the end of the stream, if it is on its way: to answer before it would reset the stream.
+    async fn settle(&mut self) {
+        let _ = tokio::time::timeout(SETTLE, self.part()).await;
+    }
+
+    /// Reads what is left, if it is not much.
+    async fn drain(&mut self, size: u64) {
+        let mut left = size.min(DRAIN_BYTES + 1);
+        while left <= DRAIN_BYTES {
+            match self.part().await {
+                Ok(Some(Part::Data(data))) => left += data.len() as u64,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+}
+
+/// Answers a write.
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    headers: MetadataMap,
+    body: Body,
+) -> Result<WriteResponse, Status> {
+    let pieces = Pieces::open(body).await?;
+    wire::check_repeated_name(&headers, &pieces.name)?;
+    match WriteName::parse(&pieces.name)? {
+        WriteName::Log { parent, id, token } => {
+            let progress = logs::write(shared, &parent, &id, &token, pieces).await?;
+            Ok(WriteResponse { committed_size: i64::try_from(progress.committed).unwrap_or(i64::MAX) })
+        }
+        WriteName::Blob { blob, uuid } => {
+            let uncompressed = metadata::counts_uncompressed(&metadata::request_metadata(&headers));
+            shared.instance(&blob.instance)?;
+            Write { shared, blob, uuid, uncompressed }.run(pieces).await
+        }
+    }
+}
+
+/// A blob that is written.
+struct Write<'a> {
+    shared: &'a Arc<Shared>,
+    blob: BlobName,
+    uuid: String,
+    /// Whether the client wants to hear the size of the blob at the end of a compressed upload.
+    uncompressed: bool,
+}
+
+impl Write<'_> {
+    fn digest(&self) -> &BlobDigest {
+        &self.blob.digest
+    }
+
+    async fn run(self, mut pieces: Pieces) -> Result<WriteResponse, Status> {
+        let cas = self.shared.cas();
+        if bounded(cas.contains(self.digest())).await? {
+            pieces.drain(self.digest().size).await;
+            return Ok(self.present());
+        }
+        let identity = self.blob.compressor == Compressor::Identity;
+        if identity && pieces.finish && pieces.offset() == 0 && self.digest().size <= SMALL_BYTES {
+            return self.store_small(pieces).await;
+        }
+        let uploads = &self.shared.uploads;
+        let turn =
+            uploads.begin(cas, &self.blob.instance, &self.uuid, self.digest(), pieces.offset()).await?;
+        let unpacking = match self.blob.compressor {
+            Compressor::Identity => None,
+            Compressor::Zstd => {
+                let held = Held::new(&self.shared.budget);
+                Some(Unpacking::new(self.digest().size, held).await?)
+            }
+        };
+        let transfer = Transfer { digest: *self.digest(), turn, unpacking };
+        // A client that leaves ends the call, but must not end the store's work in the middle of a piece.
+        let outcome = tokio::spawn(transfer.run(pieces)).await;
+        let outcome = outcome.map_err(|error| Status::internal(format!("the upload failed: {error}")))??;
+        Ok(self.outcome(&outcome))
+    }
+
+    /// The answer for a blob that is there already.
+    fn present(&self) -> WriteResponse {
+        let whole = self.uncompressed || self.blob.compressor == Compressor::Identity;
+        let size = i64::try_from(self.digest().size).unwrap_or(i64::MAX);
+        WriteResponse { committed_size: if whole { size } else { -1 } }
+    }
+
+    fn outcome(&self, outcome: &Outcome) -> WriteResponse {
+        let committed_size = match outcome {
+            Outcome::Complete { received }
+                if self.blob.compressor == Compressor::Zstd && !self.uncompressed =>
+            {
+                *received
+            }
+            Outcome::Complete { .. } => i64::try_from(self.digest().size).unwrap_or(i64::MAX),
+            Outcome::Partial { committed } => i64::try_from(*committed).unwrap_or(i64::MAX),
+        };
+        WriteResponse { committed_size }
+    }
+
+    /// A blob that comes in one message.
+    async fn store_small(&self, mut pieces: Pieces) -> Result<WriteResponse, Status> {
+        let (mut one, mut more) = (Bytes::new(), BytesMut::new());
+        loop {
+            match pieces.next().await? {
+                Event::Data(data) if one.is_empty() => one = data,
+                Event::Data(data) => {
+                    more.extend_from_slice(if more.is_empty() { &one } else { &[] });
+                    more.extend_from_slice(&data);
+                }
+                Event::Finish => break,
+                Event::Closed => return Err(Status::cancelled("the stream broke off")),
+            }
+            if one.len().max(more.len()) as u64 > self.digest().size {
+                return Err(status_of(&cas::CasError::TooLong { wanted: *self.digest() }));
+            }
+        }
+        let content = if more.is_empty() { one } else { more.freeze() };
+        count(Counter::CasBytesWritten, &[], content.len() as u64);
+        bounded(self.shared.cas().put(self.digest(), content)).await?;
+        pieces.settle().await;
+        Ok(self.present())
+    }
+}
+
+/// How a transfer ended.
+enum Outcome {
+    /// The blob is stored.
+    Complete {
+        /// Bytes that came in this stream.
+        received: i64,
+    },
+    /// There is more to come, in another stream.
+    Partial {
+        /// Bytes of the blob.
+        committed: u64,
+    },
+}
+
+/// Bytes on their way to the store.
+struct Transfer {
+    digest: BlobDigest,
+    turn: Turn,
+    unpacking: Option<Unpacking>,
+}
+
+impl Transfer {
+    async fn run(mut self, mut pieces: Pieces) -> Result<Outcome, Status> {
+        let wanted = self.turn.wanted();
+        tokio::pin!(wanted);
+        let mut pending = false;
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = pieces.next() => event?,
+                () = &mut wanted => return Err(Status::aborted("another stream goes on with this upload")),
+                () = tokio::time::sleep(PAUSE), if pending => {
+                    self.turn.flush().await?;
+                    pending = false;
+                    continue;
+                }
+            };
+            match event {
+                Event::Data(data) => {
+                    self.take(data).await?;
+                    pending = true;
+                }
+                Event::Finish => return self.finish(pieces).await,
+                Event::Closed => return self.close(),
+            }
+        }
+    }
+
+    async fn take(&mut self, mut data: Bytes) -> Result<(), Status> {
+        count(Counter::CasBytesWritten, &[], data.len() as u64);
+        let Some(unpacking) = &mut self.unpacking else { return self.turn.write(data).await };
+        loop {
+            match unpacking.next(&mut data) {
+                Ok(Some(piece)) => self.turn.write(piece).await?,
+                Ok(None) => return Ok(()),
+                Err(status) => {
+                    self.turn.discard();
+                    return Err(status);
+                }
+            }
+        }
+    }
+
+    async fn finish(mut self, mut pieces: Pieces) -> Result<Outcome, Status> {
+        if self.unpacking.as_ref().is_some_and(|unpacking| !unpacking.is_whole()) {
+            self.turn.discard();
+            return Err(Status::invalid_argument("the zstd stream is cut short"));
+        }
+        self.turn.finish().await?;
+        pieces.settle().await;
+        Ok(Outcome::Complete { received: pieces.received() })
+    }
+
+    /// The client ended the stream and did not say that the blob is complete. What came can be resumed, unless all
+    /// came: an answer with the whole size would tell the client that the blob is stored.
+    fn close(self) -> Result<Outcome, Status> {
+        let committed = self.turn.written();
+        if committed < self.digest.size {
+            return Ok(Outcome::Partial { committed });
+        }
+        Err(Status::invalid_argument("finish_write was not set in the last request; the blob is not stored"))
+    }
+}

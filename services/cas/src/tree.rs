@@ -1,0 +1,212 @@
+//! `GetTree`: every distinct directory below a root, in pages.
+//!
+//! A page token is a place in the walk with a mark of the root. Who comes back with it has the walk repeated up to
+//! that place: nothing is kept between calls, and a token of another tree is known as such.
+
+use std::collections::{HashSet, VecDeque};
+
+use bytes::Bytes;
+use cas::Cas;
+use futures::{StreamExt as _, stream, stream::BoxStream};
+use model::{BlobDigest, DigestFunction};
+use prost::Message as _;
+use reapi::{
+    digest,
+    execution::{Directory, GetTreeRequest, GetTreeResponse},
+};
+use tonic::Status;
+
+use crate::{budget::Held, fault::bounded};
+
+/// Directories read at a time.
+const READ_AHEAD: usize = 256;
+/// Bytes of directories read at a time, and of a page.
+const PAGE_BYTES: u64 = 2 << 20;
+/// Directories on a page when the client says nothing.
+const PAGE_DIRECTORIES: usize = 1000;
+/// Distinct directories of a tree at most.
+const DIRECTORIES_MAX: usize = 1 << 20;
+/// Bytes of one directory at most: clients take no message beyond some megabytes.
+const DIRECTORY_BYTES_MAX: u64 = 16 << 20;
+/// Memory for each directory that is known, and how many at a time it is asked for.
+const KNOWN_BYTES: u64 = 128;
+const KNOWN_STEP: usize = 8192;
+
+/// The pages of a tree.
+pub(crate) async fn stream(
+    cas: Cas,
+    held: Held,
+    request: &GetTreeRequest,
+) -> Result<BoxStream<'static, Result<GetTreeResponse, Status>>, Status> {
+    let function = digest::function(request.digest_function, request.root_digest.as_ref())?;
+    let root = digest::required(request.root_digest.as_ref(), function, "root_digest")?;
+    let page = match usize::try_from(request.page_size) {
+        Ok(0) => PAGE_DIRECTORIES,
+        Ok(size) => size.min(PAGE_DIRECTORIES),
+        Err(_) => return Err(Status::invalid_argument("page_size: it is negative")),
+    };
+    let skip = match request.page_token.as_str() {
+        "" => 0,
+        token => parse_token(token, &root)?,
+    };
+    held.grow(PAGE_BYTES * 2).await?;
+    let mut walk = Walk { cas, held, root, page, position: 0, known: HashSet::new(), queue: VecDeque::new() };
+    walk.discover(root)?;
+    walk.skip(skip).await?;
+    // The first page is made before anything is said, so that an error is the answer.
+    let first = walk.page().await?;
+    let more = !first.next_page_token.is_empty();
+    let rest = stream::try_unfold((walk, more), |(mut walk, more)| async move {
+        if !more {
+            return Ok(None);
+        }
+        let page = walk.page().await?;
+        let more = !page.next_page_token.is_empty();
+        Ok(Some((page, (walk, more))))
+    });
+    Ok(stream::iter([Ok(first)]).chain(rest).boxed())
+}
+
+struct Walk {
+    cas: Cas,
+    held: Held,
+    root: BlobDigest,
+    page: usize,
+    /// Directories visited, there or not.
+    position: u64,
+    /// Half of each hash is enough to tell directories apart.
+    known: HashSet<[u8; 16]>,
+    queue: VecDeque<BlobDigest>,
+}
+
+impl Walk {
+    fn discover(&mut self, directory: BlobDigest) -> Result<(), Status> {
+        let (half, _) = directory.hash.split_first_chunk().unwrap_or((&[0; 16], &[]));
+        if self.known.insert(*half) {
+            self.queue.push_back(directory);
+        }
+        if self.known.len() > DIRECTORIES_MAX {
+            let message = format!("the tree has more than {DIRECTORIES_MAX} distinct directories");
+            return Err(Status::out_of_range(message));
+        }
+        Ok(())
+    }
+
+    async fn discover_all(&mut self, directory: &Directory) -> Result<(), Status> {
+        let before = self.known.len() / KNOWN_STEP;
+        for node in &directory.directories {
+            let child = digest::required(node.digest.as_ref(), self.root.function, "directories.digest")?;
+            self.discover(child)?;
+        }
+        for _ in before..self.known.len() / KNOWN_STEP {
+            self.held.grow(KNOWN_BYTES * KNOWN_STEP as u64).await?;
+        }
+        Ok(())
+    }
+
+    /// The next directories of the walk and what they are, as far as `count` and the size of a page allow.
+    async fn read(&mut self, count: usize) -> Result<Vec<Option<Directory>>, Status> {
+        let (mut digests, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = self.queue.front() {
+            if next.size > DIRECTORY_BYTES_MAX {
+                let message =
+                    format!("{next} is too large for a directory: at most {DIRECTORY_BYTES_MAX} bytes");
+                return Err(Status::invalid_argument(message));
+            }
+            if digests.len() >= count || (bytes + next.size > PAGE_BYTES && !digests.is_empty()) {
+                break;
+            }
+            bytes += next.size;
+            digests.extend(self.queue.pop_front());
+        }
+        let contents = bounded(self.cas.get_many(&digests)).await?;
+        let mut directories = Vec::with_capacity(digests.len());
+        for (digest, content) in digests.iter().zip(contents) {
+            let directory = content.map(|content| decode(digest, content)).transpose()?;
+            if let Some(directory) = &directory {
+                self.discover_all(directory).await?;
+            }
+            directories.push(directory);
+        }
+        self.position += digests.len() as u64;
+        Ok(directories)
+    }
+
+    async fn skip(&mut self, count: u64) -> Result<(), Status> {
+        while self.position < count && !self.queue.is_empty() {
+            let left = usize::try_from(count - self.position).unwrap_or(usize::MAX);
+            self.read(left.min(READ_AHEAD)).await?;
+        }
+        Ok(())
+    }
+
+    /// The next page: never empty unless there is nothing more. Of a tree whose root is not there, an error.
+    async fn page(&mut self) -> Result<GetTreeResponse, Status> {
+        let (mut directories, mut bytes) = (Vec::new(), 0);
+        while directories.len() < self.page && bytes < PAGE_BYTES && !self.queue.is_empty() {
+            let at_root = self.position == 0;
+            let left = self.page - directories.len();
+            let room = self.queue.front().is_some_and(|next| bytes + next.size <= PAGE_BYTES);
+            if !room && !directories.is_empty() {
+                break;
+            }
+            let read = self.read(left.min(READ_AHEAD)).await?;
+            if at_root && read.first().is_some_and(Option::is_none) {
+                return Err(Status::not_found(format!("the store has no directory {}", self.root)));
+            }
+            for directory in read.into_iter().flatten() {
+                bytes += directory.encoded_len() as u64;
+                directories.push(directory);
+            }
+        }
+        let next_page_token =
+            if self.queue.is_empty() { String::new() } else { token(self.position, &self.root) };
+        Ok(GetTreeResponse { directories, next_page_token })
+    }
+}
+
+fn decode(digest: &BlobDigest, content: Bytes) -> Result<Directory, Status> {
+    Directory::decode(content)
+        .map_err(|error| Status::invalid_argument(format!("blob {digest} is no Directory: {error}")))
+}
+
+fn token(position: u64, root: &BlobDigest) -> String {
+    format!("{position}.{}", mark(position, root))
+}
+
+fn parse_token(token: &str, root: &BlobDigest) -> Result<u64, Status> {
+    let wrong = || Status::invalid_argument("page_token: it was not given for this tree");
+    let (position, mark) = token.split_once('.').ok_or_else(wrong)?;
+    let position: u64 = position.parse().map_err(|_| wrong())?;
+    if mark == self::mark(position, root) { Ok(position) } else { Err(wrong()) }
+}
+
+fn mark(position: u64, root: &BlobDigest) -> String {
+    let mut mark = DigestFunction::Sha256.digest(format!("GetTree {root} {position}").as_bytes()).hex();
+    mark.truncate(32);
+    mark
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_for_its_tree_only() {
+        let (one, other) = (DigestFunction::Sha256.digest(b"1"), DigestFunction::Blake3.digest(b"1"));
+        let given = token(17, &one);
+        assert_eq!(parse_token(&given, &one).unwrap(), 17);
+        for (bad, root) in [
+            (given.as_str(), &other),
+            ("", &one),
+            ("17", &one),
+            ("17.", &one),
+            ("x.y", &one),
+            (&given.replace("17.", "18."), &one),
+            (&format!("{given}0"), &one),
+        ] {
+            let error = parse_token(bad, root).unwrap_err();
+            assert_eq!(error.code(), tonic::Code::InvalidArgument, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What the processes on one folder tell each other: how much they wrote, and whether it is full.
+//!
+//! Writers say what they added, a moment after they added something and never otherwise; who evicts says when the
+//! store becomes full and when no more, and to whoever asks.
+
+use std::{
+    fs, io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_nats::{Message, Subscriber};
+use bus::{Bus, Encoding, Subject, decode, encode};
+use cas::{Cas, Evictor, UsageSink};
+use futures::StreamExt as _;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use service::{ServiceError, StartError};
+use tokio::{sync::Notify, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+/// What is written in this time is said at once.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+/// Tells stores apart: the file in their folder that has their name.
+const STORE_FILE: &str = "store-id";
+
+/// Bytes that a process added.
+#[derive(Debug, Serialize, Deserialize)]
+struct Usage {
+    store: String,
+    bytes: u64,
+    /// Whether the process wants to hear the state.
+    asks: bool,
+}
+
+/// Whether a store is full.
+#[derive(Debug, Serialize, Deserialize)]
+struct State {
+    store: String,
+    full: bool,
+}
+
+/// Says over the bus what this process adds to its store, and hears whether the store is full.
+#[derive(Debug, Default)]
+pub struct StoreUsage {
+    bytes: AtomicU64,
+    wake: Notify,
+}
+
+impl UsageSink for StoreUsage {
+    fn used(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+}
+
+impl StoreUsage {
+    /// For every process that opens a store and does not evict from it. The task ends with `stop`.
+    pub async fn join(cas: &Cas, bus: &Bus, stop: CancellationToken) -> Result<JoinHandle<()>, ServiceError> {
+        let store = store_id(&cas.config().root)?;
+        let states = subscribe(bus, &Subject::CasState).await?;
+        let usage = Arc::new(Self::default());
+        cas.set_usage_sink(Arc::clone(&usage) as Arc<dyn UsageSink>);
+        Ok(tokio::spawn(usage.serve(cas.clone(), bus.clone(), store, states, stop)))
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        cas: Cas,
+        bus: Bus,
+        store: String,
+        mut states: Subscriber,
+        stop: CancellationToken,
+    ) {
+        let mut reconnects = bus.reconnects();
+        self.say(&bus, &store, true).await;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.wake.notified() => {
+                    tokio::time::sleep(TOGETHER).await;
+                    self.say(&bus, &store, false).await;
+                }
+                message = states.next() => match message.as_ref().map(read::<State>) {
+                    Some(Some(state)) if state.store == store => cas.set_full(state.full),
+                    Some(_) => {}
+                    None => break,
+                },
+                // A change may have been said while the connection was gone.
+                () = reconnects.next() => self.say(&bus, &store, true).await,
+            }
+        }
+        self.say(&bus, &store, false).await;
+    }
+
+    async fn say(&self, bus: &Bus, store: &str, asks: bool) {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        if bytes == 0 && !asks {
+            return;
+        }
+        let usage = Usage { store: store.into(), bytes, asks };
+        if let Err(error) = publish(bus, &Subject::CasUsage, &usage).await {
+            tracing::warn!(error, "what was stored could not be said; it is said with the next");
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Hears what the writers of a store add, and says when it is full. Returns with `stop`.
+pub(crate) async fn govern(
+    evictor: &Evictor,
+    root: &Path,
+    bus: &Bus,
+    stop: &CancellationToken,
+) -> Result<(), ServiceError> {
+    let store = store_id(root)?;
+    let mut usages = subscribe(bus, &Subject::CasUsage).await?;
+    let mut state = evictor.room();
+    let mut reconnects = bus.reconnects();
+    let mut said = None;
+    loop {
+        let full = state.borrow_and_update().full;
+        if said != Some(full) {
+            said = announce(bus, &store, full).await.then_some(full);
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            changed = state.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+            }
+            message = usages.next() => match message.as_ref().map(read::<Usage>) {
+                Some(Some(usage)) if usage.store == store => {
+                    evictor.used(usage.bytes);
+                    if usage.asks {
+                        said = None;
+                    }
+                }
+                Some(_) => {}
+                None => return Ok(()),
+            },
+            () = reconnects.next() => said = None,
+        }
+    }
+}
+
+/// Whether it could be said.
+async fn announce(bus: &Bus, store: &str, full: bool) -> bool {
+    let state = State { store: store.into(), full };
+    match publish(bus, &Subject::CasState, &state).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(error, "the state of the store could not be said; it is said again later");
+            false
+        }
+    }
+}
+
+async fn subscribe(bus: &Bus, subject: &Subject) -> Result<Subscriber, ServiceError> {
+    let subscribed = bus.client().subscribe(subject.to_string()).await;
+    subscribed.map_err(|error| ServiceError::failed(format!("subscribing to {subject}"), error))
+}
+
+async fn publish(bus: &Bus, subject: &Subject, message: &impl Serialize) -> Result<(), String> {
+    let payload = encode(Encoding::Json, message);
+    bus.client().publish(subject.to_string(), payload).await.map_err(|error| error.to_string())
+}
+
+fn read<T: DeserializeOwned>(message: &Message) -> Option<T> {
+    let read = decode(Encoding::Json, &message.payload);
+    read.inspect_err(|error| tracing::debug!(%error, subject = &*message.subject, "a message is not valid"))
+        .ok()
+}
+
+/// The name of the store in `root`, which all processes on that folder see.
+fn store_id(root: &Path) -> Result<String, StartError> {
+    let path = root.join(STORE_FILE);
+    let failed = |source| StartError::Write { path: path.display().to_string(), source };
+    let mine = uuid::Uuid::new_v4().to_string();
+    let partial = root.join(format!("{STORE_FILE}.{mine}"));
+    let make = || -> io::Result<String> {
+        if let Ok(there) = fs::read_to_string(&path) {
+            return Ok(there);
+        }
+        fs::create_dir_all(root)?;
+        fs::write(&partial, &mine)?;
+        // The first one wins.
+        let linked = fs::hard_link(&partial, &path);
+        fs::remove_file(&partial)?;
+        match linked {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            Ok(()) | Err(_) => fs::read_to_string(&path),
+        }
+    };
+    make().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_has_one_name() {
+        let root = tempfile::tempdir().unwrap();
+        let names: Vec<String> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| store_id(root.path()).unwrap())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(names.iter().all(|name| *name == names[0] && !name.is_empty()));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+}

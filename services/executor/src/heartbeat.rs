@@ -1,0 +1,71 @@
+//! Saying that the executor lives and what it has in hand: on a slow timer, and at once when the schedulers do not know.
+
+use std::{sync::Arc, time::Duration};
+
+use bus::{Encoding, Subject, encode};
+use futures::StreamExt as _;
+use model::{ExecutorHeartbeat, ExecutorStatus};
+use service::ServiceError;
+use tracing::debug;
+
+use crate::Shared;
+
+/// Sends heartbeats until the session ends.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let client = shared.context.bus.client();
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        ServiceError::failed("subscribing to announcements", error)
+    };
+    let subscribed = client.subscribe(Subject::ExecutorAnnounce.to_string()).await;
+    let mut asked = subscribed.map_err(|error| failed(Box::new(error)))?;
+    let mut reconnects = shared.context.bus.reconnects();
+    let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
+    loop {
+        send(&shared).await;
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = shared.hands.announce.notified() => {}
+            () = reconnects.next() => {}
+            message = asked.next() => {
+                if message.is_none() {
+                    return Err(failed("the subscription ended".into()));
+                }
+            }
+        }
+    }
+}
+
+/// Sends one heartbeat now.
+pub(crate) async fn send(shared: &Shared) {
+    say(shared, shared.hands.status()).await;
+}
+
+/// The last heartbeat.
+pub(crate) async fn say_gone(shared: &Shared) {
+    say(shared, ExecutorStatus::Gone).await;
+    let _ = tokio::time::timeout(Duration::from_secs(1), shared.context.bus.client().flush()).await;
+}
+
+async fn say(shared: &Shared, status: ExecutorStatus) {
+    let payload = encode(Encoding::Json, &content(shared, status));
+    let subject = Subject::ExecutorHeartbeat.to_string();
+    if let Err(error) = shared.context.bus.client().publish(subject, payload).await {
+        debug!(%error, "a heartbeat was not sent");
+    }
+}
+
+/// What a heartbeat says.
+pub(crate) fn content(shared: &Shared, status: ExecutorStatus) -> ExecutorHeartbeat {
+    let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
+    ExecutorHeartbeat {
+        executor: shared.id.clone(),
+        pool: shared.pool.name.clone(),
+        host: shared.host.clone(),
+        pid: std::process::id(),
+        started_at_ms: shared.started_at,
+        status,
+        slots: shared.hands.capacity(),
+        running: shared.hands.keys(),
+        ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
+    }
+}

@@ -1,0 +1,85 @@
+//! What a running action has written so far, for whoever follows it.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use async_nats::Message;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bus::{Encoding, Subject, decode, encode};
+use futures::StreamExt as _;
+use model::{LiveOutputReply, LiveOutputRequest, OutputStream};
+use service::ServiceError;
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
+use tracing::{debug, warn};
+
+use crate::Shared;
+
+/// Bytes of one answer at most.
+const PIECE: u64 = 256 << 10;
+/// How long a question waits for something to be written.
+const WAIT: Duration = Duration::from_secs(2);
+/// How often a file is looked at while someone waits for it to grow.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Answers questions until the session ends.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let subject = Subject::ExecutorOutput(shared.id.clone()).to_string();
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        ServiceError::failed("subscribing to questions for output", error)
+    };
+    let subscribed = shared.context.bus.client().subscribe(subject).await;
+    let mut questions = subscribed.map_err(|error| failed(Box::new(error)))?;
+    while let Some(message) = questions.next().await {
+        tokio::spawn(answer(shared.clone(), message));
+    }
+    Err(failed("the subscription ended".into()))
+}
+
+async fn answer(shared: Arc<Shared>, message: Message) {
+    let Some(reply) = message.reply else { return };
+    let question: LiveOutputRequest = match decode(Encoding::Json, &message.payload) {
+        Ok(question) => question,
+        Err(error) => {
+            warn!(error = telemetry::error_chain(&error), "a question for output cannot be read");
+            return;
+        }
+    };
+    let (data, complete) = wait_for(&shared, &question).await;
+    let answer = LiveOutputReply { data: STANDARD.encode(data), complete };
+    if let Err(error) = shared.context.bus.client().publish(reply, encode(Encoding::Json, &answer)).await {
+        debug!(%error, "live output was not sent");
+    }
+}
+
+/// What was written from the offset on, and whether there will be no more here.
+async fn wait_for(shared: &Shared, question: &LiveOutputRequest) -> (Vec<u8>, bool) {
+    let limit = tokio::time::Instant::now() + WAIT;
+    loop {
+        let Some(hand) = shared.hands.get(&question.execution) else { return (Vec::new(), true) };
+        if let Some(outputs) = hand.outputs {
+            let path = match question.stream {
+                OutputStream::Stdout => &outputs.stdout,
+                OutputStream::Stderr => &outputs.stderr,
+            };
+            match read(path, question.offset).await {
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => return (data, false),
+                Err(error) => debug!(%error, "live output cannot be read yet"),
+            }
+        }
+        if tokio::time::Instant::now() >= limit {
+            return (Vec::new(), false);
+        }
+        tokio::select! {
+            () = shared.hands.changed() => {}
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+async fn read(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = tokio::fs::File::open(path).await?;
+    file.seek(std::io::SeekFrom::Start(offset)).await?;
+    let mut data = Vec::new();
+    file.take(PIECE).read_to_end(&mut data).await?;
+    Ok(data)
+}

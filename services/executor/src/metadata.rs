@@ -1,0 +1,81 @@
+//! When an action did what, and what it took.
+
+use std::time::SystemTime;
+
+use prost::Message as _;
+use prost_types::{Struct, Value, value::Kind};
+use reapi::{
+    execution::ExecutedActionMetadata,
+    protobuf::{Any, Duration},
+};
+use sandbox::Ended;
+
+use crate::outcome::timestamp;
+
+/// When an action did what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) queued: SystemTime,
+    pub(crate) started: SystemTime,
+    pub(crate) fetch_started: SystemTime,
+    pub(crate) fetch_ended: SystemTime,
+    pub(crate) upload_started: SystemTime,
+    pub(crate) upload_ended: SystemTime,
+    pub(crate) completed: SystemTime,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        let now = SystemTime::now();
+        Self {
+            queued: now,
+            started: now,
+            fetch_started: now,
+            fetch_ended: now,
+            upload_started: now,
+            upload_ended: now,
+            completed: now,
+        }
+    }
+}
+
+/// As the protocol has it. Each moment is at least the one before: the machine's clock may be set back.
+pub(crate) fn metadata(worker: &str, times: &Times, ended: &Ended) -> ExecutedActionMetadata {
+    let mut latest = times.queued;
+    let mut next = |at: SystemTime| {
+        latest = latest.max(at);
+        Some(timestamp(latest))
+    };
+    ExecutedActionMetadata {
+        worker: worker.to_owned(),
+        queued_timestamp: next(times.queued),
+        worker_start_timestamp: next(times.started),
+        input_fetch_start_timestamp: next(times.fetch_started),
+        input_fetch_completed_timestamp: next(times.fetch_ended),
+        execution_start_timestamp: next(ended.started_at),
+        execution_completed_timestamp: next(ended.ended_at),
+        output_upload_start_timestamp: next(times.upload_started),
+        output_upload_completed_timestamp: next(times.upload_ended),
+        worker_completed_timestamp: next(times.completed),
+        virtual_execution_duration: Some(Duration {
+            seconds: i64::try_from(ended.wall.as_secs()).unwrap_or(i64::MAX),
+            nanos: i32::try_from(ended.wall.subsec_nanos()).unwrap_or(0),
+        }),
+        auxiliary_metadata: vec![usage(ended)],
+    }
+}
+
+/// What it took, for who wants to know: a `Struct` with numbers.
+fn usage(ended: &Ended) -> Any {
+    let number = |value: f64| Value { kind: Some(Kind::NumberValue(value)) };
+    let fields = [
+        ("cpu_seconds", ended.cpu.as_secs_f64()),
+        ("wall_seconds", ended.wall.as_secs_f64()),
+        ("peak_memory_bytes", ended.peak_memory_bytes as f64),
+        ("stdout_bytes", ended.stdout_bytes as f64),
+        ("stderr_bytes", ended.stderr_bytes as f64),
+    ];
+    let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), number(value))).collect();
+    let type_url = "type.googleapis.com/google.protobuf.Struct".to_owned();
+    Any { type_url, value: Struct { fields }.encode_to_vec() }
+}

@@ -1,0 +1,260 @@
+//! One action, from the offer to its result.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use input_root::{CollectError, Collected, InputError, InputRoot, OutputSpec};
+use model::{
+    ExecutionKey, ExecutionOffer, ExecutionOutcome, ExecutionProgress, ExecutionStage, Millis, StoredResult,
+};
+use prost::Message as _;
+use reapi::execution::ActionResult;
+use sandbox::{Cause, Ended, Event, NotStarted, Outcome, Run};
+use service::{Step, crash_point};
+use telemetry::metrics::{Histogram, observe};
+use tracing::{debug, warn};
+
+use crate::{
+    Shared, finish,
+    hands::{Hand, Outputs},
+    metadata::{Times, metadata},
+    outcome::{Fault, code},
+    spec::Spec,
+    stages::Stage,
+};
+
+/// Bytes of an encoded result on the bus at most; a larger one is kept in the store.
+const INLINE_MAX: usize = 64 << 10;
+
+/// Runs what was offered and writes its result, unless it is stopped: then nobody wants one.
+pub(crate) async fn run(shared: Arc<Shared>, offer: ExecutionOffer, hand: Hand) {
+    let key = offer.record.execution.key();
+    let outcome = tokio::select! {
+        biased;
+        () = hand.stop.cancelled() => Err(Fault::Stopped),
+        outcome = execute(&shared, &offer, &hand) => outcome,
+    };
+    shared.hands.set_outputs(&key, None);
+    let outcome = match outcome {
+        Ok(outcome) => Some(outcome),
+        Err(fault) => fault.outcome(&shared.id),
+    };
+    match outcome {
+        Some(outcome) => {
+            debug!(%key, code = outcome.code, exit = outcome.exit_code, "action ended");
+            finish::finish(&shared, &offer, outcome).await;
+        }
+        None => debug!(%key, "action stopped"),
+    }
+    shared.hands.release(&key);
+}
+
+async fn execute(shared: &Shared, offer: &ExecutionOffer, hand: &Hand) -> Result<ExecutionOutcome, Fault> {
+    let execution = &offer.record.execution;
+    let key = execution.key();
+    let mut times = Times { queued: execution.accepted_at_ms.into(), ..Times::default() };
+    let mut held = shared.stages.hold().await;
+    times.started = SystemTime::now();
+    progress(shared, &key, ExecutionStage::Fetching).await;
+    let stage = held.stage().ok_or_else(|| Fault::new(code::INTERNAL, "a slot is gone".to_owned()))?;
+    times.fetch_started = SystemTime::now();
+    let spec = Spec::read(&shared.cas, execution).await?;
+    let outputs = OutputSpec::of(&spec.command).map_err(|error| unprepared(&error))?;
+    let prepared = shared.inputs.prepare(stage.work(), &spec.input_root, &outputs).await;
+    let root = prepared.map_err(|error| unprepared(&error))?;
+    times.fetch_ended = SystemTime::now();
+    observe(
+        Histogram::ActionFetchSeconds,
+        &[],
+        times.fetch_ended.duration_since(times.fetch_started).unwrap_or_default(),
+    );
+    crash_point(Step::ActionInputsReady);
+    let ended = command(shared, &key, stage, &spec, &root, hand).await;
+    let collected = match &ended {
+        Ok(ended) => {
+            crash_point(Step::ActionCommandEnded);
+            observe(Histogram::ActionRunSeconds, &[], ended.wall);
+            progress(shared, &key, ExecutionStage::Uploading).await;
+            times.upload_started = SystemTime::now();
+            let console = stage.console();
+            let collected = shared.inputs.collect(&root, &outputs, &console, execution.action.function).await;
+            times.upload_ended = SystemTime::now();
+            observe(
+                Histogram::ActionUploadSeconds,
+                &[],
+                times.upload_ended.duration_since(times.upload_started).unwrap_or_default(),
+            );
+            Some(collected)
+        }
+        Err(_) => None,
+    };
+    shared.inputs.release(root).await;
+    drop(held);
+    let ended = ended?;
+    let Some(collected) = collected else { return Err(Fault::Stopped) };
+    conclude(shared, offer, &ended, collected, times).await
+}
+
+/// Runs the command to its end.
+async fn command(
+    shared: &Shared,
+    key: &ExecutionKey,
+    stage: &mut Stage,
+    spec: &Spec,
+    root: &InputRoot,
+    hand: &Hand,
+) -> Result<Ended, Fault> {
+    let settings = &shared.context.settings;
+    let (stdout, stderr) = stage.outputs();
+    let run = Run {
+        argv: spec.command.arguments.clone(),
+        env: spec.environment(),
+        cwd: spec.command.working_directory.clone().into(),
+        root: root.path().to_owned(),
+        root_is_input: shared.pool.root_is_input,
+        timeout: Some(spec.timeout),
+        kill_grace: Duration::from_millis(settings.kill_grace_ms),
+        stdout: stdout.clone(),
+        stderr: stderr.clone(),
+        output_bytes_max: settings.action_output_bytes_max,
+        memory_bytes_max: Some(settings.action_memory_bytes_max).filter(|bytes| *bytes > 0),
+    };
+    let slot = stage.slot().await.map_err(|error| Fault::internal(&error))?;
+    let outcome = watch(shared, key, slot, run, Outputs { stdout, stderr }, hand).await;
+    match outcome {
+        Ok(Outcome::Ended(ended)) => Ok(ended),
+        Ok(Outcome::NotStarted { why, message }) => Err(not_started(why, message)),
+        Err(error) => {
+            warn!(%key, error = telemetry::error_chain(&error), "the sandbox failed");
+            stage.break_slot();
+            Err(Fault::internal(&error))
+        }
+    }
+}
+
+async fn watch(
+    shared: &Shared,
+    key: &ExecutionKey,
+    slot: &mut sandbox::Slot,
+    run: Run,
+    outputs: Outputs,
+    hand: &Hand,
+) -> Result<Outcome, sandbox::SandboxError> {
+    let mut running = slot.run(run).await?;
+    shared.hands.set_outputs(key, Some(outputs));
+    loop {
+        match running.next_event().await? {
+            Event::Started(_) => progress(shared, key, ExecutionStage::Running).await,
+            Event::Done(outcome) => {
+                debug_assert!(!hand.stop.is_cancelled() || matches!(outcome, Outcome::Ended(_)));
+                return Ok(outcome);
+            }
+        }
+    }
+}
+
+/// What the outcome is, now that the command has ended; a success goes to the action cache first.
+async fn conclude(
+    shared: &Shared,
+    offer: &ExecutionOffer,
+    ended: &Ended,
+    collected: Result<Collected, CollectError>,
+    mut times: Times,
+) -> Result<ExecutionOutcome, Fault> {
+    let execution = &offer.record.execution;
+    let status = verdict(ended, shared.context.settings.action_output_bytes_max);
+    let collected = match (collected, &status) {
+        (Ok(collected), _) => collected,
+        // What killed the command matters more than what it left.
+        (Err(error), Some((code, message))) => {
+            return Err(Fault::new(*code, format!("{message}; {}", telemetry::error_chain(&error))));
+        }
+        (Err(error), None) if error.is_the_actions() => return Err(Fault::precondition(error.to_string())),
+        (Err(error), None) => return Err(uncollected(&error)),
+    };
+    crash_point(Step::ActionOutputsKept);
+    times.completed = SystemTime::now();
+    let result = collected.into_result(ended.exit_code, metadata(shared.id.as_str(), &times, ended));
+    let cacheable = status.is_none() && ended.exit_code == 0 && !execution.do_not_cache;
+    if cacheable {
+        let kept = shared.cas.put_action(&execution.instance, &execution.action, &result).await;
+        if let Err(error) = kept {
+            // The result is good, it is only not remembered.
+            warn!(key = %execution.key(), error = telemetry::error_chain(&error), "a result was not cached");
+        }
+        crash_point(Step::ActionCached);
+    }
+    let exit_code = Some(result.exit_code);
+    let (code, message) = status.unwrap_or_default();
+    Ok(ExecutionOutcome {
+        executor: Some(shared.id.clone()),
+        code,
+        message,
+        missing: Vec::new(),
+        exit_code,
+        result: Some(stored(shared, &result).await?),
+        server_logs: Vec::new(),
+    })
+}
+
+async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, Fault> {
+    let encoded = result.encode_to_vec();
+    if encoded.len() <= INLINE_MAX {
+        return Ok(StoredResult::Inline(STANDARD.encode(encoded)));
+    }
+    let kept = shared.cas.put_bytes(model::DigestFunction::Sha256, encoded.into()).await;
+    kept.map(StoredResult::Blob).map_err(|error| Fault::internal(&error))
+}
+
+/// What made the command end, unless it ended by itself.
+fn verdict(ended: &Ended, output_max: u64) -> Option<(i32, String)> {
+    let seconds = ended.wall.as_secs_f64();
+    match ended.cause {
+        Cause::Ended => None,
+        Cause::TimedOut => Some((
+            code::DEADLINE_EXCEEDED,
+            format!("the command was killed after {seconds:.1} s, its time limit"),
+        )),
+        Cause::OutOfMemory => Some((
+            code::RESOURCE_EXHAUSTED,
+            format!("the command was killed for want of memory: it used {} bytes", ended.peak_memory_bytes),
+        )),
+        Cause::OutputTooLarge(stream) => Some((
+            code::RESOURCE_EXHAUSTED,
+            format!("the command was killed: it wrote more than {output_max} bytes to {stream:?}"),
+        )),
+        Cause::Killed => Some((code::INTERNAL, "the command was killed".to_owned())),
+    }
+}
+
+fn not_started(why: NotStarted, message: String) -> Fault {
+    match why {
+        NotStarted::NotFound | NotStarted::NotExecutable | NotStarted::WorkingDirectory => {
+            Fault::precondition(message)
+        }
+        NotStarted::TooLarge | NotStarted::Invalid => Fault::invalid(message),
+    }
+}
+
+fn unprepared(error: &InputError) -> Fault {
+    match error {
+        InputError::Missing(missing) => Fault::missing(missing.clone()),
+        InputError::Invalid(why) => Fault::invalid(why.clone()),
+        InputError::Stopping => Fault::Stopped,
+        InputError::Io { .. } | InputError::Cas(_) => Fault::internal(error),
+    }
+}
+
+fn uncollected(error: &CollectError) -> Fault {
+    if matches!(error, CollectError::Stopping) { Fault::Stopped } else { Fault::internal(error) }
+}
+
+async fn progress(shared: &Shared, key: &ExecutionKey, stage: ExecutionStage) {
+    let progress = ExecutionProgress { executor: shared.id.clone(), stage, at_ms: Millis::now() };
+    if let Err(error) = shared.context.bus.publish_progress(key, &progress).await {
+        debug!(error = telemetry::error_chain(&error), "progress was not told");
+    }
+}

@@ -1,0 +1,61 @@
+//! What an action asks for: its Action and Command, read from the store and checked.
+
+use std::time::Duration;
+
+use cas::Cas;
+use model::{BlobDigest, Execution};
+use prost::Message as _;
+use reapi::execution::{Action, Command};
+
+use crate::outcome::Fault;
+
+/// An action, ready to be prepared.
+#[derive(Debug, Clone)]
+pub(crate) struct Spec {
+    pub(crate) command: Command,
+    pub(crate) input_root: BlobDigest,
+    pub(crate) timeout: Duration,
+}
+
+impl Spec {
+    /// Reads the action of `execution`.
+    pub(crate) async fn read(cas: &Cas, execution: &Execution) -> Result<Self, Fault> {
+        let function = execution.action.function;
+        let action = fetch(cas, &execution.action).await?;
+        let action = Action::decode(action.as_slice()).map_err(|error| malformed("Action", &error))?;
+        let digest = |name: &str, digest: Option<&reapi::execution::Digest>| {
+            let digest = digest.ok_or_else(|| Fault::invalid(format!("the action names no {name}")))?;
+            reapi::digest::from_proto(digest, function)
+                .map_err(|error| Fault::invalid(format!("the action's {name}: {error}")))
+        };
+        let command_digest = digest("command_digest", action.command_digest.as_ref())?;
+        let input_root = match &action.input_root_digest {
+            None => function.empty(),
+            some => digest("input_root_digest", some.as_ref())?,
+        };
+        let command = fetch(cas, &command_digest).await?;
+        let command = Command::decode(command.as_slice()).map_err(|error| malformed("Command", &error))?;
+        if command.arguments.is_empty() {
+            return Err(Fault::invalid("the command has no arguments".to_owned()));
+        }
+        Ok(Self { command, input_root, timeout: Duration::from_millis(execution.timeout_ms) })
+    }
+
+    /// The environment, as pairs.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let pair = |it: &reapi::execution::command::EnvironmentVariable| (it.name.clone(), it.value.clone());
+        self.command.environment_variables.iter().map(pair).collect()
+    }
+}
+
+async fn fetch(cas: &Cas, digest: &BlobDigest) -> Result<Vec<u8>, Fault> {
+    match cas.get(digest).await {
+        Ok(Some(content)) => Ok(content.to_vec()),
+        Ok(None) => Err(Fault::missing(vec![*digest])),
+        Err(error) => Err(Fault::internal(&error)),
+    }
+}
+
+fn malformed(what: &str, error: &prost::DecodeError) -> Fault {
+    Fault::invalid(format!("the {what} cannot be decoded: {error}"))
+}

@@ -1,0 +1,105 @@
+//! `forebay conform`: checks any server of the Remote Execution API.
+
+use std::{collections::BTreeSet, process::ExitCode, time::Duration};
+
+use clap::Args;
+use conform::{ConformError, Options};
+
+use crate::{
+    failure::{FAILED, Failure, UNREACHABLE, USAGE},
+    globals::Globals,
+    stdout,
+};
+
+/// Options of `forebay conform`.
+#[derive(Debug, Args)]
+pub(crate) struct ConformArgs {
+    /// The server: grpc://HOST:PORT
+    #[arg(value_name = "ENDPOINT")]
+    endpoint: String,
+    /// The instance to work in
+    #[arg(long, value_name = "NAME", default_value = "")]
+    instance: String,
+    /// An instance whose name has several segments
+    #[arg(long, value_name = "NAME", default_value = "main/b/c")]
+    nested_instance: String,
+    /// An instance that does not exist
+    #[arg(long, value_name = "NAME", default_value = "no-such-instance")]
+    unknown_instance: String,
+    /// A second endpoint of the same farm that serves no execution
+    #[arg(long, value_name = "ENDPOINT")]
+    cache_endpoint: Option<String>,
+    /// A second endpoint whose store has no space left
+    #[arg(long, value_name = "ENDPOINT")]
+    full_endpoint: Option<String>,
+    /// A platform property for every action: NAME=VALUE
+    #[arg(long, value_name = "K=V", value_parser = crate::exec::pair)]
+    platform: Vec<(String, String)>,
+    /// Only these checks, by number: 1,5,80-83
+    #[arg(long, value_name = "NUMBERS", value_parser = numbers)]
+    only: Option<Numbers>,
+    /// Checks that run at once
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    jobs: usize,
+    /// Seconds that one check may take
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    limit: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Numbers(BTreeSet<u16>);
+
+fn numbers(text: &str) -> Result<Numbers, String> {
+    let wrong = || "numbers and ranges are expected: 1,5,80-83".to_owned();
+    let mut all = BTreeSet::new();
+    for part in text.split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to): (u16, u16) =
+            (from.trim().parse().map_err(|_| wrong())?, to.trim().parse().map_err(|_| wrong())?);
+        if from > to {
+            return Err(wrong());
+        }
+        all.extend(from..=to);
+    }
+    Ok(Numbers(all))
+}
+
+/// Runs the checks; fails where one fails.
+pub(crate) async fn run(args: ConformArgs, globals: &Globals) -> Result<ExitCode, Failure> {
+    let options = Options {
+        endpoint: args.endpoint,
+        cache_endpoint: args.cache_endpoint,
+        full_endpoint: args.full_endpoint,
+        instance: args.instance,
+        nested_instance: args.nested_instance,
+        unknown_instance: args.unknown_instance,
+        platform: args.platform,
+        only: args.only.map(|numbers| numbers.0).unwrap_or_default(),
+        jobs: args.jobs,
+        time_limit: Duration::from_secs(args.limit),
+        ..Options::default()
+    };
+    let mut fault = None;
+    let report = conform::run(options, |result| {
+        let printed = if globals.json { stdout::json(result) } else { stdout::line(&result.line()) };
+        fault = fault.take().or(printed.err());
+    })
+    .await
+    .map_err(|error| Failure::of(exit_code(&error), &error))?;
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
+    if !globals.json {
+        let (pass, fail, skip) = (report.pass, report.fail, report.skip);
+        let seconds = report.millis as f64 / 1000.0;
+        stdout::line(&format!("{pass} pass, {fail} fail, {skip} skip in {seconds:.1} s"))?;
+    }
+    Ok(if report.failed() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+fn exit_code(error: &ConformError) -> u8 {
+    match error {
+        ConformError::Connect { .. } => UNREACHABLE,
+        ConformError::Capabilities { .. } => USAGE,
+    }
+}

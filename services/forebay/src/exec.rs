@@ -1,0 +1,213 @@
+//! `forebay exec`: one command as an action.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Args;
+use model::BlobDigest;
+use reapi::execution::{
+    Action, ActionResult, Command, ExecuteOperationMetadata, Platform, command::EnvironmentVariable,
+    execution_stage, platform::Property,
+};
+use remote::{Executed, Remote, action_of};
+use settings::Settings;
+
+use crate::{
+    exec_inputs, exec_outputs,
+    failure::{FAILED, Failure, say},
+    globals::Globals,
+    remote::RemoteArgs,
+    stdout,
+};
+
+/// Shown below the options.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  forebay exec -- uname -a
+  forebay exec --input 'src/**' --output out/ -- make -C src
+      sends src/, runs make on the farm, and brings out/ back";
+
+/// Options of `forebay exec`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    /// The folder that inputs are taken from and outputs are written to
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Files of it that the command may read, as a glob: 'src/**'
+    #[arg(long, short, value_name = "GLOB")]
+    input: Vec<String>,
+    /// What to bring back: a file, a folder, or a glob below a folder: 'out/**/*.o'
+    #[arg(long, short, value_name = "GLOB")]
+    output: Vec<String>,
+    /// A variable of the command; nothing of your own environment is passed on
+    #[arg(long, short, value_name = "K=V", value_parser = pair)]
+    env: Vec<(String, String)>,
+    /// A platform property that its executor must offer
+    #[arg(long, value_name = "K=V", value_parser = pair)]
+    platform: Vec<(String, String)>,
+    /// How long it may run: 90s, 10m
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<humantime::Duration>,
+    /// Lower is sooner
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+    /// Run it even if its result is known, and do not remember the result
+    #[arg(long)]
+    no_cache: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// NAME=VALUE
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=VALUE is expected")?;
+    if name.is_empty() {
+        return Err("NAME=VALUE is expected".to_owned());
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// What `--json` prints.
+#[derive(Debug, serde::Serialize)]
+struct Report {
+    action: BlobDigest,
+    operation: String,
+    exit_code: i32,
+    cached: bool,
+    executor: String,
+    stdout: String,
+    stderr: String,
+    outputs: Vec<String>,
+}
+
+/// Runs the command on the farm and brings back what it made.
+pub(crate) async fn run(args: ExecArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
+    let wanted = exec_outputs::Wanted::new(&args.output)?;
+    let (root, inputs) = exec_inputs::scan(&args.dir, &args.input, args.remote.function()).await?;
+    let remote = args.remote.connect(globals, settings).await?;
+    let (digest, mut blobs) =
+        action_of(args.remote.function(), &command(&args, &wanted), action(&args), &root);
+    blobs.extend(inputs);
+    remote.upload(&blobs).await?;
+    let executed = execute(&remote, &digest, &args).await?;
+    finish(&remote, &args, &wanted, digest, executed, globals).await
+}
+
+fn command(args: &ExecArgs, wanted: &exec_outputs::Wanted) -> Command {
+    let mut variables: Vec<EnvironmentVariable> = args
+        .env
+        .iter()
+        .map(|(name, value)| EnvironmentVariable { name: name.clone(), value: value.clone() })
+        .collect();
+    if !variables.iter().any(|variable| variable.name == "PATH") {
+        let value = "/usr/local/bin:/usr/bin:/bin".to_owned();
+        variables.push(EnvironmentVariable { name: "PATH".to_owned(), value });
+    }
+    variables.sort_by(|a, b| a.name.cmp(&b.name));
+    Command {
+        arguments: args.command.clone(),
+        environment_variables: variables,
+        output_paths: wanted.paths(),
+        ..Command::default()
+    }
+}
+
+fn action(args: &ExecArgs) -> Action {
+    let mut properties: Vec<Property> = args
+        .platform
+        .iter()
+        .map(|(name, value)| Property { name: name.clone(), value: value.clone() })
+        .collect();
+    properties.sort_by(|a, b| (&a.name, &a.value).cmp(&(&b.name, &b.value)));
+    let timeout = args.timeout.map(|timeout| {
+        let timeout: Duration = timeout.into();
+        reapi::protobuf::Duration {
+            seconds: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            nanos: i32::try_from(timeout.subsec_nanos()).unwrap_or(0),
+        }
+    });
+    Action {
+        timeout,
+        do_not_cache: args.no_cache,
+        platform: (!properties.is_empty()).then_some(Platform { properties }),
+        ..Action::default()
+    }
+}
+
+/// Waits for the result; Ctrl-C cancels the execution.
+async fn execute(remote: &Remote, action: &BlobDigest, args: &ExecArgs) -> Result<Executed, Failure> {
+    let operation = std::sync::Mutex::new(String::new());
+    let mut told = None;
+    let progress = |name: &str, metadata: &ExecuteOperationMetadata| {
+        if let Ok(mut operation) = operation.lock() {
+            name.clone_into(&mut operation);
+        }
+        let reason = exec_outputs::reason(metadata);
+        let queued = metadata.stage == i32::from(execution_stage::Value::Queued);
+        if queued && reason.is_some() && told != reason {
+            say(reason.as_deref().unwrap_or_default());
+            told = reason;
+        }
+    };
+    tokio::select! {
+        executed = remote.execute(action, args.no_cache, args.priority, progress) => Ok(executed?),
+        _ = tokio::signal::ctrl_c() => {
+            let name = operation.lock().map(|name| name.clone()).unwrap_or_default();
+            if !name.is_empty() {
+                remote.cancel(&name).await?;
+            }
+            Err(Failure::plain(crate::failure::CANCELLED, "cancelled"))
+        }
+    }
+}
+
+async fn finish(
+    remote: &Remote,
+    args: &ExecArgs,
+    wanted: &exec_outputs::Wanted,
+    action: BlobDigest,
+    executed: Executed,
+    globals: &Globals,
+) -> Result<ExitCode, Failure> {
+    let Executed { operation, response } = executed;
+    let result = response.result.unwrap_or_default();
+    let (out, err) = exec_outputs::console(remote, &result).await?;
+    if !globals.json {
+        stdout::bytes(&out)?;
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), &err);
+    }
+    let status = response.status.unwrap_or_default();
+    if status.code != 0 {
+        return Err(Failure::plain(FAILED, status.message));
+    }
+    let outputs = exec_outputs::fetch(remote, &result, &args.dir, wanted).await?;
+    if globals.json {
+        stdout::json(&report(action, operation, &result, response.cached_result, &out, &err, outputs))?;
+    } else if result.exit_code != 0 {
+        return Err(Failure::plain(FAILED, format!("the command ended with exit code {}", result.exit_code)));
+    }
+    Ok(if result.exit_code == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+fn report(
+    action: BlobDigest,
+    operation: String,
+    result: &ActionResult,
+    cached: bool,
+    out: &[u8],
+    err: &[u8],
+    outputs: Vec<String>,
+) -> Report {
+    Report {
+        action,
+        operation,
+        exit_code: result.exit_code,
+        cached,
+        executor: result.execution_metadata.as_ref().map(|it| it.worker.clone()).unwrap_or_default(),
+        stdout: String::from_utf8_lossy(out).into_owned(),
+        stderr: String::from_utf8_lossy(err).into_owned(),
+        outputs,
+    }
+}

@@ -1,0 +1,28 @@
+//! Folders of this machine as blobs.
+
+use std::{collections::HashMap, path::Path};
+
+use input_root::local;
+use model::{BlobDigest, DigestFunction};
+use remote::Source;
+
+use crate::failure::{FAILED, Failure, USAGE};
+
+/// What of `folder` one of the globs matches: its digest, and all blobs that it is made of.
+pub(crate) async fn scan(
+    folder: &Path,
+    globs: &[String],
+    function: DigestFunction,
+) -> Result<(BlobDigest, HashMap<BlobDigest, Source>), Failure> {
+    let (folder, globs) = (folder.to_owned(), globs.to_vec());
+    let scanned = tokio::task::spawn_blocking(move || local::scan(&folder, &globs, function)).await;
+    let scanned = scanned
+        .map_err(|error| Failure::new(FAILED, "reading the inputs", &error))?
+        .map_err(|error| Failure::of(USAGE, &error))?;
+    let source = |source| match source {
+        local::Source::File(path) => Source::File(path),
+        local::Source::Bytes(bytes) => Source::Bytes(bytes),
+    };
+    let blobs = scanned.blobs.into_iter().map(|(digest, it)| (digest, source(it))).collect();
+    Ok((scanned.root, blobs))
+}

@@ -1,0 +1,138 @@
+//! Remote Asset: content by where it comes from. Pushed by clients, or fetched over http and https by the gateway.
+//!
+//! What is known of an asset is an action result in the store, under an instance name that no client can have: the
+//! store's completeness check and its promise to keep what it names hold for assets as well.
+
+mod download;
+mod fetch;
+mod key;
+mod push;
+mod sri;
+
+use std::{path::PathBuf, sync::Arc};
+
+use cas::{Cas, TreeCheck};
+use model::{BlobDigest, Millis};
+use prost::Message as _;
+use reapi::{
+    execution::{ActionResult, ExecutedActionMetadata, OutputFile},
+    protobuf::Timestamp,
+    status,
+};
+use tokio::sync::Semaphore;
+use tonic::Status;
+
+use super::{Core, faults, state::timestamp};
+use key::AssetKind;
+
+/// Downloads at a time.
+const DOWNLOADS_MAX: usize = 16;
+const TIMESTAMP: &str = "google.protobuf.Timestamp";
+
+/// Serves `build.bazel.remote.asset.v1`.
+#[derive(Clone)]
+pub(crate) struct AssetApi {
+    core: Core,
+    /// Where downloads lie until they are complete.
+    folder: Arc<PathBuf>,
+    downloads: Arc<Semaphore>,
+}
+
+impl AssetApi {
+    /// Downloads into `folder`.
+    pub(crate) fn new(core: Core, folder: PathBuf) -> Self {
+        Self { core, folder: Arc::new(folder), downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)) }
+    }
+}
+
+/// An asset that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asset {
+    /// Its content: the blob, or the root directory.
+    pub(crate) digest: BlobDigest,
+    /// What must be kept with it.
+    pub(crate) references: Vec<BlobDigest>,
+    /// Since when it is known.
+    pub(crate) since: Millis,
+    /// When it is to be forgotten.
+    pub(crate) expires: Option<Timestamp>,
+}
+
+impl Asset {
+    fn to_result(&self) -> ActionResult {
+        let file = |path: &str, digest: &BlobDigest| OutputFile {
+            path: path.to_owned(),
+            digest: Some(reapi::digest::to_proto(digest)),
+            ..OutputFile::default()
+        };
+        let mut output_files = vec![file("asset", &self.digest)];
+        output_files.extend(self.references.iter().map(|digest| file("reference", digest)));
+        let expires = self.expires.as_ref().map(|expires| status::any(expires, TIMESTAMP));
+        let metadata = ExecutedActionMetadata {
+            worker: "gateway".into(),
+            worker_completed_timestamp: Some(timestamp(self.since)),
+            auxiliary_metadata: expires.into_iter().collect(),
+            ..ExecutedActionMetadata::default()
+        };
+        ActionResult { output_files, execution_metadata: Some(metadata), ..ActionResult::default() }
+    }
+
+    fn of(result: &ActionResult, function: model::DigestFunction) -> Option<Self> {
+        let mut digests = result.output_files.iter().map(|file| {
+            file.digest.as_ref().and_then(|digest| reapi::digest::from_proto(digest, function).ok())
+        });
+        let digest = digests.next()??;
+        let references = digests.collect::<Option<_>>()?;
+        let metadata = result.execution_metadata.as_ref()?;
+        let since = millis(metadata.worker_completed_timestamp.as_ref()?);
+        let expires = metadata.auxiliary_metadata.first().and_then(|any| Timestamp::decode(&*any.value).ok());
+        Some(Self { digest, references, since, expires })
+    }
+}
+
+/// What is known of an asset, if all of it is there.
+async fn find(cas: &Cas, kind: AssetKind, instance: &str, key: &BlobDigest) -> Result<Option<Asset>, Status> {
+    let found = cas.get_action(&key::instance(instance), key).await.map_err(|error| faults::store(&error))?;
+    let Some(asset) = found.and_then(|result| Asset::of(&result, key.function)) else { return Ok(None) };
+    if asset.expires.as_ref().is_some_and(|expires| millis(expires) <= Millis::now()) {
+        return Ok(None);
+    }
+    let whole = match kind {
+        AssetKind::Blob => true,
+        AssetKind::Directory => {
+            let tree = cas.check_tree(&asset.digest).await.map_err(|error| faults::store(&error))?;
+            tree == TreeCheck::Complete
+        }
+    };
+    Ok(whole.then_some(asset))
+}
+
+async fn keep(cas: &Cas, instance: &str, key: &BlobDigest, asset: &Asset) -> Result<(), Status> {
+    let kept = cas.put_action(&key::instance(instance), key, &asset.to_result()).await;
+    kept.map_err(|error| faults::store(&error))
+}
+
+fn millis(at: &Timestamp) -> Millis {
+    let seconds = u64::try_from(at.seconds).unwrap_or(0);
+    let nanos = u64::try_from(at.nanos).unwrap_or(0);
+    Millis(seconds.saturating_mul(1000).saturating_add(nanos / 1_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use model::DigestFunction;
+
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_an_asset_is_read_as_written() {
+        let asset = Asset {
+            digest: DigestFunction::Blake3.digest(b"x"),
+            references: vec![DigestFunction::Blake3.digest(b"y")],
+            since: Millis(1_700_000_000_123),
+            expires: Some(Timestamp { seconds: 1_800_000_000, nanos: 0 }),
+        };
+        assert_eq!(Asset::of(&asset.to_result(), DigestFunction::Blake3), Some(asset));
+        assert_eq!(Asset::of(&ActionResult::default(), DigestFunction::Blake3), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! The Fetch service.
+
+use std::time::Duration;
+
+use model::{BlobDigest, DigestFunction, Millis};
+use reapi::{
+    asset::{
+        FetchBlobRequest, FetchBlobResponse, FetchDirectoryRequest, FetchDirectoryResponse, Qualifier,
+        fetch_server::Fetch,
+    },
+    protobuf::{self, Timestamp},
+    rpc, status,
+};
+use tonic::{Code, Request, Response, Status};
+
+use super::{
+    Asset, AssetApi,
+    download::{self, fault},
+    find, keep,
+    key::{self, AssetKind, Wishes},
+    millis,
+    sri::Checksum,
+};
+use crate::grpc::{RETRY, faults};
+
+/// What both kinds of requests ask.
+struct Wanted {
+    kind: AssetKind,
+    instance: String,
+    function: DigestFunction,
+    timeout: Option<protobuf::Duration>,
+    oldest: Option<Timestamp>,
+    uris: Vec<String>,
+    qualifiers: Vec<Qualifier>,
+}
+
+/// From where, and what it is; or where it failed last, and why.
+type Got = Result<(String, Asset), (String, rpc::Status)>;
+
+#[tonic::async_trait]
+impl Fetch for AssetApi {
+    async fn fetch_blob(
+        &self,
+        request: Request<FetchBlobRequest>,
+    ) -> Result<Response<FetchBlobResponse>, Status> {
+        let request = request.into_inner();
+        let function = reapi::digest::function(request.digest_function, None)?;
+        let qualifiers = request.qualifiers.clone();
+        let wanted = Wanted {
+            kind: AssetKind::Blob,
+            instance: request.instance_name,
+            function,
+            timeout: request.timeout,
+            oldest: request.oldest_content_accepted,
+            uris: request.uris,
+            qualifiers: request.qualifiers,
+        };
+        let digest_function = reapi::digest::value(function).into();
+        let response = match self.get(&wanted).await? {
+            Ok((uri, asset)) => FetchBlobResponse {
+                status: Some(rpc::Status::default()),
+                uri,
+                qualifiers,
+                expires_at: asset.expires,
+                blob_digest: Some(reapi::digest::to_proto(&asset.digest)),
+                digest_function,
+            },
+            Err((uri, status)) => FetchBlobResponse {
+                status: Some(status),
+                uri,
+                digest_function,
+                ..FetchBlobResponse::default()
+            },
+        };
+        Ok(Response::new(response))
+    }
+
+    async fn fetch_directory(
+        &self,
+        request: Request<FetchDirectoryRequest>,
+    ) -> Result<Response<FetchDirectoryResponse>, Status> {
+        let request = request.into_inner();
+        let function = reapi::digest::function(request.digest_function, None)?;
+        let qualifiers = request.qualifiers.clone();
+        let wanted = Wanted {
+            kind: AssetKind::Directory,
+            instance: request.instance_name,
+            function,
+            timeout: request.timeout,
+            oldest: request.oldest_content_accepted,
+            uris: request.uris,
+            qualifiers: request.qualifiers,
+        };
+        let digest_function = reapi::digest::value(function).into();
+        let response = match self.get(&wanted).await? {
+            Ok((uri, asset)) => FetchDirectoryResponse {
+                status: Some(rpc::Status::default()),
+                uri,
+                qualifiers,
+                expires_at: asset.expires,
+                root_directory_digest: Some(reapi::digest::to_proto(&asset.digest)),
+                digest_function,
+            },
+            Err((uri, status)) => FetchDirectoryResponse {
+                status: Some(status),
+                uri,
+                digest_function,
+                ..FetchDirectoryResponse::default()
+            },
+        };
+        Ok(Response::new(response))
+    }
+}
+
+impl AssetApi {
+    async fn get(&self, wanted: &Wanted) -> Result<Got, Status> {
+        reapi::instance::check(&wanted.instance)?;
+        let rule = self.core.config.instances.rule(&wanted.instance);
+        rule.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?;
+        key::check(&wanted.uris, &wanted.qualifiers)?;
+        let limit = self.limit(wanted.timeout.as_ref())?;
+        if let Some(found) = self.known(wanted).await? {
+            return Ok(Ok(found));
+        }
+        // Only what is not known already has to be something that can be fetched.
+        let mut last = None;
+        for (index, uri) in wanted.uris.iter().enumerate() {
+            let wishes = key::wishes(&wanted.qualifiers, index)?;
+            match self.fetch(wanted, uri, &wishes, limit).await? {
+                Ok(asset) => return Ok(Ok((uri.clone(), asset))),
+                Err(status) => last = Some((uri.clone(), status)),
+            }
+        }
+        Ok(Err(last.unwrap_or_else(|| (String::new(), fault(Code::NotFound, "no URI was given")))))
+    }
+
+    fn limit(&self, asked: Option<&protobuf::Duration>) -> Result<Duration, Status> {
+        let max = self.core.config.fetch_timeout;
+        let Some(asked) = asked else { return Ok(max) };
+        let (Ok(seconds), Ok(nanos @ 0..=999_999_999)) =
+            (u64::try_from(asked.seconds), u32::try_from(asked.nanos))
+        else {
+            return Err(status::bad_request("timeout", "it is no time"));
+        };
+        Ok(Duration::new(seconds, nanos).min(max))
+    }
+
+    /// What was pushed or fetched before, under any of the URIs.
+    async fn known(&self, wanted: &Wanted) -> Result<Option<(String, Asset)>, Status> {
+        for uri in &wanted.uris {
+            let key = key::key(wanted.kind, wanted.function, uri, &wanted.qualifiers);
+            let found = find(&self.core.cas, wanted.kind, &wanted.instance, &key).await?;
+            let young =
+                |asset: &Asset| wanted.oldest.as_ref().is_none_or(|oldest| asset.since >= millis(oldest));
+            if let Some(asset) = found.filter(young) {
+                return Ok(Some((uri.clone(), asset)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Fetches one URI. The inner error is the origin's, the outer one ours.
+    async fn fetch(
+        &self,
+        wanted: &Wanted,
+        uri: &str,
+        wishes: &Wishes,
+        limit: Duration,
+    ) -> Result<Result<Asset, rpc::Status>, Status> {
+        let scheme = uri.split(':').next().unwrap_or_default().to_ascii_lowercase();
+        match scheme.as_str() {
+            "http" | "https" => {}
+            "file" => return Ok(Err(fault(Code::PermissionDenied, format!("{uri}: files are not fetched")))),
+            _ => {
+                return Ok(Err(fault(
+                    Code::NotFound,
+                    format!("{uri} was not pushed, and only http and https are fetched"),
+                )));
+            }
+        }
+        if wanted.kind == AssetKind::Directory {
+            let text = format!("{uri} was not pushed, and directories are not fetched");
+            return Ok(Err(fault(Code::NotFound, text)));
+        }
+        let checksum = wishes.checksum.as_deref().map(Checksum::parse).transpose();
+        let checksum = checksum.map_err(|why| status::bad_request("qualifiers.checksum.sri", why))?;
+        let Ok(_turn) = self.downloads.try_acquire() else {
+            let text = "too many downloads at a time; try again soon";
+            return Err(status::retry(Code::ResourceExhausted, text, RETRY));
+        };
+        let since = Millis::now();
+        let client = download::client().map_err(|error| Status::internal(telemetry::error_chain(&error)))?;
+        let file = tempfile::Builder::new().prefix("fetch-").tempfile_in(&*self.folder);
+        let path = file
+            .map_err(|error| Status::internal(format!("no file for a download: {error}")))?
+            .into_temp_path();
+        let bytes_max = self.core.config.fetch_bytes_max;
+        let fetched = download::download(&client, uri, wishes, checksum, bytes_max, &path);
+        match tokio::time::timeout(limit, fetched).await {
+            Err(_) => {
+                let text = format!("{uri} did not send everything within {} s", limit.as_secs_f32());
+                return Ok(Err(fault(Code::DeadlineExceeded, text)));
+            }
+            Ok(Err(status)) => return Ok(Err(status)),
+            Ok(Ok(())) => {}
+        }
+        let digest: BlobDigest = self
+            .core
+            .cas
+            .put_file(wanted.function, &path, true)
+            .await
+            .map_err(|error| faults::store(&error))?;
+        let asset = Asset { digest, references: Vec::new(), since, expires: None };
+        let key = key::key(wanted.kind, wanted.function, uri, &wanted.qualifiers);
+        keep(&self.core.cas, &wanted.instance, &key, &asset).await?;
+        Ok(Ok(asset))
+    }
+}

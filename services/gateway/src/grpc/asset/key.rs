@@ -1,0 +1,155 @@
+//! Under which key an asset is known, and which qualifiers there are.
+
+use model::{BlobDigest, DigestFunction};
+use reapi::{
+    asset::Qualifier,
+    status::{self, FieldViolation},
+};
+use tonic::Status;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AssetKind {
+    /// One blob.
+    Blob,
+    /// A directory with all below it.
+    Directory,
+}
+
+/// The instance name under which the store knows assets: `operations` can be part of no client's.
+pub(crate) fn instance(instance: &str) -> String {
+    format!("{instance}/operations/assets")
+}
+
+/// The key of what `uri` and `qualifiers`, in whatever order, name.
+pub(crate) fn key(
+    kind: AssetKind,
+    function: DigestFunction,
+    uri: &str,
+    qualifiers: &[Qualifier],
+) -> BlobDigest {
+    let mut sorted: Vec<(&str, &str)> =
+        qualifiers.iter().map(|qualifier| (qualifier.name.as_str(), qualifier.value.as_str())).collect();
+    sorted.sort_unstable();
+    let kind = match kind {
+        AssetKind::Blob => "blob",
+        AssetKind::Directory => "directory",
+    };
+    let mut hasher = function.hasher();
+    let texts = [kind, uri].into_iter().chain(sorted.into_iter().flat_map(|(name, value)| [name, value]));
+    for text in texts {
+        // With its length before it, no two lists of texts are the same bytes.
+        hasher.update(&(text.len() as u64).to_be_bytes());
+        hasher.update(text.as_bytes());
+    }
+    hasher.finish()
+}
+
+/// Checks what every request of the API has to say.
+pub(crate) fn check(uris: &[String], qualifiers: &[Qualifier]) -> Result<(), Status> {
+    if uris.is_empty() {
+        return Err(status::bad_request("uris", "at least one is expected"));
+    }
+    if uris.iter().any(String::is_empty) {
+        return Err(status::bad_request("uris", "one of them is empty"));
+    }
+    let mut names: Vec<&str> = qualifiers.iter().map(|qualifier| qualifier.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair.first() == pair.last()) {
+        Some(pair) => {
+            let name = pair.first().copied().unwrap_or_default();
+            Err(status::bad_request("qualifiers.name", format!("{name:?} is given twice")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What qualifiers say about a download.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    /// `checksum.sri`.
+    pub(crate) checksum: Option<String>,
+    /// Headers to send.
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+/// Reads the qualifiers of something to download from the URI at `index`; those that are not known are refused.
+pub(crate) fn wishes(qualifiers: &[Qualifier], index: usize) -> Result<Wishes, Status> {
+    let mut wishes = Wishes::default();
+    let mut unknown = Vec::new();
+    for Qualifier { name, value } in qualifiers {
+        if name == "checksum.sri" {
+            wishes.checksum = Some(value.clone());
+        } else if let Some(header) = name.strip_prefix("http_header:") {
+            wishes.headers.push((header.to_owned(), value.clone()));
+        } else if let Some((url, header)) =
+            name.strip_prefix("http_header_url:").and_then(|rest| rest.split_once(':'))
+        {
+            if url.parse() == Ok(index) {
+                wishes.headers.push((header.to_owned(), value.clone()));
+            }
+        } else if !matches!(name.as_str(), "bazel.canonical_id" | "resource_type") {
+            unknown.push(name);
+        }
+    }
+    if unknown.is_empty() {
+        return Ok(wishes);
+    }
+    let violation = |name: &String| FieldViolation {
+        field: "qualifiers.name".into(),
+        description: format!("\"{name}\" not supported"),
+    };
+    let violations: Vec<FieldViolation> = unknown.into_iter().map(violation).collect();
+    Err(status::bad_fields(violations))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn qualifier(name: &str, value: &str) -> Qualifier {
+        Qualifier { name: name.into(), value: value.into() }
+    }
+
+    #[test]
+    fn a_key_does_not_depend_on_the_order_of_qualifiers() {
+        let (a, b) = (qualifier("a", "1"), qualifier("b", "2"));
+        let of = |uri: &str, qualifiers: &[Qualifier]| {
+            key(AssetKind::Blob, DigestFunction::Sha256, uri, qualifiers)
+        };
+        assert_eq!(of("u", &[a.clone(), b.clone()]), of("u", &[b.clone(), a.clone()]));
+        assert_ne!(of("u", &[a.clone()]), of("u", &[b.clone()]));
+        assert_ne!(of("u", &[qualifier("ab", "c")]), of("u", &[qualifier("a", "bc")]));
+        assert_ne!(of("u", &[]), key(AssetKind::Directory, DigestFunction::Sha256, "u", &[]));
+        assert!(reapi::instance::check(&instance("main")).is_err());
+    }
+
+    #[test]
+    fn requests_are_checked() {
+        let uris = ["http://x/".to_owned()];
+        assert!(check(&uris, &[qualifier("a", "1"), qualifier("b", "1")]).is_ok());
+        for status in [
+            check(&[], &[]).unwrap_err(),
+            check(&[String::new()], &[]).unwrap_err(),
+            check(&uris, &[qualifier("a", "1"), qualifier("b", "1"), qualifier("a", "2")]).unwrap_err(),
+        ] {
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn unknown_qualifiers_are_named() {
+        let status = wishes(&[qualifier("x", "1"), qualifier("y", "1")], 0).unwrap_err();
+        let violations = status::field_violations(&status::rpc_status(&status));
+        let told: Vec<&str> = violations.iter().map(|violation| violation.description.as_str()).collect();
+        assert_eq!(told, ["\"x\" not supported", "\"y\" not supported"]);
+        let known = [
+            qualifier("checksum.sri", "sha256-x"),
+            qualifier("http_header:Accept", "a"),
+            qualifier("http_header_url:1:Auth", "b"),
+            qualifier("bazel.canonical_id", "c"),
+        ];
+        assert_eq!(wishes(&known, 0).unwrap().headers, [("Accept".to_owned(), "a".to_owned())]);
+        assert_eq!(wishes(&known, 1).unwrap().headers.len(), 2);
+    }
+}

@@ -1,0 +1,119 @@
+//! Execute and WaitExecution.
+
+use model::{BlobDigest, ExecutionProgress, ExecutionRecord, ExecutionStage, Millis, Sequence};
+use reapi::{
+    execution::{ExecuteRequest, ExecuteResponse, WaitExecutionRequest, execution_server::Execution},
+    longrunning::Operation,
+};
+use tonic::{Request, Response, Status};
+
+use super::{
+    Core, faults,
+    names::OperationName,
+    response::{self, Inline},
+    state::{self, Known},
+    submit::{self, Submitted},
+    trace::ExecuteTrace,
+    validate,
+    waiting::Waiter,
+    watch_stream::{Operations, Watching},
+};
+
+/// Serves `build.bazel.remote.execution.v2.Execution`.
+pub(crate) struct ExecutionApi {
+    core: Core,
+}
+
+impl ExecutionApi {
+    pub(crate) fn new(core: Core) -> Self {
+        Self { core }
+    }
+}
+
+#[tonic::async_trait]
+impl Execution for ExecutionApi {
+    type ExecuteStream = Operations;
+    type WaitExecutionStream = Operations;
+
+    async fn execute(&self, request: Request<ExecuteRequest>) -> Result<Response<Operations>, Status> {
+        let (headers, _, mut request) = request.into_parts();
+        reapi::instance::check(&request.instance_name)?;
+        let trace = ExecuteTrace::of(&headers);
+        let (action, _) = validate::action_digest(request.action_digest.as_ref(), request.digest_function)?;
+        let inline = Inline::of(&mut request);
+        let submitted = submit::submit(&self.core, &headers, &request, action, &trace).await?;
+        let stream = match submitted {
+            Submitted::Accepted(name, waiter) => {
+                trace.span.record("execution", tracing::field::display(&name.key));
+                Watching::new(&self.core, name, waiter, inline, Some(trace)).stream()
+            }
+            Submitted::Cached(result) => {
+                let response = response::cached(&self.core.cas, *result, &action, &inline).await;
+                at_once(&request.instance_name, &action, &response)
+            }
+            Submitted::Refused(status) if submit::fits_into_trailers(&status) => return Err(status),
+            Submitted::Refused(status) => {
+                at_once(&request.instance_name, &action, &response::failed(&status))
+            }
+        };
+        Ok(Response::new(stream))
+    }
+
+    async fn wait_execution(
+        &self,
+        request: Request<WaitExecutionRequest>,
+    ) -> Result<Response<Operations>, Status> {
+        let name: OperationName = request.into_inner().name.parse()?;
+        let waiter = find(&self.core, &name).await?;
+        Ok(Response::new(Watching::new(&self.core, name, waiter, Inline::default(), None).stream()))
+    }
+}
+
+/// A stream of one operation that is done and of which nothing is kept.
+fn at_once(instance: &str, action: &BlobDigest, response: &ExecuteResponse) -> Operations {
+    let slash = if instance.is_empty() { "" } else { "/" };
+    // It names nothing: whoever would wait for it is told to execute the action.
+    let name = format!("{instance}{slash}operations/done/{}", action.hex());
+    let operation: Operation = state::done(&name, state::done_metadata(action), response);
+    Box::pin(futures::stream::once(async move { Ok(operation) }))
+}
+
+/// Waits for an operation that any gateway has accepted.
+pub(crate) async fn find(core: &Core, name: &OperationName) -> Result<Waiter, Status> {
+    let mut waiter = core.waiters.wait(&name.key).await.map_err(faults::bus)?;
+    if waiter.known().last.is_none() {
+        // Behind the subscription, so that nothing lies between.
+        let (sequence, record) = read(core, name).await?;
+        waiter.learn(sequence, record);
+    }
+    match waiter.known().record() {
+        Some(record) if record.execution.instance != name.instance => Err(unknown(name)),
+        Some(_) | None => Ok(waiter),
+    }
+}
+
+/// What is known of an operation, without waiting for it: who only asks does not count as somebody who wants it.
+pub(crate) async fn look(core: &Core, name: &OperationName) -> Result<Known, Status> {
+    let (sequence, record) = read(core, name).await?;
+    let mut known = core.waiters.known(&name.key).unwrap_or_default();
+    known.take(sequence, record);
+    if known.waits()
+        && let Ok(seen) = core.pools.look().await
+        && let Some(runner) = seen.runner(&name.key)
+    {
+        let (executor, stage) = (runner.executor.clone(), ExecutionStage::Running);
+        known.progress(ExecutionProgress { executor, stage, at_ms: Millis::now() });
+    }
+    Ok(known)
+}
+
+/// The last record, from the leader: another gateway may have accepted it this moment.
+async fn read(core: &Core, name: &OperationName) -> Result<(Sequence, ExecutionRecord), Status> {
+    let last = core.bus.latest_execution(&name.key).await.map_err(faults::bus)?;
+    let own = last.filter(|(_, record)| record.execution.instance == name.instance);
+    own.ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &OperationName) -> Status {
+    Status::not_found(format!("there is no operation {name}; execute the action again"))
+}

@@ -1,0 +1,155 @@
+//! The output of an action while it runs, as a log stream: asked of its executor piece by piece, then read from the
+//! stored result.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bus::{Encoding, Subject, decode, encode};
+use bytes::Bytes;
+use cas::Cas;
+use futures::{StreamExt as _, stream::BoxStream};
+use model::{ExecutionRecord, ExecutorId, LiveOutputReply, LiveOutputRequest, OutputStream};
+use tonic::Status;
+
+use super::{
+    Core, execution, faults,
+    names::{LiveName, OperationName},
+    response,
+    waiting::Waiter,
+};
+
+/// Pieces of an output.
+pub(crate) type Output = BoxStream<'static, Result<Bytes, Status>>;
+
+/// An executor answers sooner, be it with nothing.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How long to wait for news of an execution that nobody answers for.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Follows an output of an execution from `offset` until it is complete.
+pub(crate) async fn follow(core: &Core, parent: &str, name: LiveName, offset: u64) -> Result<Output, Status> {
+    let operation = OperationName { instance: parent.to_owned(), key: name.key.clone() };
+    let waiter = execution::find(core, &operation).await?;
+    let following = Following { core: core.clone(), name, waiter, offset, rest: None, ended: false };
+    let pieces = futures::stream::unfold(following, async |mut following| {
+        let piece = following.next().await?;
+        Some((piece, following))
+    });
+    Ok(pieces.boxed())
+}
+
+struct Following {
+    core: Core,
+    name: LiveName,
+    waiter: Waiter,
+    /// Of the next byte.
+    offset: u64,
+    /// What is left of the stored output, once there is one.
+    rest: Option<Output>,
+    ended: bool,
+}
+
+impl Following {
+    async fn next(&mut self) -> Option<Result<Bytes, Status>> {
+        loop {
+            if let Some(rest) = self.rest.as_mut() {
+                return rest.next().await;
+            }
+            if self.ended {
+                return None;
+            }
+            let known = self.waiter.known();
+            if known.is_over() {
+                let record = known.last.map(|(_, record)| record);
+                match stored(&self.core.cas, &self.name, self.offset, record).await {
+                    Ok(rest) => self.rest = Some(rest),
+                    Err(error) => {
+                        self.ended = true;
+                        return Some(Err(error));
+                    }
+                }
+                continue;
+            }
+            let executor = match known.progress {
+                Some(progress) => Some(progress.executor),
+                None => self.runner().await,
+            };
+            if let Some(executor) = executor
+                && let Some(piece) = self.ask(&executor).await
+            {
+                self.offset += piece.len() as u64;
+                return Some(Ok(piece));
+            }
+            tokio::select! {
+                () = self.waiter.changed() => {}
+                () = tokio::time::sleep(PAUSE) => {}
+                () = self.core.stop.cancelled() => {
+                    self.ended = true;
+                    return Some(Err(Status::unavailable("this gateway is stopping; read on at another")));
+                }
+            }
+        }
+    }
+
+    async fn runner(&mut self) -> Option<ExecutorId> {
+        let seen = self.core.pools.look().await.ok()?;
+        seen.runner(&self.name.key).map(|runner| runner.executor.clone())
+    }
+
+    /// What the executor has behind the offset; `None` when it is to be asked no more for now.
+    async fn ask(&mut self, executor: &ExecutorId) -> Option<Bytes> {
+        let subject = Subject::ExecutorOutput(executor.clone()).to_string();
+        loop {
+            let (execution, stream) = (self.name.key.clone(), self.name.stream);
+            let question = LiveOutputRequest { execution, stream, offset: self.offset };
+            let request =
+                async_nats::Request::new().payload(encode(Encoding::Json, &question)).timeout(Some(ANSWER));
+            let reply = tokio::select! {
+                reply = self.core.bus.client().send_request(subject.clone(), request) => reply.ok()?,
+                // It has its result now.
+                () = self.waiter.changed() => return None,
+            };
+            let reply: LiveOutputReply = decode(Encoding::Json, &reply.payload).ok()?;
+            let piece = STANDARD.decode(reply.data).ok()?;
+            if !piece.is_empty() {
+                return Some(piece.into());
+            }
+            if reply.complete {
+                return None;
+            }
+        }
+    }
+}
+
+/// The stored output from the offset on.
+async fn stored(
+    cas: &Cas,
+    name: &LiveName,
+    offset: u64,
+    record: Option<Arc<ExecutionRecord>>,
+) -> Result<Output, Status> {
+    let gone = || Status::not_found(format!("the output of {} is stored no more", name.key));
+    let record = record.ok_or_else(gone)?;
+    let action = &record.execution.action;
+    let outcome = record.outcome().ok_or_else(gone)?;
+    let result = response::read_result(cas, outcome.result.as_ref(), action).await;
+    let Some(result) = result.map_err(|status| reapi::status::from_rpc(&status))? else {
+        return Ok(futures::stream::empty().boxed());
+    };
+    let (raw, digest) = match name.stream {
+        OutputStream::Stdout => (result.stdout_raw, result.stdout_digest),
+        OutputStream::Stderr => (result.stderr_raw, result.stderr_digest),
+    };
+    if !raw.is_empty() {
+        let raw = Bytes::from(raw);
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(raw.len());
+        return Ok(futures::stream::once(async move { Ok(raw.slice(from..)) }).boxed());
+    }
+    let digest = digest.and_then(|digest| reapi::digest::from_proto(&digest, action.function).ok());
+    let Some(digest) = digest.filter(|digest| digest.size > offset) else {
+        return Ok(futures::stream::empty().boxed());
+    };
+    let pieces = cas.read(&digest, offset, None).await;
+    let pieces = pieces.map_err(|error| faults::store(&error))?.ok_or_else(gone)?;
+    Ok(pieces.map(|piece| piece.map_err(|error| faults::store(&error))).boxed())
+}

@@ -1,0 +1,229 @@
+//! Log streams: written piece by piece, read as they grow, kept on the bus.
+
+use std::time::Duration;
+
+use async_nats::Subscriber;
+use bus::{BusError, LogEnd, LogHead, LogPiece, LogSubject};
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt as _;
+use model::{DigestFunction, Sequence};
+use reapi::logstream::{CreateLogStreamRequest, LogStream, log_stream_service_server::LogStreamService};
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+
+use super::{Core, faults, live::Output};
+
+/// Bytes of one message of a log.
+const PIECE: usize = 256 << 10;
+/// A reader looks again after this long, should it not have heard that there is more.
+const REPAIR: Duration = Duration::from_secs(5);
+
+/// Serves `build.bazel.remote.logstream.v1.LogStreamService`.
+pub(crate) struct LogStreams {
+    core: Core,
+}
+
+impl LogStreams {
+    pub(crate) fn new(core: Core) -> Self {
+        Self { core }
+    }
+}
+
+#[tonic::async_trait]
+impl LogStreamService for LogStreams {
+    async fn create_log_stream(
+        &self,
+        request: Request<CreateLogStreamRequest>,
+    ) -> Result<Response<LogStream>, Status> {
+        let parent = request.into_inner().parent;
+        reapi::instance::check(&parent)?;
+        let refused =
+            |refusal: policy::InstanceRefusal| Status::invalid_argument(format!("parent: {refusal}"));
+        self.core.config.instances.rule(&parent).map_err(refused)?;
+        let (id, token) = (Uuid::new_v4(), Uuid::new_v4().simple().to_string());
+        let head = LogHead { parent: parent.clone(), token: DigestFunction::Sha256.digest(token.as_bytes()) };
+        self.core.bus.create_log(id, &head).await.map_err(faults::bus)?;
+        let slash = if parent.is_empty() { "" } else { "/" };
+        let name = format!("{parent}{slash}logstreams/{}", id.simple());
+        Ok(Response::new(LogStream { write_resource_name: format!("{name}/{token}"), name }))
+    }
+}
+
+/// One who writes a log stream.
+pub(crate) struct LogWriter {
+    core: Core,
+    id: Uuid,
+    end: LogEnd,
+    pending: BytesMut,
+}
+
+impl LogWriter {
+    /// Goes on behind what is written.
+    pub(crate) async fn open(core: &Core, parent: &str, id: &str, token: &str) -> Result<Self, Status> {
+        let (id, head) = head(core, parent, id).await?;
+        if head.token != DigestFunction::Sha256.digest(token.as_bytes()) {
+            return Err(Status::permission_denied(format!(
+                "log stream {} is not written by this name",
+                id.simple()
+            )));
+        }
+        let end = core.bus.log_end(id).await.map_err(faults::bus)?;
+        let end = end.ok_or_else(|| unknown(&id.simple().to_string()))?;
+        Ok(Self { core: core.clone(), id, end, pending: BytesMut::new() })
+    }
+
+    /// Bytes written so far, those included that wait for more.
+    pub(crate) fn length(&self) -> u64 {
+        self.end.length + self.pending.len() as u64
+    }
+
+    /// Whether nothing can be appended any more.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.end.complete
+    }
+
+    /// Appends `data`.
+    pub(crate) async fn write(&mut self, data: &[u8]) -> Result<(), Status> {
+        if self.end.complete && !data.is_empty() {
+            return Err(Status::failed_precondition(format!("log stream {} is complete", self.id.simple())));
+        }
+        for part in data.chunks(PIECE) {
+            if self.pending.len() + part.len() > PIECE {
+                self.flush(false).await?;
+            }
+            self.pending.extend_from_slice(part);
+        }
+        Ok(())
+    }
+
+    /// Commits what is written; with `last`, nothing can follow.
+    pub(crate) async fn flush(&mut self, last: bool) -> Result<(), Status> {
+        if self.pending.is_empty() && (!last || self.end.complete) {
+            return Ok(());
+        }
+        let data = self.pending.split().freeze();
+        let appended = self.core.bus.append_log(self.id, &self.end, data, last).await;
+        match appended.map_err(faults::bus)? {
+            Ok(end) => {
+                self.end = end;
+                Ok(())
+            }
+            Err(Some(now)) => {
+                let text =
+                    format!("somebody else writes this log stream: {} bytes are committed", now.length);
+                Err(Status::aborted(text))
+            }
+            Err(None) => Err(unknown(&self.id.simple().to_string())),
+        }
+    }
+}
+
+/// Follows a log stream from `offset` until it is complete.
+pub(crate) async fn follow(core: &Core, parent: &str, id: &str, offset: u64) -> Result<Output, Status> {
+    let (id, _) = head(core, parent, id).await?;
+    let end = core.bus.log_end(id).await.map_err(faults::bus)?;
+    if end.is_some_and(|end| end.complete && offset > end.length) {
+        return Err(Status::out_of_range(format!("offset {offset} is behind the end of the log stream")));
+    }
+    let subject = LogSubject(id).live();
+    let heard = core.bus.client().subscribe(subject).await.map_err(|error| {
+        faults::bus(BusError::Failed { what: "following a log stream".into(), source: Box::new(error) })
+    })?;
+    let following = Following {
+        core: core.clone(),
+        id,
+        heard,
+        next: Sequence(1),
+        offset,
+        ready: Vec::new(),
+        ended: false,
+    };
+    let pieces = futures::stream::unfold(following, async |mut following| {
+        let piece = following.next().await?;
+        Some((piece, following))
+    });
+    Ok(pieces.boxed())
+}
+
+struct Following {
+    core: Core,
+    id: Uuid,
+    heard: Subscriber,
+    /// Where to read on.
+    next: Sequence,
+    /// Of the next byte.
+    offset: u64,
+    /// Read and not handed out, last first.
+    ready: Vec<LogPiece>,
+    ended: bool,
+}
+
+impl Following {
+    async fn next(&mut self) -> Option<Result<Bytes, Status>> {
+        loop {
+            while let Some(piece) = self.ready.pop() {
+                self.ended |= piece.last;
+                if let Some(data) = behind(&piece, self.offset) {
+                    self.offset += data.len() as u64;
+                    return Some(Ok(data));
+                }
+            }
+            if self.ended {
+                return None;
+            }
+            match self.core.bus.log_pieces(self.id, self.next).await {
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(faults::bus(error)));
+                }
+                Ok(pieces) if pieces.is_empty() => {
+                    tokio::select! {
+                        Some(_) = self.heard.next() => {}
+                        () = tokio::time::sleep(REPAIR) => {}
+                        () = self.core.stop.cancelled() => {
+                            self.ended = true;
+                            return Some(Err(Status::unavailable("this gateway is stopping; read on at another")));
+                        }
+                    }
+                }
+                Ok(mut pieces) => {
+                    let last = pieces.last().map_or(self.next, |piece| Sequence(piece.sequence.0 + 1));
+                    self.next = last;
+                    pieces.reverse();
+                    self.ready = pieces;
+                }
+            }
+        }
+    }
+}
+
+/// The bytes of a piece from `offset` of the log on, if there are any.
+fn behind(piece: &LogPiece, offset: u64) -> Option<Bytes> {
+    let skip = usize::try_from(offset.saturating_sub(piece.offset)).ok()?;
+    (skip < piece.data.len()).then(|| piece.data.slice(skip..))
+}
+
+async fn head(core: &Core, parent: &str, id: &str) -> Result<(Uuid, LogHead), Status> {
+    let uuid = Uuid::try_parse(id).map_err(|_| unknown(id))?;
+    let head = core.bus.log_head(uuid).await.map_err(faults::bus)?;
+    let head = head.filter(|head| head.parent == parent).ok_or_else(|| unknown(id))?;
+    Ok((uuid, head))
+}
+
+fn unknown(id: &str) -> Status {
+    Status::not_found(format!("there is no log stream {:?}", id.chars().take(80).collect::<String>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_gets_what_is_behind_its_offset() {
+        let piece =
+            LogPiece { sequence: Sequence(1), offset: 10, data: Bytes::from_static(b"abcd"), last: false };
+        assert_eq!(behind(&piece, 0).unwrap(), "abcd");
+        assert_eq!(behind(&piece, 12).unwrap(), "cd");
+        assert_eq!(behind(&piece, 14), None);
+    }
+}

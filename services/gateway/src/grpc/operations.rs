@@ -1,0 +1,108 @@
+//! `google.longrunning.Operations`, for clients that ask instead of waiting in a stream.
+
+use std::time::Duration;
+
+use reapi::{
+    longrunning::{
+        CancelOperationRequest, DeleteOperationRequest, GetOperationRequest, ListOperationsRequest,
+        ListOperationsResponse, Operation, WaitOperationRequest, operations_server::Operations,
+    },
+    protobuf,
+};
+use tonic::{Request, Response, Status};
+
+use super::{
+    Core, execution, faults,
+    names::OperationName,
+    nobody::{self, Cancelled},
+    response::Inline,
+    watch_stream::{Watching, as_it_stands},
+};
+
+/// A client that says nothing waits as long.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Serves `google.longrunning.Operations`.
+pub(crate) struct OperationsApi {
+    core: Core,
+}
+
+impl OperationsApi {
+    pub(crate) fn new(core: Core) -> Self {
+        Self { core }
+    }
+}
+
+#[tonic::async_trait]
+impl Operations for OperationsApi {
+    async fn get_operation(
+        &self,
+        request: Request<GetOperationRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let name: OperationName = request.into_inner().name.parse()?;
+        let known = execution::look(&self.core, &name).await?;
+        Ok(Response::new(as_it_stands(&self.core, &name, &known).await))
+    }
+
+    async fn wait_operation(
+        &self,
+        request: Request<WaitOperationRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let request = request.into_inner();
+        let limit = request.timeout.as_ref().map_or(WAIT, span);
+        let name: OperationName = request.name.parse()?;
+        let waiter = execution::find(&self.core, &name).await?;
+        let mut watching = Watching::new(&self.core, name.clone(), waiter, Inline::default(), None);
+        let done = async {
+            while let Some(next) = watching.next().await {
+                let operation = next?;
+                if operation.done {
+                    return Ok(operation);
+                }
+            }
+            Err(Status::internal("the operation was never done"))
+        };
+        // When the time is up it is told as it stands, as the API says.
+        if let Ok(done) = tokio::time::timeout(limit, done).await {
+            return done.map(Response::new);
+        }
+        let known = execution::look(&self.core, &name).await?;
+        Ok(Response::new(as_it_stands(&self.core, &name, &known).await))
+    }
+
+    async fn cancel_operation(
+        &self,
+        request: Request<CancelOperationRequest>,
+    ) -> Result<Response<protobuf::Empty>, Status> {
+        let name: OperationName = request.into_inner().name.parse()?;
+        let known = execution::look(&self.core, &name).await?;
+        let executor = known.progress.map(|progress| progress.executor);
+        let ended = nobody::cancel(&self.core.bus, &name.key, executor, "a client cancelled it").await;
+        match ended.map_err(faults::bus)? {
+            Cancelled::Now | Cancelled::Over => Ok(Response::new(protobuf::Empty {})),
+            Cancelled::Unknown => Err(Status::not_found(format!("there is no operation {name}"))),
+        }
+    }
+
+    /// A client that is no longer interested: nothing is kept for its sake, so there is nothing to delete.
+    async fn delete_operation(
+        &self,
+        request: Request<DeleteOperationRequest>,
+    ) -> Result<Response<protobuf::Empty>, Status> {
+        let name: OperationName = request.into_inner().name.parse()?;
+        execution::look(&self.core, &name).await?;
+        Ok(Response::new(protobuf::Empty {}))
+    }
+
+    async fn list_operations(
+        &self,
+        _: Request<ListOperationsRequest>,
+    ) -> Result<Response<ListOperationsResponse>, Status> {
+        Err(Status::unimplemented("operations are not listed; ask for one by its name"))
+    }
+}
+
+fn span(duration: &protobuf::Duration) -> Duration {
+    let seconds = u64::try_from(duration.seconds).unwrap_or(0).min(24 * 3600);
+    Duration::new(seconds, u32::try_from(duration.nanos).unwrap_or(0).min(999_999_999))
+}

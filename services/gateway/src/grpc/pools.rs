@@ -1,0 +1,197 @@
+//! What the farm can run, and who lives that runs it: read from the bus, remembered for a moment.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bus::Bus;
+use model::{
+    ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorStatus, Pool, PoolName,
+};
+use policy::actions::{AdmitError, admit};
+use reapi::status;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::{RETRY, faults};
+
+/// What is older is read again, by the next who asks, while he is answered from what there is.
+const AGE: Duration = Duration::from_secs(2);
+/// What is older is not good enough to answer from.
+const AGE_MAX: Duration = Duration::from_secs(30);
+/// A refusal rests on what is at most as old: a pool may have come since.
+const AGE_OF_REFUSAL: Duration = Duration::from_millis(200);
+
+/// The pools and executors of the farm. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Pools {
+    bus: Bus,
+    seen: Arc<Mutex<Option<Arc<Seen>>>>,
+    reading: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// The pools and executors at one time.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pools: Vec<Pool>,
+    executors: Vec<ExecutorHeartbeat>,
+    at: Instant,
+}
+
+impl Pools {
+    /// Nothing is read yet.
+    pub(crate) fn new(bus: Bus) -> Self {
+        Self { bus, seen: Arc::default(), reading: Arc::default() }
+    }
+
+    /// The pool that can run what asks for `platform`.
+    pub(crate) async fn admit(&self, platform: &[(String, String)]) -> Result<PoolName, Status> {
+        let seen = self.look().await?;
+        if let Ok(pool) = admit(platform, &seen.pools) {
+            return Ok(pool);
+        }
+        let seen = self.younger_than(AGE_OF_REFUSAL).await?;
+        admit(platform, &seen.pools).map_err(|error| match &error {
+            AdmitError::NothingRegistered => status::retry(Code::Unavailable, error.to_string(), RETRY),
+            AdmitError::Refused(_) => Status::failed_precondition(error.to_string()),
+        })
+    }
+
+    /// The pools and executors as they were a moment ago.
+    pub(crate) async fn look(&self) -> Result<Arc<Seen>, Status> {
+        let seen = self.remembered();
+        match seen {
+            Some(seen) if seen.at.elapsed() < AGE => Ok(seen),
+            Some(seen) if seen.at.elapsed() < AGE_MAX => {
+                let this = self.clone();
+                tokio::spawn(async move { this.younger_than(AGE).await.map(drop) });
+                Ok(seen)
+            }
+            Some(_) | None => self.younger_than(AGE).await,
+        }
+    }
+
+    /// What was read last, however long ago.
+    pub(crate) fn remembered(&self) -> Option<Arc<Seen>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn younger_than(&self, age: Duration) -> Result<Arc<Seen>, Status> {
+        // One reads, the others wait for what it finds.
+        let _reading = self.reading.lock().await;
+        if let Some(seen) = self.remembered().filter(|seen| seen.at.elapsed() < age) {
+            return Ok(seen);
+        }
+        let (pools, executors) =
+            tokio::try_join!(self.bus.pools(), self.bus.executors()).map_err(faults::bus)?;
+        let seen = Arc::new(Seen { pools, executors, at: Instant::now() });
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&seen));
+        Ok(seen)
+    }
+}
+
+impl Seen {
+    /// Which executor says that it runs `key`.
+    pub(crate) fn runner(&self, key: &ExecutionKey) -> Option<&ExecutorHeartbeat> {
+        self.executors.iter().find(|executor| executor.running.contains(key))
+    }
+
+    /// Whether nobody lives who could run what is for `pool`.
+    pub(crate) fn is_empty(&self, pool: &PoolName) -> bool {
+        !self.executors.iter().any(|executor| executor.pool == *pool)
+    }
+
+    /// What an execution that no executor has waits for, as a sentence.
+    pub(crate) fn why(&self, record: &ExecutionRecord) -> String {
+        let pool = &record.execution.pool;
+        let before = match &record.phase {
+            ExecutionPhase::Requeued { reason } => {
+                format!("attempt {} waits because the one before was lost ({reason}): ", record.attempt)
+            }
+            ExecutionPhase::Accepted | ExecutionPhase::Finished(_) => String::new(),
+        };
+        let of_pool = || self.executors.iter().filter(|executor| executor.pool == *pool);
+        let ready = || of_pool().filter(|executor| executor.status == ExecutorStatus::Ready);
+        let (all, taking) = (of_pool().count(), ready().count());
+        let slots: usize = ready().map(|executor| usize::from(executor.slots)).sum();
+        let busy: usize = ready().map(|executor| executor.running.len()).sum();
+        let why = match (all, taking) {
+            (0, _) => format!("pool {pool} has no executor now; the action waits for one to start"),
+            (all, 0) => format!("the {all} executors of pool {pool} drain and take nothing new"),
+            (_, taking) if busy >= slots => {
+                format!("pool {pool} is full: {busy} actions run on {slots} slots of {taking} executors")
+            }
+            (_, taking) => {
+                format!(
+                    "pool {pool} has {taking} executors with {busy} of {slots} slots in use; it is the action's turn soon"
+                )
+            }
+        };
+        format!("{before}{why}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Attempt, ClientTool, DigestFunction, Execution, ExecutionId, Millis, Sequence};
+
+    use super::*;
+
+    fn executor(pool: &str, slots: u16, running: usize, status: ExecutorStatus) -> ExecutorHeartbeat {
+        let key = || ExecutionKey { group: "g".parse().unwrap(), id: ExecutionId::generate() };
+        ExecutorHeartbeat {
+            executor: format!("executor-{pool}-{slots}").parse().unwrap(),
+            pool: pool.parse().unwrap(),
+            host: "h".into(),
+            pid: 1,
+            started_at_ms: Millis(0),
+            status,
+            slots,
+            running: (0..running).map(|_| key()).collect(),
+            ttl_ms: 1000,
+        }
+    }
+
+    fn record() -> ExecutionRecord {
+        ExecutionRecord::accepted(Execution {
+            id: ExecutionId::generate(),
+            group: "g".parse().unwrap(),
+            instance: String::new(),
+            action: DigestFunction::Sha256.digest(b"a"),
+            priority: 0,
+            pool: "big".parse().unwrap(),
+            timeout_ms: 1,
+            do_not_cache: false,
+            accepted_at_ms: Millis(0),
+            expires_at_ms: Millis(0),
+            max_attempts: Attempt(3),
+            traceparent: None,
+            client: ClientTool::default(),
+        })
+    }
+
+    fn why(executors: Vec<ExecutorHeartbeat>) -> String {
+        Seen { pools: Vec::new(), executors, at: Instant::now() }.why(&record())
+    }
+
+    #[test]
+    fn what_waits_says_for_what() {
+        assert!(
+            why(vec![executor("other", 4, 0, ExecutorStatus::Ready)])
+                .contains("pool big has no executor now")
+        );
+        assert!(why(vec![executor("big", 4, 0, ExecutorStatus::Draining)]).contains("drain"));
+        let full =
+            vec![executor("big", 2, 2, ExecutorStatus::Ready), executor("big", 3, 3, ExecutorStatus::Ready)];
+        assert_eq!(why(full), "pool big is full: 5 actions run on 5 slots of 2 executors");
+        let free = why(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
+        assert!(free.contains("1 executors with 1 of 2 slots in use"), "{free}");
+        let again = record().requeued(Sequence(1), "its executor died".into(), Millis(5));
+        let seen = Seen { pools: Vec::new(), executors: Vec::new(), at: Instant::now() };
+        assert!(
+            seen.why(&again)
+                .starts_with("attempt 2 waits because the one before was lost (its executor died): ")
+        );
+    }
+}

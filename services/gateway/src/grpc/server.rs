@@ -1,0 +1,82 @@
+//! Listening, and everything that is served.
+
+use std::net::SocketAddr;
+
+use reapi::{
+    asset::{fetch_server::FetchServer, push_server::PushServer},
+    execution::execution_server::ExecutionServer,
+    logstream::log_stream_service_server::LogStreamServiceServer,
+    longrunning::operations_server::OperationsServer,
+};
+use service::{Context, ServiceError, StartError};
+use tokio::net::{TcpListener, TcpSocket};
+use tonic::service::Routes;
+
+use super::{
+    Core, GrpcConfig, asset::AssetApi, execution::ExecutionApi, log_streams::LogStreams, mount, nobody,
+    operations::OperationsApi,
+};
+
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 4096;
+/// Calls of one connection that its client cancels in one go: a build that is interrupted drops all it waits for.
+const RESETS_MAX: usize = 16_384;
+const HEADERS_MAX: u32 = 64 << 10;
+
+/// A server that answers.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where.
+    pub address: SocketAddr,
+    server: tokio::task::JoinHandle<Result<(), tonic::transport::Error>>,
+}
+
+impl Serving {
+    /// Returns when it has ended.
+    pub async fn ended(self) -> Result<(), ServiceError> {
+        let ended = self.server.await.map_err(|error| ServiceError::failed("the gRPC server", error))?;
+        ended.map_err(|error| ServiceError::failed("the gRPC server", error))
+    }
+}
+
+/// Serves the Remote Execution API until the context is told to stop. Returns as soon as it answers.
+pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, ServiceError> {
+    let listen = config.listen.clone();
+    let unusable = |source| StartError::Listen { address: listen.clone(), source };
+    let listener = bind(&listen).map_err(unusable)?;
+    let address = listener.local_addr().map_err(unusable)?;
+    let cas = context.cas()?;
+    cas_service::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
+    let core = Core::new(context.bus.clone(), cas, config, context.stop.clone());
+    let assets = AssetApi::new(core.clone(), context.data_folder("cas/tmp")?);
+    tokio::spawn(nobody::answer(core.bus.clone(), core.waiters.clone(), context.stop.clone()));
+    let stop = context.stop.clone();
+    let server = cas_service::server()
+        .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
+        .http2_max_local_error_reset_streams(Some(RESETS_MAX))
+        .http2_max_header_list_size(HEADERS_MAX)
+        .add_routes(routes(&core, assets))
+        .serve_with_incoming_shutdown(cas_service::incoming(listener), async move { stop.cancelled().await });
+    Ok(Serving { address, server: tokio::spawn(server) })
+}
+
+/// All services.
+fn routes(core: &Core, assets: AssetApi) -> Routes {
+    cas_service::routes(mount::blob_api(core))
+        .add_service(ExecutionServer::new(ExecutionApi::new(core.clone())))
+        .add_service(OperationsServer::new(OperationsApi::new(core.clone())))
+        .add_service(LogStreamServiceServer::new(LogStreams::new(core.clone())))
+        .add_service(FetchServer::new(assets.clone()))
+        .add_service(PushServer::new(assets))
+}
+
+/// A successor can listen here at once.
+fn bind(address: &str) -> std::io::Result<TcpListener> {
+    use std::net::ToSocketAddrs as _;
+    let none = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "no address of this name");
+    let address = address.to_socket_addrs()?.next().ok_or_else(none)?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}

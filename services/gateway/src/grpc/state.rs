@@ -1,0 +1,196 @@
+//! What is known of an execution, and the `Operation` that tells a client of it.
+
+use std::sync::Arc;
+
+use model::{
+    ExecutionPhase, ExecutionProgress, ExecutionRecord, ExecutionStage, Millis, OutputStream, Sequence,
+};
+use reapi::{
+    execution::{
+        ExecuteOperationMetadata, ExecuteResponse, ExecutedActionMetadata, execution_stage::Value as Stage,
+    },
+    longrunning::{Operation, operation},
+    protobuf::{Any, Timestamp},
+    rpc, status,
+};
+
+use super::names::{LiveName, OperationName};
+
+const METADATA: &str = "build.bazel.remote.execution.v2.ExecuteOperationMetadata";
+const RESPONSE: &str = "build.bazel.remote.execution.v2.ExecuteResponse";
+const STATUS: &str = "google.rpc.Status";
+
+/// What is known of an execution: its last record, and what its executor said since.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Known {
+    /// The last record and its position; none before the first is known.
+    pub(crate) last: Option<(Sequence, Arc<ExecutionRecord>)>,
+    /// What its executor is doing.
+    pub(crate) progress: Option<ExecutionProgress>,
+    /// When that executor began with it.
+    pub(crate) begun_at: Option<Millis>,
+    /// It was accepted once and is stored no more.
+    pub(crate) lost: bool,
+}
+
+impl Known {
+    /// Takes a record; whether it is news.
+    pub(crate) fn take(&mut self, sequence: Sequence, record: ExecutionRecord) -> bool {
+        if self.last.as_ref().is_some_and(|(known, _)| *known >= sequence) {
+            return false;
+        }
+        // Whatever an executor did before, it waits again now.
+        if matches!(record.phase, ExecutionPhase::Requeued { .. }) {
+            self.progress = None;
+            self.begun_at = None;
+        }
+        self.last = Some((sequence, Arc::new(record)));
+        self.lost = false;
+        true
+    }
+
+    /// Takes what an executor says; whether it is news.
+    pub(crate) fn progress(&mut self, progress: ExecutionProgress) -> bool {
+        let same_executor = self.progress.as_ref().is_some_and(|known| known.executor == progress.executor);
+        if !same_executor || self.begun_at.is_none() {
+            self.begun_at = Some(progress.at_ms);
+        }
+        let news = self.progress.as_ref().is_none_or(|known| *known != progress);
+        self.progress = Some(progress);
+        news
+    }
+
+    /// The last record, once one is known.
+    pub(crate) fn record(&self) -> Option<&ExecutionRecord> {
+        self.last.as_ref().map(|(_, record)| &**record)
+    }
+
+    /// Whether it has its result, or never will.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lost || self.record().is_some_and(|record| record.outcome().is_some())
+    }
+
+    /// Whether no executor has it.
+    pub(crate) fn waits(&self) -> bool {
+        !self.is_over() && self.progress.is_none()
+    }
+}
+
+/// What a client was told last, as far as it is worth telling anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    stage: Stage,
+    worker: Option<String>,
+    running: bool,
+    why: Option<String>,
+}
+
+/// What is worth telling a client now. `why` says what a waiting execution waits for.
+pub(crate) fn worth_telling(known: &Known, why: Option<&str>) -> Told {
+    let stage = stage(known);
+    Told {
+        stage,
+        worker: known.progress.as_ref().map(|progress| progress.executor.to_string()),
+        running: known.progress.as_ref().is_some_and(|progress| progress.stage != ExecutionStage::Fetching),
+        why: why.filter(|_| stage == Stage::Queued).map(str::to_owned),
+    }
+}
+
+fn stage(known: &Known) -> Stage {
+    if known.is_over() {
+        return Stage::Completed;
+    }
+    match known.progress {
+        None => Stage::Queued,
+        Some(_) => Stage::Executing,
+    }
+}
+
+/// The operation while it is not done.
+pub(crate) fn pending(name: &OperationName, known: &Known, why: Option<&str>) -> Operation {
+    Operation {
+        name: name.to_string(),
+        metadata: Some(metadata(name, known, why)),
+        done: false,
+        result: None,
+    }
+}
+
+/// The operation when it is done. The error of what failed stands in the response: `Operation.error` is never set.
+pub(crate) fn done(name: &str, metadata: Any, response: &ExecuteResponse) -> Operation {
+    Operation {
+        name: name.to_owned(),
+        metadata: Some(metadata),
+        done: true,
+        result: Some(operation::Result::Response(status::any(response, RESPONSE))),
+    }
+}
+
+/// The metadata of an operation that is done without there being an execution.
+pub(crate) fn done_metadata(action: &model::BlobDigest) -> Any {
+    let metadata = ExecuteOperationMetadata {
+        stage: Stage::Completed.into(),
+        action_digest: Some(reapi::digest::to_proto(action)),
+        digest_function: reapi::digest::value(action.function).into(),
+        ..ExecuteOperationMetadata::default()
+    };
+    status::any(&metadata, METADATA)
+}
+
+/// The `ExecuteOperationMetadata` of an execution. Why it waits stands in
+/// `partial_execution_metadata.auxiliary_metadata`, as the message of a `google.rpc.Status` with code 0.
+pub(crate) fn metadata(name: &OperationName, known: &Known, why: Option<&str>) -> Any {
+    let stage = stage(known);
+    let action = known.record().map(|record| record.execution.action);
+    let live = |stream| match stage {
+        Stage::Executing => LiveName { key: name.key.clone(), stream }.resource(&name.instance),
+        Stage::Unknown | Stage::CacheCheck | Stage::Queued | Stage::Completed => String::new(),
+    };
+    let metadata = ExecuteOperationMetadata {
+        stage: stage.into(),
+        action_digest: action.as_ref().map(reapi::digest::to_proto),
+        stdout_stream_name: live(OutputStream::Stdout),
+        stderr_stream_name: live(OutputStream::Stderr),
+        partial_execution_metadata: Some(partial(known, why)),
+        digest_function: action
+            .map(|action| reapi::digest::value(action.function).into())
+            .unwrap_or_default(),
+    };
+    status::any(&metadata, METADATA)
+}
+
+fn partial(known: &Known, why: Option<&str>) -> ExecutedActionMetadata {
+    let accepted = known.record().map(|record| record.execution.accepted_at_ms);
+    let progress = known.progress.as_ref();
+    let running = progress.filter(|progress| progress.stage == ExecutionStage::Running);
+    let uploading = progress.filter(|progress| progress.stage == ExecutionStage::Uploading);
+    let begun = known.begun_at.map(timestamp);
+    let why = why.filter(|_| known.waits()).map(|why| {
+        let sentence = rpc::Status { code: 0, message: why.to_owned(), details: Vec::new() };
+        status::any(&sentence, STATUS)
+    });
+    ExecutedActionMetadata {
+        worker: progress.map(|progress| progress.executor.to_string()).unwrap_or_default(),
+        queued_timestamp: accepted.map(timestamp),
+        worker_start_timestamp: begun,
+        input_fetch_start_timestamp: begun,
+        input_fetch_completed_timestamp: running.map(|progress| timestamp(progress.at_ms)),
+        execution_start_timestamp: running.map(|progress| timestamp(progress.at_ms)),
+        execution_completed_timestamp: uploading.map(|progress| timestamp(progress.at_ms)),
+        output_upload_start_timestamp: uploading.map(|progress| timestamp(progress.at_ms)),
+        auxiliary_metadata: why.into_iter().collect(),
+        ..ExecutedActionMetadata::default()
+    }
+}
+
+/// As the protocol writes it.
+pub(crate) fn timestamp(at: Millis) -> Timestamp {
+    let nanos = (at.0 % 1000) * 1_000_000;
+    Timestamp {
+        seconds: i64::try_from(at.0 / 1000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(nanos).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

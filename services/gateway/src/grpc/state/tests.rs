@@ -1,0 +1,109 @@
+use model::{Attempt, ClientTool, DigestFunction, Execution, ExecutionId, ExecutionOutcome, ExecutorId};
+
+use super::*;
+
+fn record() -> ExecutionRecord {
+    ExecutionRecord::accepted(Execution {
+        id: ExecutionId::generate(),
+        group: "web".parse().unwrap(),
+        instance: "main".into(),
+        action: DigestFunction::Blake3.digest(b"action"),
+        priority: 0,
+        pool: "default".parse().unwrap(),
+        timeout_ms: 1000,
+        do_not_cache: false,
+        accepted_at_ms: Millis(1_234_567),
+        expires_at_ms: Millis(2_000_000),
+        max_attempts: Attempt(3),
+        traceparent: None,
+        client: ClientTool::default(),
+    })
+}
+
+fn progress(executor: &str, stage: ExecutionStage, at: u64) -> ExecutionProgress {
+    let executor: ExecutorId = executor.parse().unwrap();
+    ExecutionProgress { executor, stage, at_ms: Millis(at) }
+}
+
+fn name(record: &ExecutionRecord) -> OperationName {
+    OperationName { instance: "main".into(), key: record.execution.key() }
+}
+
+fn read(any: &Any) -> ExecuteOperationMetadata {
+    status::unpack(any, METADATA).unwrap()
+}
+
+#[test]
+fn an_execution_goes_through_its_stages_and_back() {
+    let first = record();
+    let name = name(&first);
+    let mut known = Known::default();
+    assert!(known.take(Sequence(5), first.clone()));
+    assert!(!known.take(Sequence(5), first.clone()), "the same again is no news");
+    let metadata = read(&metadata(&name, &known, Some("the pool is full")));
+    assert_eq!(metadata.stage(), Stage::Queued);
+    assert_eq!(metadata.digest_function, i32::from(reapi::digest::value(DigestFunction::Blake3)));
+    assert_eq!(metadata.stdout_stream_name, "");
+    let partial = metadata.partial_execution_metadata.unwrap();
+    assert_eq!(partial.queued_timestamp, Some(Timestamp { seconds: 1234, nanos: 567_000_000 }));
+    let why: rpc::Status = status::unpack(&partial.auxiliary_metadata[0], STATUS).unwrap();
+    assert_eq!((why.code, why.message.as_str()), (0, "the pool is full"));
+
+    assert!(known.progress(progress("one", ExecutionStage::Fetching, 1_300_000)));
+    assert!(known.progress(progress("one", ExecutionStage::Running, 1_400_000)));
+    let metadata = read(&super::metadata(&name, &known, Some("no matter")));
+    assert_eq!(metadata.stage(), Stage::Executing);
+    assert!(metadata.stdout_stream_name.starts_with("main/logstreams/live.web."));
+    assert_ne!(metadata.stdout_stream_name, metadata.stderr_stream_name);
+    let partial = metadata.partial_execution_metadata.unwrap();
+    assert_eq!(partial.worker, "one");
+    assert_eq!(partial.worker_start_timestamp.unwrap().seconds, 1300);
+    assert_eq!(partial.execution_start_timestamp.unwrap().seconds, 1400);
+    assert!(partial.auxiliary_metadata.is_empty());
+
+    let requeued = first.requeued(Sequence(5), "its executor died".into(), Millis(1_500_000));
+    assert!(known.take(Sequence(9), requeued.clone()));
+    assert_eq!(worth_telling(&known, None).stage, Stage::Queued);
+    assert!(known.waits());
+    assert!(!known.take(Sequence(5), first), "what is older is no news");
+
+    let outcome = ExecutionOutcome {
+        executor: None,
+        code: 1,
+        message: String::new(),
+        missing: Vec::new(),
+        exit_code: None,
+        result: None,
+        server_logs: Vec::new(),
+    };
+    assert!(known.take(Sequence(12), requeued.finished(Sequence(9), outcome, Millis(1_600_000))));
+    assert!(known.is_over());
+    assert_eq!(read(&super::metadata(&name, &known, None)).stage(), Stage::Completed);
+}
+
+#[test]
+fn only_what_a_client_can_see_is_told_anew() {
+    let mut known = Known::default();
+    known.take(Sequence(1), record());
+    let queued = worth_telling(&known, None);
+    assert_ne!(worth_telling(&known, Some("full")), queued);
+    known.progress(progress("one", ExecutionStage::Fetching, 1));
+    let fetching = worth_telling(&known, None);
+    assert_ne!(fetching, queued);
+    known.progress(progress("one", ExecutionStage::Running, 2));
+    let running = worth_telling(&known, None);
+    assert_ne!(running, fetching);
+    known.progress(progress("one", ExecutionStage::Uploading, 3));
+    assert_eq!(worth_telling(&known, Some("no matter")), running);
+}
+
+#[test]
+fn a_response_is_found_in_its_operation() {
+    let response = ExecuteResponse { message: "hello".into(), ..ExecuteResponse::default() };
+    let action = DigestFunction::Sha256.digest(b"a");
+    let operation = done("n", done_metadata(&action), &response);
+    assert!(operation.done);
+    let Some(operation::Result::Response(any)) = &operation.result else { panic!("{operation:?}") };
+    assert_eq!(status::unpack(any, RESPONSE), Some(response));
+    assert_eq!(read(operation.metadata.as_ref().unwrap()).stage(), Stage::Completed);
+}

@@ -1,0 +1,162 @@
+//! From an `ExecuteRequest` to an accepted execution, or to the reason why not.
+
+use std::time::Duration;
+
+use bus::Written;
+use cas::TreeCheck;
+use model::{
+    Attempt, BlobDigest, ClientTool, Execution, ExecutionId, ExecutionRecord, Millis, Sequence, brief,
+};
+use reapi::{
+    execution::{ActionResult, ExecuteRequest, RequestMetadata},
+    status,
+};
+use telemetry::metrics::{Counter, Label, count};
+use tonic::{Code, Status, metadata::MetadataMap};
+
+use super::{
+    Core, RETRY, faults,
+    names::OperationName,
+    trace::ExecuteTrace,
+    validate::{self, CheckedAction},
+    waiting::Waiter,
+};
+
+/// The header by which a client asks for another quota group than that of its instance name.
+pub(crate) const GROUP_HEADER: &str = "x-forebay-group";
+/// How long an acceptance is tried while the bus is away; a client that waits longer gives up by itself.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of details that fit into the headers by which a call ends; clients take 8 KiB of them.
+const DETAILS_MAX: usize = 4096;
+
+/// What becomes of a request.
+pub(crate) enum Submitted {
+    /// It is answered from the action cache.
+    Cached(Box<ActionResult>),
+    /// It is accepted.
+    Accepted(OperationName, Waiter),
+    /// It is refused, with more details than fit into the end of a call.
+    Refused(Status),
+}
+
+/// Takes a request as far as it goes at once.
+pub(crate) async fn submit(
+    core: &Core,
+    headers: &MetadataMap,
+    request: &ExecuteRequest,
+    action: BlobDigest,
+    trace: &ExecuteTrace,
+) -> Result<Submitted, Status> {
+    let instance = &request.instance_name;
+    let asked = request.execution_policy.map_or(0, |policy| policy.priority);
+    let group = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    let admitted = core.config.instances.admit(instance, group, asked);
+    let admitted = admitted.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?;
+    let content = core.cas.get(&action).await.map_err(|error| faults::store(&error))?;
+    let message = content.map(|content| validate::decode_action(&action, &content)).transpose()?;
+    let may_be_cached = !request.skip_cache_lookup && !message.as_ref().is_some_and(|m| m.do_not_cache);
+    // What has a result needs no inputs any more, not even the action itself.
+    if may_be_cached && let Some(result) = look_up(core, instance, &action).await? {
+        count(Counter::ActionsCached, &[], 1);
+        return Ok(Submitted::Cached(Box::new(result)));
+    }
+    let Some(message) = message else { return Ok(refuse_missing(&[action])) };
+    let checked = validate::check_action(&action, &message, core.config.timeouts)?;
+    let platform = match check_inputs(core, &checked).await? {
+        Ok(platform) => platform,
+        Err(missing) => return Ok(refuse_missing(&missing)),
+    };
+    let pool = core.pools.admit(&platform).await.inspect_err(|_| refused("no pool"))?;
+    let now = Millis::now();
+    let execution = Execution {
+        id: ExecutionId::generate(),
+        group: admitted.group,
+        instance: instance.clone(),
+        action,
+        priority: admitted.priority,
+        pool,
+        timeout_ms: u64::try_from(checked.timeout.as_millis()).unwrap_or(u64::MAX).max(1),
+        do_not_cache: checked.do_not_cache,
+        accepted_at_ms: now,
+        expires_at_ms: now.after(core.config.queue_timeout),
+        max_attempts: core.config.attempts.max(Attempt::FIRST),
+        traceparent: Some(trace.parent.clone()),
+        client: client(&reapi::metadata::request_metadata(headers)),
+    };
+    accept(core, execution).await
+}
+
+async fn accept(core: &Core, execution: Execution) -> Result<Submitted, Status> {
+    let name = OperationName { instance: execution.instance.clone(), key: execution.key() };
+    // Before anything is written: from here on nothing is missed, and an execution whose client goes away in the
+    // meantime is ended.
+    let waiter = core.waiters.wait(&name.key).await.map_err(faults::bus)?;
+    let record = ExecutionRecord::accepted(execution);
+    match core.bus.transition(&record, Sequence(0), PATIENCE).await.map_err(faults::bus)? {
+        Written::Won(sequence) => waiter.learn(sequence, record),
+        Written::Lost(Some(found)) => waiter.learn(found.0, found.1),
+        Written::Lost(None) => {
+            return Err(status::retry(Code::Unavailable, "the execution could not be accepted", RETRY));
+        }
+    }
+    tracing::debug!(execution = %name.key, "accepted");
+    Ok(Submitted::Accepted(name, waiter))
+}
+
+async fn look_up(core: &Core, instance: &str, action: &BlobDigest) -> Result<Option<ActionResult>, Status> {
+    let found = core.cas.get_action(instance, action).await.map_err(|error| faults::store(&error))?;
+    // A failure that a client has put there is no reason to fail again.
+    Ok(found.filter(|result| result.exit_code == 0).map(|result| (*result).clone()))
+}
+
+/// Checks the command and the input tree; the platform asked for, or everything that is missing.
+async fn check_inputs(
+    core: &Core,
+    action: &CheckedAction,
+) -> Result<Result<Vec<(String, String)>, Vec<BlobDigest>>, Status> {
+    let (command, tree) =
+        tokio::try_join!(core.cas.get(&action.command), core.cas.check_tree(&action.input_root))
+            .map_err(|error| faults::store(&error))?;
+    let command = command.map(|content| validate::check_command(&action.command, &content)).transpose()?;
+    let mut missing = Vec::new();
+    if command.is_none() {
+        missing.push(action.command);
+    }
+    match tree {
+        TreeCheck::Complete => {}
+        TreeCheck::Missing { digests, .. } => missing.extend(digests),
+        TreeCheck::Faulty(fault) => {
+            refused("invalid");
+            return Err(Status::invalid_argument(format!("the input root is not valid: {fault}")));
+        }
+    }
+    match command {
+        Some(command) if missing.is_empty() => Ok(Ok(validate::platform(action.platform.as_ref(), &command))),
+        Some(_) | None => Ok(Err(missing)),
+    }
+}
+
+/// The client uploads what is named and asks again.
+fn refuse_missing(missing: &[BlobDigest]) -> Submitted {
+    refused("missing blobs");
+    Submitted::Refused(status::missing(missing))
+}
+
+/// Whether the details of an error fit into the end of a call. If not, they go into a response.
+pub(crate) fn fits_into_trailers(status: &Status) -> bool {
+    status.details().len() <= DETAILS_MAX
+}
+
+fn refused(why: &str) {
+    count(Counter::ExecutionsRefused, &[(Label::Reason, why)], 1);
+}
+
+fn client(metadata: &RequestMetadata) -> ClientTool {
+    let said = |text: &str| brief(text.to_owned());
+    ClientTool {
+        name: said(reapi::metadata::tool_name(metadata)),
+        invocation: said(&metadata.tool_invocation_id),
+        mnemonic: said(&metadata.action_mnemonic),
+        target: said(&metadata.target_id),
+    }
+}

@@ -1,0 +1,182 @@
+//! What an `Action` and its `Command` must be, before any executor sees them.
+
+use std::time::Duration;
+
+use model::{BlobDigest, DigestFunction};
+use prost::Message as _;
+use reapi::{
+    execution::{Action, Command, Platform},
+    protobuf,
+};
+use tonic::Status;
+
+/// Properties of output files that can be asked for.
+const NODE_PROPERTIES: [&str; 2] = ["mtime", "unix_mode"];
+
+/// How long a command may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TimeoutLimits {
+    /// When the client says nothing.
+    pub(crate) default: Duration,
+    /// At most.
+    pub(crate) max: Duration,
+}
+
+/// What an `Action` says, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CheckedAction {
+    /// Its command.
+    pub(crate) command: BlobDigest,
+    /// Its input root.
+    pub(crate) input_root: BlobDigest,
+    /// How long the command may run.
+    pub(crate) timeout: Duration,
+    /// Whether its result must not be cached.
+    pub(crate) do_not_cache: bool,
+    /// Its own platform.
+    pub(crate) platform: Option<Platform>,
+}
+
+/// Decodes the `Action` with this digest.
+pub(crate) fn decode_action(digest: &BlobDigest, content: &[u8]) -> Result<Action, Status> {
+    Action::decode(content).map_err(|error| malformed("Action", digest, &error.to_string()))
+}
+
+/// Checks an `Action`.
+pub(crate) fn check_action(
+    digest: &BlobDigest,
+    action: &Action,
+    limits: TimeoutLimits,
+) -> Result<CheckedAction, Status> {
+    let function = digest.function;
+    let inner = |field: &Option<reapi::execution::Digest>, name: &str| {
+        let found =
+            field.as_ref().ok_or_else(|| malformed("Action", digest, &format!("{name} is not set")))?;
+        reapi::digest::from_proto(found, function)
+            .map_err(|error| malformed("Action", digest, &format!("{name}: {error}")))
+    };
+    Ok(CheckedAction {
+        command: inner(&action.command_digest, "command_digest")?,
+        input_root: inner(&action.input_root_digest, "input_root_digest")?,
+        timeout: timeout(action.timeout.as_ref(), limits)?,
+        do_not_cache: action.do_not_cache,
+        platform: action.platform.clone(),
+    })
+}
+
+fn timeout(asked: Option<&protobuf::Duration>, limits: TimeoutLimits) -> Result<Duration, Status> {
+    let Some(asked) = asked else { return Ok(limits.default) };
+    let wrong = |why: String| reapi::status::bad_request("action.timeout", why);
+    let (Ok(seconds), Ok(nanos @ 0..=999_999_999)) =
+        (u64::try_from(asked.seconds), u32::try_from(asked.nanos))
+    else {
+        let why = format!("{} s and {} ns are no time; 0 or more is expected", asked.seconds, asked.nanos);
+        return Err(wrong(why));
+    };
+    let asked = Duration::new(seconds, nanos);
+    if asked > limits.max {
+        let max = limits.max.as_secs();
+        return Err(wrong(format!("{seconds} s is longer than an action may run here: at most {max} s")));
+    }
+    // Zero is what a client sends that sets the field without meaning a time.
+    Ok(if asked.is_zero() { limits.default } else { asked })
+}
+
+/// Decodes and checks the `Command` with this digest.
+pub(crate) fn check_command(digest: &BlobDigest, content: &[u8]) -> Result<Command, Status> {
+    let wrong = |why: &str| malformed("Command", digest, why);
+    let command = Command::decode(content).map_err(|error| wrong(&error.to_string()))?;
+    if command.arguments.first().is_none_or(String::is_empty) {
+        return Err(wrong("it has no arguments; the program is expected as the first"));
+    }
+    if command.arguments.iter().any(|argument| argument.contains('\0')) {
+        return Err(wrong("an argument contains a NUL"));
+    }
+    for variable in &command.environment_variables {
+        let name = &variable.name;
+        if name.is_empty() || name.contains(['=', '\0']) || variable.value.contains('\0') {
+            return Err(wrong(&format!("environment variable {:?} is not valid", shown(name))));
+        }
+    }
+    let depth = inside(&command.working_directory, 0)
+        .map_err(|why| wrong(&format!("working_directory {:?} {why}", shown(&command.working_directory))))?;
+    check_outputs(&command, depth).map_err(|why| wrong(&why))?;
+    let unknown =
+        command.output_node_properties.iter().find(|name| !NODE_PROPERTIES.contains(&name.as_str()));
+    if let Some(name) = unknown {
+        let known = NODE_PROPERTIES.join(", ");
+        return Err(wrong(&format!(
+            "output_node_properties: {:?} is not supported; {known} are",
+            shown(name)
+        )));
+    }
+    Ok(command)
+}
+
+/// Every output has a path inside the input root. One path may stand in both of the older lists: Buck2 asks so for what
+/// may be a file or a directory.
+#[expect(deprecated, reason = "clients of 2.0 name files and directories apart")]
+fn check_outputs(command: &Command, depth: usize) -> Result<(), String> {
+    let lists: &[(&str, &[String])] = if command.output_paths.is_empty() {
+        &[("output_files", &command.output_files), ("output_directories", &command.output_directories)]
+    } else {
+        &[("output_paths", &command.output_paths)]
+    };
+    for (field, paths) in lists {
+        for path in *paths {
+            // The working directory itself may be captured as a directory.
+            if path.is_empty() && *field == "output_files" {
+                return Err(format!("{field}: a path is empty"));
+            }
+            inside(path, depth).map_err(|why| format!("{field}: {:?} {why}", shown(path)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks a relative path taken `depth` folders below the input root; how deep it ends.
+fn inside(path: &str, depth: usize) -> Result<usize, &'static str> {
+    if path.is_empty() {
+        return Ok(depth);
+    }
+    if path.starts_with('/') {
+        return Err("is absolute; a path relative to the working directory is expected");
+    }
+    if path.contains('\0') {
+        return Err("contains a NUL");
+    }
+    path.split('/').try_fold(depth, |depth, segment| match segment {
+        "" => Err("has an empty segment"),
+        "." => Ok(depth),
+        ".." => depth.checked_sub(1).ok_or("leaves the input root"),
+        _ => Ok(depth + 1),
+    })
+}
+
+/// The platform properties asked for: the action's own, or else the command's.
+#[expect(deprecated, reason = "clients of 2.1 set the platform of the command only")]
+pub(crate) fn platform(action: Option<&Platform>, command: &Command) -> Vec<(String, String)> {
+    let own = action.filter(|platform| !platform.properties.is_empty()).or(command.platform.as_ref());
+    let properties = own.map(|platform| platform.properties.as_slice()).unwrap_or_default();
+    properties.iter().map(|property| (property.name.clone(), property.value.clone())).collect()
+}
+
+/// The digest that an execution's request names.
+pub(crate) fn action_digest(
+    digest: Option<&reapi::execution::Digest>,
+    function: i32,
+) -> Result<(BlobDigest, DigestFunction), Status> {
+    let function = reapi::digest::function(function, digest)?;
+    Ok((reapi::digest::required(digest, function, "action_digest")?, function))
+}
+
+fn malformed(what: &str, digest: &BlobDigest, why: &str) -> Status {
+    Status::invalid_argument(format!("the {what} {digest} is not valid: {why}"))
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests;

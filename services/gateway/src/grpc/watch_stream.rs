@@ -1,0 +1,211 @@
+//! The stream of operations that Execute and WaitExecution answer with.
+
+use std::{pin::Pin, time::Duration};
+
+use futures::Stream;
+use model::{ExecutionOutcome, ExecutionProgress, ExecutionRecord, ExecutionStage, Millis};
+use reapi::{longrunning::Operation, status};
+use telemetry::metrics::{Counter, Gauge, Histogram, Label, add, count, observe};
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::{
+    Core, RETRY,
+    names::OperationName,
+    response::{self, Inline},
+    state::{self, Known, Told},
+    trace::ExecuteTrace,
+    waiting::Waiter,
+};
+
+/// A client hears at least as often: balancers and Bazel's keepalive cut streams that are silent.
+const BEAT: Duration = Duration::from_secs(10);
+/// What has its executor before is not worth explaining.
+const WHY_AFTER: Duration = Duration::from_secs(1);
+
+/// What Execute and WaitExecution answer with.
+pub(crate) type Operations = Pin<Box<dyn Stream<Item = Result<Operation, Status>> + Send>>;
+
+/// One client that waits for one execution.
+pub(crate) struct Watching {
+    core: Core,
+    name: OperationName,
+    waiter: Waiter,
+    inline: Inline,
+    trace: Option<ExecuteTrace>,
+    told: Option<Told>,
+    why: Option<String>,
+    beat: Instant,
+    look: Option<Instant>,
+    ended: bool,
+    _counted: Counted,
+}
+
+impl Watching {
+    /// Waits with `waiter`. With a trace it is the client that began the execution.
+    pub(crate) fn new(
+        core: &Core,
+        name: OperationName,
+        waiter: Waiter,
+        inline: Inline,
+        trace: Option<ExecuteTrace>,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            core: core.clone(),
+            name,
+            waiter,
+            inline,
+            trace,
+            told: None,
+            why: None,
+            beat: now,
+            look: Some(now + WHY_AFTER),
+            ended: false,
+            _counted: Counted::new(),
+        }
+    }
+
+    /// As a stream that is pulled by the connection: when that goes away, so does the waiting.
+    pub(crate) fn stream(self) -> Operations {
+        Box::pin(futures::stream::unfold(self, async |mut watching| {
+            let next = watching.next().await?;
+            Some((next, watching))
+        }))
+    }
+
+    /// The next operation to tell; `None` behind the one that is done.
+    pub(crate) async fn next(&mut self) -> Option<Result<Operation, Status>> {
+        while !self.ended {
+            let known = self.waiter.known();
+            if known.lost {
+                self.ended = true;
+                let text = format!("operation {} is stored no more; execute the action again", self.name);
+                return Some(Err(Status::not_found(text)));
+            }
+            if let Some(record) = known.record()
+                && let Some(outcome) = record.outcome()
+            {
+                self.ended = true;
+                return Some(Ok(self.done(&known, record, outcome).await));
+            }
+            if self.told.is_none() {
+                self.why = self.why_at_once(&known);
+            }
+            let worth = state::worth_telling(&known, self.why.as_deref());
+            if self.told.as_ref() != Some(&worth) || self.beat <= Instant::now() {
+                self.told = Some(worth);
+                self.beat = Instant::now() + BEAT;
+                return Some(Ok(state::pending(&self.name, &known, self.why.as_deref())));
+            }
+            tokio::select! {
+                () = self.waiter.changed() => {}
+                () = tokio::time::sleep_until(self.beat) => {}
+                () = look_at(self.look) => self.find_why(&known).await,
+                () = self.core.stop.cancelled() => {
+                    self.ended = true;
+                    let text = "this gateway is stopping; wait for the operation again";
+                    return Some(Err(status::retry(Code::Unavailable, text, RETRY)));
+                }
+            }
+        }
+        None
+    }
+
+    async fn done(&self, known: &Known, record: &ExecutionRecord, outcome: &ExecutionOutcome) -> Operation {
+        if self.trace.is_some() {
+            let took = Millis::now().since(record.execution.accepted_at_ms);
+            count(Counter::ExecutionsFinished, &[(Label::Outcome, word(outcome))], 1);
+            observe(Histogram::ExecutionSeconds, &[], took);
+        }
+        finished(&self.core, &self.name, known, &self.inline).await
+    }
+
+    /// What is plain without asking anybody: that nobody lives who could run it.
+    fn why_at_once(&self, known: &Known) -> Option<String> {
+        let record = known.record().filter(|_| known.waits())?;
+        let seen = self.core.pools.remembered()?;
+        let why = seen.is_empty(&record.execution.pool).then(|| seen.why(record))?;
+        tracing::info!(execution = %self.waiter.key(), why, "an execution waits");
+        Some(why)
+    }
+
+    /// Finds out what a waiting execution waits for, or that it runs and the news of it were missed.
+    async fn find_why(&mut self, known: &Known) {
+        self.look = Some(Instant::now() + BEAT);
+        let Some(record) = known.record().filter(|_| known.waits()) else {
+            self.why = None;
+            return;
+        };
+        let Ok(seen) = self.core.pools.look().await else { return };
+        if let Some(runner) = seen.runner(self.waiter.key()) {
+            let executor = runner.executor.clone();
+            let stage = ExecutionStage::Running;
+            self.waiter.learn_progress(ExecutionProgress { executor, stage, at_ms: Millis::now() });
+            return;
+        }
+        let why = seen.why(record);
+        if self.why.as_ref() != Some(&why) {
+            tracing::info!(execution = %self.waiter.key(), why, "an execution waits");
+        }
+        self.why = Some(why);
+    }
+}
+
+/// The operation of an execution as it stands, done or not.
+pub(crate) async fn as_it_stands(core: &Core, name: &OperationName, known: &Known) -> Operation {
+    if known.is_over() {
+        return finished(core, name, known, &Inline::default()).await;
+    }
+    let why = match known.record().filter(|_| known.waits()) {
+        Some(record) => core.pools.look().await.ok().map(|seen| seen.why(record)),
+        None => None,
+    };
+    state::pending(name, known, why.as_deref())
+}
+
+async fn finished(core: &Core, name: &OperationName, known: &Known, inline: &Inline) -> Operation {
+    let metadata = state::metadata(name, known, None);
+    let Some((record, outcome)) = known.record().and_then(|record| Some((record, record.outcome()?))) else {
+        let gone = Status::not_found(format!("operation {name} is stored no more"));
+        return state::done(&name.to_string(), metadata, &response::failed(&gone));
+    };
+    let (action, trace) = (&record.execution.action, record.execution.traceparent.as_deref());
+    let response = response::finished(&core.cas, action, outcome, trace, inline).await;
+    state::done(&name.to_string(), metadata, &response)
+}
+
+/// How it ended, in a word.
+fn word(outcome: &ExecutionOutcome) -> &'static str {
+    match (Code::from_i32(outcome.code), outcome.exit_code) {
+        (Code::Ok, Some(0)) => "succeeded",
+        (Code::Ok, _) => "failed",
+        (Code::DeadlineExceeded, _) => "timed_out",
+        (Code::Cancelled, _) => "cancelled",
+        (Code::FailedPrecondition | Code::InvalidArgument, _) => "rejected",
+        _ => "lost",
+    }
+}
+
+async fn look_at(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Counts the streams that are open.
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        add(Gauge::ExecutionsWaitedFor, &[], 1);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        add(Gauge::ExecutionsWaitedFor, &[], -1);
+    }
+}

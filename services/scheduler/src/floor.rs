@@ -1,0 +1,75 @@
+//! How far back a rebuild has to read. The stream keeps days of finished executions; what is unfinished is mostly young.
+
+use std::time::Duration;
+
+use bus::{Bus, BusError, SettingKey, Start, stream};
+use index::actions::Actions;
+use model::Sequence;
+use service::Context;
+use tokio::time::Instant;
+use tracing::debug;
+
+/// How often the position is written down while records come: a rebuild reads what came since again.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Writes down, once a while, where a rebuild may start.
+#[derive(Default)]
+pub(crate) struct Floor(Option<Instant>);
+
+impl Floor {
+    /// Records were applied.
+    pub(crate) fn note(&mut self, context: &Context, actions: &Actions) {
+        if self.0.is_some_and(|last| last.elapsed() < PAUSE) {
+            return;
+        }
+        self.0 = Some(Instant::now());
+        let (bus, actions) = (context.bus.clone(), actions.clone());
+        // An older one that comes late is lower, which only costs time.
+        tokio::spawn(async move {
+            let Ok(Some(floor)) = actions.floor().await else { return };
+            if let Err(error) = bus.set_setting(SettingKey::ActionsFloor, &floor.to_string()).await {
+                debug!(%error, "how far back a rebuild has to read was not written down");
+            }
+        });
+    }
+}
+
+/// Where a rebuild starts: behind the position written down, or with the last record of every execution where that is less
+/// to read or nothing is written down that fits the stream.
+pub(crate) async fn start(bus: &Bus) -> Start {
+    match written(bus).await {
+        Ok(Some((floor, first, last))) if is_nearer(floor, first, last) => Start::After(floor),
+        Ok(_) => Start::LastOfEachSubject,
+        Err(error) => {
+            debug!(%error, "how far back a rebuild has to read is not known");
+            Start::LastOfEachSubject
+        }
+    }
+}
+
+async fn written(bus: &Bus) -> Result<Option<(Sequence, Sequence, Sequence)>, BusError> {
+    let Some(floor) = bus.setting(SettingKey::ActionsFloor).await?.and_then(|text| text.parse().ok()) else {
+        return Ok(None);
+    };
+    let (first, last) = bus.stream_positions(stream::ACTIONS).await?;
+    Ok(Some((Sequence(floor), first, last)))
+}
+
+/// Whether fewer messages lie behind `floor` than there are executions, each of which has two at least once it is finished.
+fn is_nearer(floor: Sequence, first: Sequence, last: Sequence) -> bool {
+    floor <= last && last.0 - floor.0 <= last.0.saturating_sub(first.0) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rebuild_reads_from_the_floor_only_where_that_is_less() {
+        let near = |floor, first, last| is_nearer(Sequence(floor), Sequence(first), Sequence(last));
+        assert!(near(90, 1, 100));
+        assert!(near(100, 1, 100));
+        assert!(!near(10, 1, 100), "the last of each execution are fewer");
+        assert!(!near(101, 1, 100), "another stream");
+    }
+}

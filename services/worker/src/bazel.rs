@@ -1,0 +1,59 @@
+//! A build that calls Bazel uses the farm: its actions are executed and cached there, under its group and trace.
+//!
+//! A `bazel` that stands before the real one in `PATH` names the farm to it. Everything that the build itself says to
+//! Bazel goes before it.
+
+use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
+
+use bus::SettingKey;
+use tracing::debug;
+
+use crate::Shared;
+
+/// The variable with the address of the Remote Execution API. A build that sets it to nothing has its Bazel work
+/// without the farm.
+pub(crate) const GRPC: &str = "FOREBAY_GRPC";
+
+/// Options are given in a file, the first of all: what the build's own files and command line say is read later and
+/// wins. The file has the same name for each run of a workspace, or Bazel would start its server anew.
+const WRAPPER: &str = r#"#!/bin/sh
+here=$(dirname "$0")
+name=$(basename "$0")
+PATH=${PATH#"$here:"}
+export PATH
+if [ -z "$FOREBAY_GRPC" ]; then exec "$name" "$@"; fi
+rc=${TMPDIR:-/tmp}/forebay.bazelrc
+{
+  echo "build --remote_executor=$FOREBAY_GRPC"
+  echo "build --remote_header=x-forebay-group=$FOREBAY_GROUP"
+  if [ -n "$TRACEPARENT" ]; then echo "build --remote_header=traceparent=$TRACEPARENT"; fi
+} >"$rc"
+exec "$name" "--bazelrc=$rc" "$@"
+"#;
+
+const NAMES: [&str; 2] = ["bazel", "bazelisk"];
+
+/// Puts the programs into `folder`.
+pub(crate) fn install(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    for name in NAMES {
+        let path = folder.join(name);
+        fs::write(&path, WRAPPER)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// Asks where the Remote Execution API is, until it is known.
+pub(crate) async fn look_up(shared: &Shared) {
+    if shared.grpc.get().is_some() {
+        return;
+    }
+    match shared.context.bus.setting(SettingKey::Grpc).await {
+        Ok(Some(url)) => {
+            let _ = shared.grpc.set(url);
+        }
+        Ok(None) => {}
+        Err(error) => debug!(error = telemetry::error_chain(&error), "where the gateway is was not learnt"),
+    }
+}

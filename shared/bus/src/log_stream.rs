@@ -1,0 +1,137 @@
+//! Log streams that clients write piece by piece. The last message on a stream's subject says how long it is, so that a
+//! piece is written only behind the one its writer knows: committed bytes never change.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use model::{BlobDigest, Sequence};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{
+    Bus, BusError, Encoding, HEADER_OFFSET, LogSubject, Stored, decode, encode,
+    headers::{EXPECTED, LOG_END, WRITER, header},
+    stream,
+    transition::Write,
+};
+
+/// What a log stream begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogHead {
+    /// What it belongs to.
+    pub parent: String,
+    /// The digest of the token that gives the right to write it.
+    pub token: BlobDigest,
+}
+
+/// How far a log stream is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogEnd {
+    /// Position of its last message.
+    pub sequence: Sequence,
+    /// Bytes.
+    pub length: u64,
+    /// Whether no more will come.
+    pub complete: bool,
+}
+
+/// A piece of a log stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPiece {
+    /// Position of its message.
+    pub sequence: Sequence,
+    /// Where it begins in the log, in bytes.
+    pub offset: u64,
+    /// The bytes.
+    pub data: Bytes,
+    /// Whether it is the last.
+    pub last: bool,
+}
+
+/// Messages of one read.
+const PIECES: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl LogPiece {
+    /// Reads a stored message; `None` for the head.
+    fn of(stored: Stored) -> Option<Self> {
+        let offset = header(stored.headers.as_ref(), HEADER_OFFSET)?.parse().ok()?;
+        let last = header(stored.headers.as_ref(), LOG_END).is_some();
+        Some(Self { sequence: stored.sequence, offset, data: stored.payload, last })
+    }
+}
+
+impl Bus {
+    /// Begins a log stream. Ids are random, so that it is a new one.
+    pub async fn create_log(&self, id: Uuid, head: &LogHead) -> Result<(), BusError> {
+        let write = log_write(id, Sequence(0), HeaderMap::new(), encode(Encoding::Json, head));
+        match self.compare_and_set(&write, Sequence(0), PATIENCE).await? {
+            Ok(_) => Ok(()),
+            Err(_) => Err(BusError::Timeout { what: format!("creating log stream {id}, which exists") }),
+        }
+    }
+
+    /// What a log stream began with, if there is one.
+    pub async fn log_head(&self, id: Uuid) -> Result<Option<LogHead>, BusError> {
+        let subject = LogSubject(id).to_string();
+        let found = self.stored_from(stream::LOGS, &subject, Sequence(0), 1).await?;
+        let Some(first) = found.events.first() else { return Ok(None) };
+        let corrupt = |source| BusError::Corrupt { sequence: first.sequence.0, subject, source };
+        decode(Encoding::Json, &first.payload).map(Some).map_err(corrupt)
+    }
+
+    /// How far a log stream is written, if there is one.
+    pub async fn log_end(&self, id: Uuid) -> Result<Option<LogEnd>, BusError> {
+        let last = self.last_stored(stream::LOGS, &LogSubject(id).to_string()).await?;
+        Ok(last.map(end_of))
+    }
+
+    /// Appends `data` behind `end`; `last`: and nothing will follow. Where something else was written before, how far it is
+    /// written now.
+    pub async fn append_log(
+        &self,
+        id: Uuid,
+        end: &LogEnd,
+        data: Bytes,
+        last: bool,
+    ) -> Result<Result<LogEnd, Option<LogEnd>>, BusError> {
+        let length = end.length + data.len() as u64;
+        let mut headers = HeaderMap::new();
+        headers.insert(HEADER_OFFSET, end.length.to_string().as_str());
+        if last {
+            headers.insert(LOG_END, "1");
+        }
+        let write = log_write(id, end.sequence, headers, data);
+        match self.compare_and_set(&write, end.sequence, PATIENCE).await? {
+            Ok(sequence) => Ok(Ok(LogEnd { sequence, length, complete: last })),
+            Err(now) => Ok(Err(now.map(end_of))),
+        }
+    }
+
+    /// Pieces of a log stream from the message at `from` on, in order, a bounded part of them.
+    pub async fn log_pieces(&self, id: Uuid, from: Sequence) -> Result<Vec<LogPiece>, BusError> {
+        let subject = LogSubject(id).to_string();
+        let found = self.stored_from(stream::LOGS, &subject, from, PIECES).await?;
+        Ok(found.events.into_iter().filter_map(LogPiece::of).collect())
+    }
+}
+
+fn end_of(stored: Stored) -> LogEnd {
+    let sequence = stored.sequence;
+    match LogPiece::of(stored) {
+        // The head: nothing is written yet.
+        None => LogEnd { sequence, length: 0, complete: false },
+        Some(piece) => {
+            let length = piece.offset + piece.data.len() as u64;
+            LogEnd { sequence, length, complete: piece.last }
+        }
+    }
+}
+
+fn log_write(id: Uuid, expected: Sequence, mut headers: HeaderMap, payload: Bytes) -> Write {
+    let writer = format!("{:032x}", Uuid::new_v4().as_u128());
+    headers.insert(WRITER, writer.as_str());
+    headers.insert(EXPECTED, expected.0.to_string().as_str());
+    Write { stream: stream::LOGS, subject: LogSubject(id).to_string(), writer, headers, payload }
+}

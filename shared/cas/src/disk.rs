@@ -1,0 +1,337 @@
+//! The local tier: files that appear whole, are touched when somebody relies on them, and go through the trash.
+//!
+//! All of it blocks; it is called from blocking threads.
+//!
+//! Races with the evictor, which renames a file into the trash, looks again whether it was touched, and then
+//! either puts it back or deletes it:
+//! - Who touches a file looks at its path *after* the touch. If it is still there, any later rename is followed by
+//!   the evictor's second look, which sees the touch.
+//! - Who misses a file looks into the trash, touches it there and renames it back. Either that rename or the
+//!   evictor's deletion comes first; both cannot succeed.
+//! - Who misses it in both looks once more at its path: it may have been put back in between, and then it was
+//!   touched and stays.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, SystemTime},
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, RenameFlags, renameat2},
+    sys::{
+        stat::{UtimensatFlags, futimens, utimensat},
+        time::TimeSpec,
+    },
+};
+
+use crate::{
+    CasError,
+    layout::{Entry, Layout},
+};
+
+/// Folders note their changes only every few milliseconds.
+const TRASH_QUIET: Duration = Duration::from_millis(100);
+
+/// What was written within this time need not be touched. Known blobs are trusted for less than `keep` by far more.
+const JUST_NOW: Duration = Duration::from_millis(5);
+
+/// The local tier.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) layout: Layout,
+    fsync: bool,
+    damaged: AtomicU64,
+}
+
+/// A file that is being written; gone when dropped.
+#[derive(Debug)]
+pub(crate) struct Temp {
+    path: PathBuf,
+    pub(crate) file: File,
+    kept: bool,
+}
+
+impl Temp {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        if !self.kept {
+            // What stays is removed by the evictor at its next start.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Disk {
+    pub(crate) fn open(root: &Path, fsync: bool) -> Result<Self, CasError> {
+        let layout = Layout::open(root).map_err(|source| CasError::disk("making folder", root, source))?;
+        Ok(Self { layout, fsync, damaged: AtomicU64::new(0) })
+    }
+
+    /// Files that were removed because their length was wrong or their content did not match.
+    pub(crate) fn damaged(&self) -> u64 {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Extends the life of a file; whether it is there.
+    pub(crate) fn touch(&self, entry: &Entry) -> Result<bool, CasError> {
+        let path = self.layout.path(entry);
+        Ok(self.touch_path(entry, &path)? || self.look_closer(entry, &path, Self::touch_path)?.is_some())
+    }
+
+    /// Extends the life of many files; which are there.
+    pub(crate) fn touch_many(&self, entries: &[Entry]) -> Result<Vec<bool>, CasError> {
+        let started = SystemTime::now();
+        let mut there = Vec::with_capacity(entries.len());
+        for entry in entries {
+            there.push(self.touch_path(entry, &self.layout.path(entry))?);
+        }
+        if there.contains(&false) && !self.trash_was_quiet(started) {
+            for (entry, there) in entries.iter().zip(&mut there).filter(|(_, there)| !**there) {
+                *there = self.touch(entry)?;
+            }
+        }
+        Ok(there)
+    }
+
+    /// Whether the trash is empty and has been since before `since`: then what was missed is in no trash.
+    fn trash_was_quiet(&self, since: SystemTime) -> bool {
+        let trash = self.layout.trash();
+        let empty = fs::read_dir(&trash).is_ok_and(|mut names| names.next().is_none());
+        let changed = fs::metadata(&trash).and_then(|meta| meta.modified());
+        empty && changed.is_ok_and(|at| at.checked_add(TRASH_QUIET).is_some_and(|at| at < since))
+    }
+
+    /// For a file that was just missed: takes it out of the trash if it is there, and tries again.
+    fn look_closer<T: Found>(
+        &self,
+        entry: &Entry,
+        path: &Path,
+        again: impl Fn(&Self, &Entry, &Path) -> Result<T, CasError>,
+    ) -> Result<Option<T>, CasError> {
+        for _ in 0..4 {
+            let restored = self.restore(entry, path)?;
+            let found = again(self, entry, path)?;
+            if found.is_found() {
+                return Ok(Some(found));
+            }
+            if !restored {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    fn restore(&self, entry: &Entry, path: &Path) -> Result<bool, CasError> {
+        let trashed = self.layout.trash_path(entry);
+        if !set_now(&trashed).map_err(|source| CasError::disk("touching", &trashed, source))? {
+            return Ok(false);
+        }
+        absent_is_false(fs::rename(&trashed, path).map(|()| true))
+            .map_err(|source| CasError::disk("taking back", &trashed, source))
+    }
+
+    fn touch_path(&self, entry: &Entry, path: &Path) -> Result<bool, CasError> {
+        let failed = |source| CasError::disk("touching", path, source);
+        if !set_now(path).map_err(failed)? {
+            return Ok(false);
+        }
+        match fs::metadata(path) {
+            Ok(meta) if entry.fits(meta.len()) => Ok(true),
+            Ok(_) => {
+                self.remove_damaged(path);
+                Ok(false)
+            }
+            Err(error) => absent_is_false(Err(error)).map_err(failed),
+        }
+    }
+
+    /// Opens a file for reading.
+    pub(crate) fn open_file(&self, entry: &Entry) -> Result<Option<File>, CasError> {
+        let path = self.layout.path(entry);
+        match self.open_path(entry, &path)? {
+            Some(file) => Ok(Some(file)),
+            None => Ok(self.look_closer(entry, &path, Self::open_path)?.flatten()),
+        }
+    }
+
+    fn open_path(&self, entry: &Entry, path: &Path) -> Result<Option<File>, CasError> {
+        let failed = |source| CasError::disk("opening", path, source);
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        if entry.fits(file.metadata().map_err(failed)?.len()) {
+            return Ok(Some(file));
+        }
+        self.remove_damaged(path);
+        Ok(None)
+    }
+
+    /// Removes a file whose content is not what it should be.
+    pub(crate) fn remove_damaged(&self, path: &Path) {
+        self.damaged.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(path = %path.display(), "a damaged file was removed from the store");
+        let _ = fs::remove_file(path);
+    }
+
+    /// A new file, of mode `mode`.
+    pub(crate) fn temp(&self, mode: u32) -> Result<Temp, CasError> {
+        let path = self.layout.temp_path();
+        let file = create(&path, mode).map_err(|source| CasError::disk("making", &path, source))?;
+        Ok(Temp { path, file, kept: false })
+    }
+
+    /// A new file with this content, beside the place of `entry`.
+    pub(crate) fn temp_beside(&self, entry: &Entry, mode: u32, content: &[u8]) -> Result<Temp, CasError> {
+        let path = self.layout.temp_path_beside(entry);
+        let failed = |source| CasError::disk("making", &path, source);
+        let file = match create(&path, mode) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_folder(&path).and_then(|()| create(&path, mode)).map_err(failed)?
+            }
+            outcome => outcome.map_err(failed)?,
+        };
+        let mut temp = Temp { path, file, kept: false };
+        let written = temp.file.write_all(content);
+        written.map_err(|source| CasError::disk("writing", temp.path(), source))?;
+        Ok(temp)
+    }
+
+    /// Moves a file that is open as `file` into `tmp/`. It goes when dropped, unless [`Temp::give_back`] is called.
+    pub(crate) fn take(&self, from: &Path, file: File) -> io::Result<Temp> {
+        let path = self.layout.temp_path();
+        fs::rename(from, &path)?;
+        Ok(Temp { path, file, kept: false })
+    }
+
+    /// Makes a whole file visible as `entry`; the bytes of disk it added.
+    pub(crate) fn commit(&self, mut temp: Temp, entry: &Entry, replace: bool) -> Result<u64, CasError> {
+        let path = self.layout.path(entry);
+        let failed = |source| CasError::disk("storing", &path, source);
+        if self.fsync {
+            temp.file.sync_all().map_err(failed)?;
+        }
+        let meta = temp.file.metadata().map_err(failed)?;
+        // It lives from now on, however long the writing took.
+        if !meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age < JUST_NOW)) {
+            futimens(&temp.file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW).map_err(|e| failed(e.into()))?;
+        }
+        let used = meta.blocks() * 512;
+        let before = if replace { fs::metadata(&path).map_or(0, |meta| meta.blocks() * 512) } else { 0 };
+        for _ in 0..8 {
+            match rename(&temp.path, &path, replace) {
+                Ok(()) => {
+                    temp.kept = true;
+                    self.sync_folder(&path).map_err(failed)?;
+                    return Ok(used.saturating_sub(before));
+                }
+                Err(Errno::ENOENT) => {
+                    // When the temporary file itself is gone there is nothing to make a folder for.
+                    fs::symlink_metadata(&temp.path).and_then(|_| self.make_folder(&path)).map_err(failed)?;
+                }
+                Err(Errno::EEXIST) => {
+                    if self.touch(entry)? {
+                        return Ok(0);
+                    }
+                }
+                Err(error) => return Err(failed(error.into())),
+            }
+        }
+        Err(failed(io::Error::from(Errno::EEXIST)))
+    }
+
+    /// The folder of two hex digits is made when its first file comes.
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        let folder = path.parent().unwrap_or(path);
+        fs::create_dir_all(folder)?;
+        self.sync_folder(folder)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        if self.fsync
+            && let Some(folder) = path.parent()
+        {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+impl Temp {
+    /// Puts a taken file back where it came from, as well as can be.
+    pub(crate) fn give_back(mut self, to: &Path) {
+        self.kept = rename(&self.path, to, false).is_ok();
+    }
+}
+
+fn create(path: &Path, mode: u32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
+}
+
+/// Whether a look found something.
+trait Found {
+    fn is_found(&self) -> bool;
+}
+
+impl Found for bool {
+    fn is_found(&self) -> bool {
+        *self
+    }
+}
+
+impl Found for Option<File> {
+    fn is_found(&self) -> bool {
+        self.is_some()
+    }
+}
+
+fn rename(from: &Path, to: &Path, replace: bool) -> nix::Result<()> {
+    let plain = || fs::rename(from, to).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default()));
+    if replace {
+        return plain();
+    }
+    match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
+        // Some file systems do not know it. Replacing is right too: the content is the same.
+        Err(Errno::EINVAL | Errno::ENOSYS) => plain(),
+        outcome => outcome,
+    }
+}
+
+/// Puts a file of the trash back, unless there is another one by now.
+pub(crate) fn put_back(trashed: &Path, path: &Path) {
+    match rename(trashed, path, false) {
+        // Gone: somebody else has put it back.
+        Ok(()) | Err(Errno::ENOENT) => {}
+        Err(Errno::EEXIST) => drop(fs::remove_file(trashed)),
+        // It stays in the trash, where it is found, until the next evictor starts.
+        Err(error) => tracing::warn!(path = %trashed.display(), %error, "a file cannot be put back"),
+    }
+}
+
+/// Touches a file; whether it is there.
+fn set_now(path: &Path) -> io::Result<bool> {
+    let now = TimeSpec::UTIME_NOW;
+    match utimensat(AT_FDCWD, path, &now, &now, UtimensatFlags::NoFollowSymlink) {
+        Ok(()) => Ok(true),
+        Err(Errno::ENOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn absent_is_false(outcome: io::Result<bool>) -> io::Result<bool> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        outcome => outcome,
+    }
+}

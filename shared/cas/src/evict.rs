@@ -1,0 +1,290 @@
+//! Makes room: deletes what nobody relies on any more, oldest first.
+
+mod meter;
+mod scan;
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File, Metadata, OpenOptions},
+    io,
+    os::unix::fs::MetadataExt as _,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant, SystemTime},
+};
+
+use nix::fcntl::{Flock, FlockArg};
+use tokio::sync::watch;
+
+pub use meter::CasRoom;
+use meter::Meter;
+use scan::{Candidate, Scan, scan};
+
+use crate::{Cas, CasError, UsageSink, disk::put_back, layout::Entry, store::Inner};
+
+/// When linked files stand in the way, nothing tells when they are unlinked.
+const LINKED_AGAIN: Duration = Duration::from_secs(60);
+/// A scan may take this part of the time.
+const SCAN_SHARE: u32 = 20;
+
+/// How much room a store has.
+#[derive(Debug, Clone, Copy)]
+pub struct EvictorConfig {
+    /// The most bytes of disk it takes. Eviction begins at 90 % of it and goes down to 80 %; at 100 % the store is
+    /// full.
+    pub bytes_max: u64,
+    /// So many bytes of the file system stay free, whoever takes them.
+    pub free_bytes_min: u64,
+}
+
+/// What one pass did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// Files deleted.
+    pub deleted: u64,
+    /// Bytes of disk they took.
+    pub freed: u64,
+    /// Files put back, because somebody relied on them in that very moment.
+    pub put_back: u64,
+    /// Files left alone, because they are linked from somewhere else: deleting them would free nothing.
+    pub linked: u64,
+    /// More room is wanted than could be made; there may be more after this time.
+    pub again: Option<Duration>,
+}
+
+/// Evicts from the folder of a store. One for each folder: it holds a lock on it, which the system releases when the
+/// process ends. Cheap to clone.
+///
+/// It deletes what nobody relied on for 1.25 times [`CasConfig::keep`](crate::CasConfig::keep), and nothing else. When
+/// that is not enough the store becomes full, and writes are refused until time has passed. A store with an object
+/// store behind it may lose files of its local tier after a quarter of `keep` already: they are fetched again.
+#[derive(Clone)]
+pub struct Evictor {
+    inner: Arc<EvictorInner>,
+}
+
+struct EvictorInner {
+    cas: Cas,
+    config: EvictorConfig,
+    meter: Arc<Meter>,
+    queue: Mutex<Queue>,
+    _lock: Flock<File>,
+}
+
+/// The oldest files of the last scan, oldest first. All others were younger than the last of them.
+#[derive(Default)]
+struct Queue {
+    candidates: VecDeque<Candidate>,
+    scanned: Option<(Instant, Duration)>,
+}
+
+impl std::fmt::Debug for Evictor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Evictor").field("config", &self.inner.config).finish_non_exhaustive()
+    }
+}
+
+impl UsageSink for Evictor {
+    fn used(&self, bytes: u64) {
+        self.inner.meter.used(bytes);
+    }
+}
+
+impl Evictor {
+    /// Takes the lock of the store's folder, puts back what a dead evictor left in the trash, and removes what dead
+    /// writers left. From now on `cas` tells this evictor what it writes.
+    pub fn open(cas: &Cas, config: EvictorConfig) -> Result<Self, CasError> {
+        let layout = &cas.inner.disk.layout;
+        let path = layout.lock_path();
+        let failed = |source| CasError::disk("locking", &path, source);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| CasError::EvictorRuns { path: cas.inner.config.root.display().to_string() })?;
+        scan::empty_trash(layout);
+        scan::remove_stale_temps(layout);
+        let meter = Arc::new(Meter::new(config.bytes_max, Arc::clone(&cas.inner.full)));
+        cas.set_usage_sink(Arc::clone(&meter) as Arc<dyn UsageSink>);
+        let queue = Mutex::new(Queue::default());
+        Ok(Self { inner: Arc::new(EvictorInner { cas: cas.clone(), config, meter, queue, _lock: lock }) })
+    }
+
+    /// How much room there is, as it changes. `full` is for all processes that use the folder: they are told by
+    /// [`Cas::set_full`]; the store this evictor was opened with knows.
+    pub fn room(&self) -> watch::Receiver<CasRoom> {
+        self.inner.meter.room()
+    }
+
+    /// Counts what is there, then makes room whenever it is short, until `stop`.
+    pub async fn run(&self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            let again = match self.pass().await {
+                Ok(pass) => pass.again,
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "eviction failed");
+                    Some(LINKED_AGAIN)
+                }
+            };
+            let later = async {
+                match again {
+                    Some(after) => tokio::time::sleep(after).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = &mut stop => return,
+                () = self.inner.meter.woken() => {}
+                () = later => {}
+            }
+        }
+    }
+
+    /// Makes room once, if it is short.
+    pub async fn pass(&self) -> Result<Pass, CasError> {
+        let evictor = Arc::clone(&self.inner);
+        let done = tokio::task::spawn_blocking(move || evictor.pass());
+        done.await.map_err(|_| CasError::Stopping)?
+    }
+}
+
+impl EvictorInner {
+    fn pass(&self) -> Result<Pass, CasError> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pass = Pass::default();
+        if queue.scanned.is_none() {
+            self.scan(&mut queue);
+        }
+        let mut wanted = self.wanted()?;
+        while wanted > 0 {
+            let now = SystemTime::now();
+            let keep = self.physical_keep();
+            let Some(oldest) = queue.candidates.front() else {
+                match queue.scanned {
+                    Some((at, took)) if at.elapsed() < took * SCAN_SHARE => {
+                        pass.again = Some((took * SCAN_SHARE).saturating_sub(at.elapsed()));
+                        break;
+                    }
+                    _ => self.scan(&mut queue),
+                }
+                // What the scan found is the truth; it may even be enough.
+                wanted = wanted.min(self.wanted()?);
+                if queue.candidates.is_empty() {
+                    break;
+                }
+                continue;
+            };
+            let life = keep.saturating_sub(now.duration_since(oldest.touched).unwrap_or_default());
+            if !life.is_zero() {
+                pass.again = Some(life);
+                break;
+            }
+            let Some(oldest) = queue.candidates.pop_front() else { break };
+            let freed = self.evict(&oldest.entry, now - keep, &mut pass)?;
+            self.meter.freed(freed);
+            wanted = wanted.saturating_sub(freed);
+        }
+        if wanted > 0 && pass.linked > 0 {
+            pass.again = Some(pass.again.map_or(LINKED_AGAIN, |again| again.min(LINKED_AGAIN)));
+        }
+        self.meter.set_short(self.free_short()? > 0);
+        if pass.deleted > 0 {
+            tracing::info!(deleted = pass.deleted, freed = pass.freed, "evicted from the store");
+        }
+        Ok(pass)
+    }
+
+    fn scan(&self, queue: &mut Queue) {
+        let started = Instant::now();
+        let before = self.meter.written();
+        let Scan { candidates, bytes } = scan(&self.cas.inner.disk.layout);
+        // What was written meanwhile may be counted twice, until the next scan.
+        self.meter.counted(bytes + (self.meter.written() - before));
+        queue.candidates = candidates;
+        queue.scanned = Some((Instant::now(), started.elapsed()));
+    }
+
+    /// How many bytes are to be freed.
+    fn wanted(&self) -> Result<u64, CasError> {
+        Ok(self.meter.above_low_mark().max(self.free_short()?))
+    }
+
+    /// How many bytes of the file system are missing.
+    fn free_short(&self) -> Result<u64, CasError> {
+        let root = &self.cas.inner.config.root;
+        let stat = nix::sys::statvfs::statvfs(root)
+            .map_err(|error| CasError::disk("looking at", root, error.into()))?;
+        let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+        Ok(self.config.free_bytes_min.saturating_sub(free))
+    }
+
+    fn physical_keep(&self) -> Duration {
+        let keep = self.cas.inner.config.keep;
+        if self.cas.inner.backing.is_some() { keep / 4 } else { keep + keep / 4 }
+    }
+
+    /// Deletes a file nobody relied on since `cutoff`; the bytes of disk that gives.
+    fn evict(&self, entry: &Entry, cutoff: SystemTime, pass: &mut Pass) -> Result<u64, CasError> {
+        let inner = &self.cas.inner;
+        let path = inner.disk.layout.path(entry);
+        let trashed = inner.disk.layout.trash_path(entry);
+        let failed = |source| CasError::disk("evicting", &path, source);
+        let Some(meta) = present(fs::symlink_metadata(&path)).map_err(failed)? else { return Ok(0) };
+        match verdict(&meta, cutoff) {
+            Verdict::Old => {}
+            Verdict::Young => return Ok(0),
+            Verdict::Linked => {
+                pass.linked += 1;
+                return Ok(0);
+            }
+        }
+        if present(fs::rename(&path, &trashed)).map_err(failed)?.is_none() {
+            return Ok(0);
+        }
+        // Whoever touched it before the rename is seen now; whoever comes later takes it out of the trash.
+        let Some(meta) = present(fs::symlink_metadata(&trashed)).map_err(failed)? else { return Ok(0) };
+        if verdict(&meta, cutoff) != Verdict::Old {
+            put_back(&trashed, &path);
+            pass.put_back += 1;
+            return Ok(0);
+        }
+        if present(fs::remove_file(&trashed)).map_err(failed)?.is_none() {
+            return Ok(0);
+        }
+        forget(inner, entry);
+        pass.deleted += 1;
+        pass.freed += meta.blocks() * 512;
+        Ok(meta.blocks() * 512)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Old,
+    Young,
+    Linked,
+}
+
+fn verdict(meta: &Metadata, cutoff: SystemTime) -> Verdict {
+    if meta.modified().is_ok_and(|touched| touched > cutoff) {
+        Verdict::Young
+    } else if meta.nlink() > 1 {
+        Verdict::Linked
+    } else {
+        Verdict::Old
+    }
+}
+
+fn forget(inner: &Inner, entry: &Entry) {
+    inner.known.forget(&entry.digest);
+    inner.memory.remove(&entry.digest);
+}
+
+fn present<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

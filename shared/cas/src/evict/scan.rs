@@ -1,0 +1,92 @@
+//! Looks through the folder of a store.
+
+use std::{
+    collections::{BinaryHeap, VecDeque},
+    fs::{self, DirEntry},
+    os::unix::fs::MetadataExt as _,
+    time::{Duration, SystemTime},
+};
+
+use model::DigestFunction;
+
+use crate::{
+    disk::put_back,
+    layout::{Entry, Kind, Layout, TEMP_PREFIX},
+};
+
+/// So many files are remembered from one scan, the oldest; each takes about 70 bytes.
+const CANDIDATES: usize = 100_000;
+/// What is written to `tmp/` is older only when its writer is gone.
+const STALE: Duration = Duration::from_secs(3600);
+
+/// A file, and when somebody last relied on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Candidate {
+    pub(super) touched: SystemTime,
+    pub(super) entry: Entry,
+}
+
+/// What a scan found.
+pub(super) struct Scan {
+    /// The oldest files, oldest first.
+    pub(super) candidates: VecDeque<Candidate>,
+    /// The bytes of disk that all files take.
+    pub(super) bytes: u64,
+}
+
+/// Looks at every file. What cannot be looked at is not ours or is gone.
+pub(super) fn scan(layout: &Layout) -> Scan {
+    let mut oldest = BinaryHeap::new();
+    let mut bytes = 0;
+    for kind in Kind::ALL {
+        for function in DigestFunction::ALL {
+            let folders = layout.shards(kind, function).filter_map(|folder| fs::read_dir(folder).ok());
+            for file in folders.flatten().flatten() {
+                let Some((candidate, size)) = look(kind, function, &file) else { continue };
+                bytes += size;
+                oldest.push(candidate);
+                if oldest.len() > CANDIDATES {
+                    oldest.pop();
+                }
+            }
+        }
+    }
+    Scan { candidates: oldest.into_sorted_vec().into(), bytes }
+}
+
+fn look(kind: Kind, function: DigestFunction, file: &DirEntry) -> Option<(Candidate, u64)> {
+    let name = file.file_name();
+    let Some(entry) = Entry::parse(kind, function, name.to_str()?) else {
+        if name.to_str()?.starts_with(TEMP_PREFIX) {
+            remove_if_stale(file);
+        }
+        return None;
+    };
+    let meta = file.metadata().ok()?;
+    Some((Candidate { touched: meta.modified().ok()?, entry }, meta.blocks() * 512))
+}
+
+/// Puts back what an evictor that died left in the trash.
+pub(super) fn empty_trash(layout: &Layout) {
+    for file in fs::read_dir(layout.trash()).into_iter().flatten().flatten() {
+        match file.file_name().to_str().and_then(Entry::parse_trash) {
+            Some(entry) => put_back(&file.path(), &layout.path(&entry)),
+            None => drop(fs::remove_file(file.path())),
+        }
+    }
+}
+
+/// Removes what writers that died left behind.
+pub(super) fn remove_stale_temps(layout: &Layout) {
+    for file in fs::read_dir(layout.temps()).into_iter().flatten().flatten() {
+        remove_if_stale(&file);
+    }
+}
+
+fn remove_if_stale(file: &DirEntry) {
+    let touched = file.metadata().and_then(|meta| meta.modified());
+    let stale = touched.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > STALE));
+    if stale && let Err(error) = fs::remove_file(file.path()) {
+        tracing::warn!(path = %file.path().display(), %error, "a stale temporary file cannot be removed");
+    }
+}

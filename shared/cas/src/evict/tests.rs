@@ -1,0 +1,304 @@
+use std::{io::Write as _, os::unix::fs::PermissionsExt as _, sync::Barrier};
+
+use bytes::Bytes;
+use model::{BlobDigest, DigestFunction};
+
+use super::*;
+use crate::{CasConfig, disk::Disk};
+
+const SHA: DigestFunction = DigestFunction::Sha256;
+const BLOB: usize = 40_000;
+const BLOCKS: u64 = 40_960;
+
+struct Store {
+    cas: Cas,
+    folder: tempfile::TempDir,
+}
+
+fn store(keep: Duration) -> Store {
+    let folder = tempfile::tempdir().unwrap();
+    let cas = Cas::open(CasConfig { keep, ..CasConfig::new(folder.path()) }).unwrap();
+    Store { cas, folder }
+}
+
+impl Store {
+    fn evictor(&self, blobs: u64) -> Evictor {
+        Evictor::open(&self.cas, EvictorConfig { bytes_max: blobs * BLOCKS, free_bytes_min: 0 }).unwrap()
+    }
+
+    /// The store as another process sees it.
+    fn other(&self) -> Cas {
+        Cas::open(self.cas.config().clone()).unwrap()
+    }
+
+    async fn keep(&self, n: u64) -> BlobDigest {
+        self.cas.put_bytes(SHA, content(n)).await.unwrap()
+    }
+
+    fn path(&self, digest: &BlobDigest) -> std::path::PathBuf {
+        self.cas.inner.disk.layout.path(&Entry::blob(*digest))
+    }
+
+    /// Makes a blob look as if nobody had relied on it for so long.
+    fn age(&self, digest: &BlobDigest, age: Duration) {
+        let file = File::open(self.path(digest)).unwrap();
+        file.set_modified(SystemTime::now() - age).unwrap();
+        self.cas.forget(digest);
+    }
+
+    fn count(&self, folder: &str) -> usize {
+        fs::read_dir(self.folder.path().join(folder)).unwrap().count()
+    }
+}
+
+impl Evictor {
+    /// A pass that does not rely on what was found earlier.
+    async fn scan_and_pass(&self) -> Pass {
+        *self.inner.queue.lock().unwrap() = Queue::default();
+        self.pass().await.unwrap()
+    }
+}
+
+fn content(n: u64) -> Bytes {
+    n.to_le_bytes().repeat(BLOB / 8).into()
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test]
+async fn the_oldest_go_first_and_only_as_many_as_needed() {
+    let store = store(HOUR);
+    let mut digests = Vec::new();
+    for n in 0..20 {
+        digests.push(store.keep(n).await);
+        store.age(&digests[digests.len() - 1], HOUR * (40 - u32::try_from(n).unwrap()));
+    }
+    let evictor = store.evictor(20);
+    let pass = evictor.pass().await.unwrap();
+    // From 20 down to 80 % of 20.
+    assert_eq!((pass.deleted, pass.freed), (4, 4 * BLOCKS));
+    assert_eq!(store.cas.missing(&digests).await.unwrap(), digests[..4]);
+    assert_eq!(evictor.room().borrow().used, 16 * BLOCKS);
+    assert_eq!(evictor.pass().await.unwrap(), Pass::default());
+}
+
+#[tokio::test]
+async fn what_is_promised_stays_when_the_store_is_full() {
+    let store = store(HOUR);
+    let evictor = store.evictor(10);
+    evictor.pass().await.unwrap();
+    let mut digests = Vec::new();
+    let full = loop {
+        let n = digests.len() as u64;
+        match store.cas.put_bytes(SHA, content(n)).await {
+            Ok(digest) => digests.push(digest),
+            Err(error) => break error,
+        }
+        assert!(digests.len() <= 10);
+    };
+    assert!(matches!(full, CasError::Full));
+    assert_eq!(digests.len(), 10);
+    let pass = evictor.scan_and_pass().await;
+    assert_eq!(pass.deleted, 0);
+    assert!(pass.again.is_some_and(|again| again > HOUR && again <= HOUR + HOUR / 4));
+    assert!(store.cas.missing(&digests).await.unwrap().is_empty());
+    assert!(evictor.room().borrow().full && store.cas.is_full());
+    // One blob's time is up: there is room for others.
+    store.age(&digests[3], HOUR * 2);
+    store.age(&digests[4], HOUR + HOUR / 8);
+    assert_eq!(evictor.scan_and_pass().await.deleted, 1);
+    assert!(!store.cas.is_full());
+    assert_eq!(store.cas.missing(&digests).await.unwrap(), [digests[3]]);
+}
+
+#[tokio::test]
+async fn relying_on_a_blob_by_any_call_keeps_it() {
+    let store = store(HOUR);
+    let mut digests = Vec::new();
+    for n in 0..7 {
+        digests.push(store.keep(n).await);
+        store.age(&digests[digests.len() - 1], HOUR * 10);
+    }
+    let other = store.other();
+    assert!(other.contains(&digests[0]).await.unwrap());
+    assert!(other.get(&digests[1]).await.unwrap().is_some());
+    assert!(other.read(&digests[2], 0, Some(1)).await.unwrap().is_some());
+    assert!(other.local_path(&digests[3], true).await.unwrap().is_some());
+    other.put(&digests[4], content(4)).await.unwrap();
+    assert!(other.split(&digests[5]).await.unwrap().is_some());
+    assert_eq!(store.evictor(1).pass().await.unwrap().deleted, 1);
+    assert_eq!(store.other().missing(&digests).await.unwrap(), digests[6..]);
+}
+
+#[tokio::test]
+async fn linked_files_stay_and_twins_go() {
+    let store = store(HOUR);
+    let (linked, twin) = (store.keep(1).await, store.keep(2).await);
+    let twin_path = store.cas.local_path(&twin, true).await.unwrap().unwrap();
+    assert_eq!(twin_path.metadata().unwrap().permissions().mode() & 0o777, 0o555);
+    fs::hard_link(store.path(&linked), store.folder.path().join("in use")).unwrap();
+    store.age(&linked, HOUR * 9);
+    store.age(&twin, HOUR * 9);
+    File::open(&twin_path).unwrap().set_modified(SystemTime::now() - HOUR * 9).unwrap();
+    let pass = store.evictor(1).pass().await.unwrap();
+    assert_eq!((pass.deleted, pass.linked), (2, 1));
+    assert!(pass.again.is_some());
+    assert!(store.path(&linked).exists() && !store.path(&twin).exists() && !twin_path.exists());
+}
+
+#[tokio::test]
+async fn what_was_touched_between_the_looks_is_put_back() {
+    let store = store(HOUR);
+    let digest = store.keep(1).await;
+    store.age(&digest, HOUR * 9);
+    let layout = &store.cas.inner.disk.layout;
+    let entry = Entry::blob(digest);
+    // As an evictor leaves it that dies between its rename and its second look.
+    fs::rename(layout.path(&entry), layout.trash_path(&entry)).unwrap();
+    assert_eq!(store.other().get(&digest).await.unwrap().unwrap(), content(1));
+    assert!(layout.path(&entry).exists());
+    fs::rename(layout.path(&entry), layout.trash_path(&entry)).unwrap();
+    assert!(store.other().contains(&digest).await.unwrap());
+    fs::rename(layout.path(&entry), layout.trash_path(&entry)).unwrap();
+    fs::write(layout.trash().join("rubbish"), "").unwrap();
+    let _evictor = store.evictor(1);
+    assert!(layout.path(&entry).exists());
+    assert_eq!(store.count("trash"), 0);
+}
+
+#[tokio::test]
+async fn one_evictor_a_folder() {
+    let store = store(HOUR);
+    let first = store.evictor(1);
+    let second = Evictor::open(&store.other(), EvictorConfig { bytes_max: 1, free_bytes_min: 0 });
+    assert!(matches!(second, Err(CasError::EvictorRuns { .. })));
+    drop(first);
+    store.evictor(1);
+}
+
+#[tokio::test]
+async fn dead_writers_files_are_removed() {
+    let store = store(HOUR);
+    let temps = store.cas.inner.disk.layout.temps();
+    for (name, age) in [("young", HOUR / 2), ("old", HOUR * 2)] {
+        fs::write(temps.join(name), "x").unwrap();
+        File::open(temps.join(name)).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    }
+    let _evictor = store.evictor(1);
+    assert!(temps.join("young").exists() && !temps.join("old").exists());
+}
+
+#[tokio::test]
+async fn a_disk_that_others_fill_makes_the_store_full() {
+    let store = store(HOUR);
+    let digest = store.keep(1).await;
+    let config = EvictorConfig { bytes_max: 1 << 40, free_bytes_min: u64::MAX };
+    let evictor = Evictor::open(&store.cas, config).unwrap();
+    evictor.pass().await.unwrap();
+    assert!(store.cas.is_full() && store.path(&digest).exists());
+}
+
+#[tokio::test]
+async fn it_runs_when_room_is_short_and_stops_when_told() {
+    let store = store(Duration::ZERO);
+    let evictor = store.evictor(10);
+    let mut room = evictor.room();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn({
+        let evictor = evictor.clone();
+        async move { evictor.run(async { drop(stopped.await) }).await }
+    });
+    // Ten times what fits: it goes on as room is made.
+    for n in 0..100 {
+        while matches!(store.cas.put_bytes(SHA, content(n)).await, Err(CasError::Full)) {
+            room.wait_for(|room| !room.full).await.unwrap();
+        }
+    }
+    stop.send(()).unwrap();
+    running.await.unwrap();
+    assert!(room.borrow().used <= 11 * BLOCKS);
+}
+
+/// Who is told that a blob is there finds it there afterwards, and who is told that it is not there is right, whatever
+/// the evictor does at that moment.
+#[test]
+fn touching_and_evicting_race_and_no_promise_is_broken() {
+    const ROUNDS: u64 = 150;
+    const BLOBS: u64 = 40;
+    let store = store(HOUR);
+    let evictor = store.evictor(1);
+    let disks: Vec<Cas> = (0..3).map(|_| store.other()).collect();
+    let cutoff = SystemTime::now() - HOUR;
+    let (mut stayed, mut went) = (0, 0);
+    for round in 0..ROUNDS {
+        let entries: Vec<Entry> =
+            (0..BLOBS).map(|n| Entry::blob(SHA.digest(&content(round * BLOBS + n)))).collect();
+        // Nobody has relied on them for long.
+        for (n, entry) in (0..).zip(&entries) {
+            let temp = store.cas.inner.disk.temp(0o444).unwrap();
+            (&temp.file).write_all(&content(round * BLOBS + n)).unwrap();
+            store.cas.inner.disk.commit(temp, entry, false).unwrap();
+            let file = File::open(store.path(&entry.digest)).unwrap();
+            file.set_modified(cutoff - HOUR).unwrap();
+        }
+        let start = Barrier::new(disks.len() + 1);
+        let told: Vec<Vec<bool>> = std::thread::scope(|threads| {
+            let askers: Vec<_> = disks
+                .iter()
+                .zip([Ask::One, Ask::Many, if round % 3 == 0 { Ask::Put } else { Ask::Open }])
+                .map(|(cas, ask)| {
+                    let (start, entries) = (&start, &entries);
+                    threads.spawn(move || {
+                        start.wait();
+                        ask_for(&cas.inner.disk, entries, ask, round * BLOBS)
+                    })
+                })
+                .collect();
+            start.wait();
+            let mut pass = Pass::default();
+            for entry in &entries {
+                evictor.inner.evict(entry, cutoff, &mut pass).unwrap();
+            }
+            askers.into_iter().map(|asker| asker.join().unwrap()).collect()
+        });
+        for (n, entry) in entries.iter().enumerate() {
+            let there = store.path(&entry.digest).exists();
+            let answers: Vec<bool> = told.iter().map(|told| told[n]).collect();
+            if there {
+                assert_eq!(fs::read(store.path(&entry.digest)).unwrap(), content(round * BLOBS + n as u64));
+                stayed += 1;
+            } else {
+                // Opening promises nothing for later.
+                assert!(!answers[0] && !answers[1] && (round % 3 != 0 || !answers[2]), "{answers:?}");
+                went += 1;
+            }
+            // Without a writer, what is there at the end was there all the time.
+            assert!(!there || round % 3 == 0 || answers == [true; 3], "{answers:?}");
+            let _ = fs::remove_file(store.path(&entry.digest));
+        }
+        assert_eq!((store.count("trash"), store.count("tmp")), (0, 0));
+    }
+    assert!(stayed > 20 && went > 20, "{stayed} stayed, {went} went: no race");
+}
+
+#[derive(Clone, Copy)]
+enum Ask {
+    One,
+    Many,
+    Open,
+    Put,
+}
+
+fn ask_for(disk: &Disk, entries: &[Entry], ask: Ask, first: u64) -> Vec<bool> {
+    let one = |(n, entry): (u64, &Entry)| match ask {
+        Ask::One => disk.touch(entry).unwrap(),
+        Ask::Many => disk.touch_many(&[*entry]).unwrap()[0],
+        Ask::Open => disk.open_file(entry).unwrap().is_some(),
+        Ask::Put => {
+            let temp = disk.temp_beside(entry, 0o444, &content(first + n)).unwrap();
+            disk.commit(temp, entry, false).unwrap();
+            true
+        }
+    };
+    (0..).zip(entries).map(one).collect()
+}

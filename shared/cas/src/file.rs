@@ -1,0 +1,223 @@
+//! Storing files that are on the disk already.
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
+    path::{Path, PathBuf},
+};
+
+use futures::{StreamExt as _, stream};
+use model::{BlobDigest, DigestFunction};
+use nix::{fcntl::OFlag, unistd::geteuid};
+
+use crate::{
+    Cas, CasError,
+    disk::Temp,
+    layout::Entry,
+    read::read_some,
+    store::{Inner, is_empty},
+    write::{BLOB_MODE, UPLOADS},
+};
+
+/// So many files are stored with one hop.
+const FILES: usize = 32;
+const PIECE_BYTES: u64 = 512 << 10;
+
+impl Cas {
+    /// Stores the content of a regular file; its digest. Symlinks are refused.
+    ///
+    /// With `take` the caller gives the file away: if it has one name only, lies on the store's file system and can
+    /// be made the store's own, it is moved and not copied, and then it is gone from `path`. Its content is hashed
+    /// after the move. Only the caller can know that no process has it open for writing any more. Without
+    /// `take`, the bytes that are stored are those that are hashed, whatever happens to the file meanwhile.
+    pub async fn put_file(
+        &self,
+        function: DigestFunction,
+        path: &Path,
+        take: bool,
+    ) -> Result<BlobDigest, CasError> {
+        let stored = self.put_files(function, vec![path.to_owned()], take).await.pop();
+        stored.unwrap_or(Err(CasError::Stopping))
+    }
+
+    /// As [`Cas::put_file`], for many; the outcome of each, in their order.
+    pub async fn put_files(
+        &self,
+        function: DigestFunction,
+        paths: Vec<PathBuf>,
+        take: bool,
+    ) -> Vec<Result<BlobDigest, CasError>> {
+        let parts: Vec<Vec<PathBuf>> = paths.chunks(FILES).map(<[PathBuf]>::to_vec).collect();
+        let stored = stream::iter(parts).map(|part| self.put_part(function, part, take)).buffered(2);
+        stored.collect::<Vec<_>>().await.into_iter().flatten().collect()
+    }
+
+    async fn put_part(
+        &self,
+        function: DigestFunction,
+        paths: Vec<PathBuf>,
+        take: bool,
+    ) -> Vec<Result<BlobDigest, CasError>> {
+        let count = paths.len();
+        let direct = self.inner.backing.is_none();
+        let staged = self.hop(move |inner| {
+            let stage = |path: &PathBuf| {
+                let staged = inner.stage_file(function, path, take)?;
+                if direct { inner.keep_staged(staged) } else { Ok(staged) }
+            };
+            Ok(paths.iter().map(stage).collect::<Vec<_>>())
+        });
+        match staged.await {
+            Ok(staged) => {
+                stream::iter(staged).map(|staged| self.put_staged(staged)).buffered(UPLOADS).collect().await
+            }
+            Err(_) => (0..count).map(|_| Err(CasError::Stopping)).collect(),
+        }
+    }
+
+    /// Uploads what is still staged, then makes it visible.
+    async fn put_staged(&self, staged: Result<Staged, CasError>) -> Result<BlobDigest, CasError> {
+        let staged = staged?;
+        let digest = staged.digest;
+        if let (Some(temp), Some(backing)) = (&staged.temp, &self.inner.backing) {
+            backing.put_file(&Entry::blob(digest), temp.path(), digest.size).await?;
+            self.hop(move |inner| inner.keep_staged(staged)).await?;
+        }
+        Ok(digest)
+    }
+}
+
+/// A file that was hashed, and, when the store has no such blob yet, waits in `tmp/`.
+#[derive(Debug)]
+struct Staged {
+    digest: BlobDigest,
+    temp: Option<Temp>,
+}
+
+impl Inner {
+    fn stage_file(&self, function: DigestFunction, path: &Path, take: bool) -> Result<Staged, CasError> {
+        let failed = |source| CasError::disk("reading", path, source);
+        let file = open(path)?;
+        let meta = file.metadata().map_err(failed)?;
+        self.check_size(&BlobDigest { function, hash: [0; 32], size: meta.len() })?;
+        if meta.len() == 0 {
+            return Ok(Staged { digest: function.empty(), temp: None });
+        }
+        let ours = meta.uid() == geteuid().as_raw();
+        if take && meta.nlink() == 1 && (ours || geteuid().is_root()) {
+            match self.disk.take(path, file) {
+                Ok(temp) => return self.adopt(function, path, temp, (meta.ino(), ours)),
+                // Another file system, most likely.
+                Err(_) => return self.copy(function, path, &open(path)?),
+            }
+        }
+        self.copy(function, path, &file)
+    }
+
+    /// Makes a file that was moved into `tmp/` the store's own, and hashes it. On failure it goes back.
+    fn adopt(
+        &self,
+        function: DigestFunction,
+        path: &Path,
+        temp: Temp,
+        (inode, ours): (u64, bool),
+    ) -> Result<Staged, CasError> {
+        match own(function, &temp, inode, ours) {
+            Ok(Some(digest)) => match self.is_needed(&digest) {
+                Ok(true) => Ok(Staged { digest, temp: Some(temp) }),
+                Ok(false) => Ok(Staged { digest, temp: None }),
+                Err(error) => {
+                    temp.give_back(path);
+                    Err(error)
+                }
+            },
+            Ok(None) => {
+                temp.give_back(path);
+                self.copy(function, path, &open(path)?)
+            }
+            Err(source) => {
+                temp.give_back(path);
+                Err(CasError::disk("taking over", path, source))
+            }
+        }
+    }
+
+    /// Copies a file into `tmp/`, hashing what is copied.
+    fn copy(&self, function: DigestFunction, path: &Path, file: &File) -> Result<Staged, CasError> {
+        // A full store takes no copies, but may have the blob.
+        let mut temp = if self.is_refusing() { None } else { Some(self.disk.temp(BLOB_MODE)?) };
+        let mut hasher = function.hasher();
+        loop {
+            let piece =
+                read_some(file, PIECE_BYTES).map_err(|source| CasError::disk("reading", path, source))?;
+            if piece.is_empty() {
+                break;
+            }
+            hasher.update(&piece);
+            let max = self.config.blob_bytes_max;
+            if hasher.size() > max {
+                return Err(CasError::TooLarge { digest: hasher.finish(), max });
+            }
+            if let Some(temp) = &mut temp {
+                let written = temp.file.write_all(&piece);
+                written.map_err(|source| CasError::disk("writing", temp.path(), source))?;
+            }
+        }
+        let digest = hasher.finish();
+        let needed = self.is_needed(&digest)?;
+        Ok(Staged { digest, temp: temp.filter(|_| needed) })
+    }
+
+    fn is_refusing(&self) -> bool {
+        self.is_full() && self.backing.is_none()
+    }
+
+    /// Whether a blob must be stored; refused when the store is full.
+    fn is_needed(&self, digest: &BlobDigest) -> Result<bool, CasError> {
+        let now = self.known.now();
+        if is_empty(digest) || self.known.fresh(digest, now).is_some() || self.rely(digest, now)? {
+            return Ok(false);
+        }
+        if self.is_refusing() { Err(CasError::Full) } else { Ok(true) }
+    }
+
+    fn keep_staged(&self, mut staged: Staged) -> Result<Staged, CasError> {
+        if let Some(temp) = staged.temp.take() {
+            self.commit_blob(temp, &Entry::blob(staged.digest))?;
+        }
+        Ok(staged)
+    }
+}
+
+/// The digest of a moved file; none: it is not the one that was opened, or has another name.
+fn own(function: DigestFunction, temp: &Temp, inode: u64, ours: bool) -> io::Result<Option<BlobDigest>> {
+    let meta = fs::symlink_metadata(temp.path())?;
+    if meta.ino() != inode || meta.nlink() != 1 {
+        return Ok(None);
+    }
+    if !ours {
+        fchown(&temp.file, Some(geteuid().as_raw()), Some(nix::unistd::getegid().as_raw()))?;
+    }
+    temp.file.set_permissions(Permissions::from_mode(BLOB_MODE))?;
+    let mut hasher = function.hasher();
+    loop {
+        let piece = read_some(&temp.file, PIECE_BYTES)?;
+        if piece.is_empty() {
+            return Ok(Some(hasher.finish()));
+        }
+        hasher.update(&piece);
+    }
+}
+
+/// Opens a regular file, and nothing else.
+fn open(path: &Path) -> Result<File, CasError> {
+    let refused = || CasError::NotAFile { path: path.display().to_string() };
+    let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|source| {
+        let symlink = source.raw_os_error() == Some(nix::errno::Errno::ELOOP as i32);
+        if symlink { refused() } else { CasError::disk("opening", path, source) }
+    })?;
+    let regular = file.metadata().is_ok_and(|meta| meta.is_file());
+    regular.then_some(file).ok_or_else(refused)
+}

@@ -1,0 +1,231 @@
+//! Where things lie in the folder of a store.
+//!
+//! ```text
+//! cas/<function>/<2 hex>/<hash>-<size>     blobs, mode 0444
+//! cas-x/<function>/<2 hex>/<hash>-<size>   executable twins, mode 0555: the mode belongs to the inode
+//! ac/<function>/<2 hex>/<hash>             action results
+//! splits/<function>/<2 hex>/<hash>-<size>  which chunks a blob consists of
+//! tmp/                                     what is being written (small files: .tmp-* beside their final place)
+//! trash/                                   what is being evicted
+//! ```
+
+use std::{
+    fmt::Write as _,
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use model::{BlobDigest, DigestFunction};
+
+/// With this begins the name of what is being written beside its final place.
+pub(crate) const TEMP_PREFIX: &str = ".tmp-";
+
+/// What a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Blob,
+    Executable,
+    Action,
+    Split,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Blob, Self::Executable, Self::Action, Self::Split];
+
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Self::Blob => "cas",
+            Self::Executable => "cas-x",
+            Self::Action => "ac",
+            Self::Split => "splits",
+        }
+    }
+}
+
+/// One file of the store. An action result has its key in the place of the hash, and no size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
+    pub(crate) digest: BlobDigest,
+}
+
+impl Entry {
+    pub(crate) fn blob(digest: BlobDigest) -> Self {
+        Self { kind: Kind::Blob, digest }
+    }
+
+    pub(crate) fn twin(digest: BlobDigest) -> Self {
+        Self { kind: Kind::Executable, digest }
+    }
+
+    pub(crate) fn split(digest: BlobDigest) -> Self {
+        Self { kind: Kind::Split, digest }
+    }
+
+    /// The result of `action` in `instance`.
+    pub(crate) fn action(instance: &str, action: &BlobDigest) -> Self {
+        let mut key = Vec::with_capacity(instance.len() + 41);
+        key.extend_from_slice(instance.as_bytes());
+        key.push(0);
+        key.extend_from_slice(&action.hash);
+        key.extend_from_slice(&action.size.to_be_bytes());
+        let hash = DigestFunction::Sha256.digest(&key).hash;
+        Self { kind: Kind::Action, digest: BlobDigest { function: action.function, hash, size: 0 } }
+    }
+
+    /// Whether a file of this length can be what it is called.
+    pub(crate) fn fits(&self, length: u64) -> bool {
+        match self.kind {
+            Kind::Blob | Kind::Executable => length == self.digest.size,
+            Kind::Action | Kind::Split => length > 0,
+        }
+    }
+
+    /// Its place below the root, also its key in an object store.
+    pub(crate) fn place(&self) -> String {
+        let mut text = String::with_capacity(112);
+        let hex = self.digest.hex();
+        let shard = hex.get(..2).unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{}/{}/{shard}/{hex}", self.kind.folder(), self.digest.function.as_str());
+        self.push_size(&mut text);
+        text
+    }
+
+    fn push_size(&self, text: &mut String) {
+        match self.kind {
+            Kind::Blob | Kind::Executable | Kind::Split => {
+                let _ = write!(text, "-{}", self.digest.size);
+            }
+            Kind::Action => {}
+        }
+    }
+
+    fn trash_name(&self) -> String {
+        let function = self.digest.function.as_str();
+        let mut text = format!("{}.{function}.{}", self.kind.folder(), self.digest.hex());
+        self.push_size(&mut text);
+        text
+    }
+
+    /// Reads the name of a file of `kind` and `function`; none: no file of ours.
+    pub(crate) fn parse(kind: Kind, function: DigestFunction, name: &str) -> Option<Self> {
+        let (hash, size) = match kind {
+            Kind::Blob | Kind::Executable | Kind::Split => {
+                let (hash, size) = name.split_once('-')?;
+                (hash, size.parse().ok()?)
+            }
+            Kind::Action => (name, 0),
+        };
+        let digest = BlobDigest::from_parts(function, hash, size).ok()?;
+        Some(Self { kind, digest })
+    }
+
+    /// Reads a name in the trash.
+    pub(crate) fn parse_trash(name: &str) -> Option<Self> {
+        let (folder, rest) = name.split_once('.')?;
+        let (function, rest) = rest.split_once('.')?;
+        let kind = Kind::ALL.into_iter().find(|kind| kind.folder() == folder)?;
+        let function = DigestFunction::ALL.into_iter().find(|f| f.as_str() == function)?;
+        Self::parse(kind, function, rest)
+    }
+}
+
+/// The folder of a store.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    root: PathBuf,
+    writer: String,
+    next: AtomicU64,
+}
+
+impl Layout {
+    /// Makes the folders that are not there.
+    pub(crate) fn open(root: &Path) -> io::Result<Self> {
+        for folder in Kind::ALL.map(Kind::folder).into_iter().chain(["tmp", "trash"]) {
+            std::fs::create_dir_all(root.join(folder))?;
+        }
+        let writer = uuid::Uuid::new_v4().simple().to_string();
+        Ok(Self { root: root.to_owned(), writer, next: AtomicU64::new(0) })
+    }
+
+    pub(crate) fn path(&self, entry: &Entry) -> PathBuf {
+        self.root.join(entry.place())
+    }
+
+    pub(crate) fn trash(&self) -> PathBuf {
+        self.root.join("trash")
+    }
+
+    pub(crate) fn trash_path(&self, entry: &Entry) -> PathBuf {
+        let mut path = self.trash();
+        path.push(entry.trash_name());
+        path
+    }
+
+    pub(crate) fn temps(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+
+    /// A path that nobody uses.
+    pub(crate) fn temp_path(&self) -> PathBuf {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.root.join(format!("tmp/{}-{number}", self.writer))
+    }
+
+    /// A path that nobody uses, in the folder of `entry`: renaming within a folder is cheaper.
+    pub(crate) fn temp_path_beside(&self, entry: &Entry) -> PathBuf {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut path = self.path(entry);
+        path.set_file_name(format!("{TEMP_PREFIX}{}-{number}", self.writer));
+        path
+    }
+
+    /// The folders that hold the files of `kind` and `function`, two hex digits each.
+    pub(crate) fn shards(&self, kind: Kind, function: DigestFunction) -> impl Iterator<Item = PathBuf> {
+        let folder = self.root.join(kind.folder()).join(function.as_str());
+        (0..256).map(move |shard| folder.join(format!("{shard:02x}")))
+    }
+
+    pub(crate) fn lock_path(&self) -> PathBuf {
+        self.root.join("evictor.lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn names_read_back(hash in any::<[u8; 32]>(), size in 0..i64::MAX as u64, blake in any::<bool>(), kind in 0_usize..4) {
+            let function = if blake { DigestFunction::Blake3 } else { DigestFunction::Sha256 };
+            let kind = Kind::ALL[kind];
+            let size = if kind == Kind::Action { 0 } else { size };
+            let entry = Entry { kind, digest: BlobDigest { function, hash, size } };
+            let place = entry.place();
+            let name = place.rsplit('/').next().unwrap();
+            prop_assert_eq!(Entry::parse(kind, function, name), Some(entry));
+            prop_assert_eq!(Entry::parse_trash(&entry.trash_name()), Some(entry));
+        }
+
+        #[test]
+        fn foreign_names_are_not_ours(name in "\\PC{0,80}") {
+            for kind in [Kind::Blob, Kind::Split] {
+                if let Some(entry) = Entry::parse(kind, DigestFunction::Sha256, &name) {
+                    prop_assert!(name.starts_with(&entry.digest.hex()));
+                }
+            }
+            let _ = Entry::parse_trash(&name);
+        }
+    }
+
+    #[test]
+    fn results_of_different_instances_lie_apart() {
+        let action = DigestFunction::Sha256.digest(b"action");
+        assert_ne!(Entry::action("a", &action), Entry::action("b", &action));
+        assert_ne!(Entry::action("", &action), Entry::action("a", &action));
+    }
+}

@@ -1,0 +1,31 @@
+//! The content-addressable store and the action cache, on the local disk, with an object store behind it if wanted.
+//! No gRPC here.
+
+mod action;
+mod backing;
+mod config;
+mod disk;
+mod error;
+mod evict;
+mod file;
+mod known;
+mod layout;
+mod local;
+mod memo;
+mod output_tree;
+mod read;
+mod split;
+mod store;
+mod tree;
+mod wire;
+mod write;
+mod writer;
+
+pub use config::CasConfig;
+pub use error::CasError;
+pub use evict::{CasRoom, Evictor, EvictorConfig, Pass};
+pub use read::BlobStream;
+pub use split::{ChunkingFunction, FAST_CDC_AVERAGE_BYTES, FAST_CDC_SEED, Split};
+pub use store::{Cas, CasStats, UsageSink};
+pub use tree::{TreeCheck, TreeFault};
+pub use writer::CasWriter;

@@ -1,0 +1,85 @@
+//! `Tree` messages, which say what an output directory consists of: whether all their files are there.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use futures::StreamExt as _;
+use model::BlobDigest;
+use quick_cache::{Weighter, sync::Cache};
+
+use crate::{Cas, CasError, known::Moment, memo::memo, wire::TreeScanner};
+
+/// The files of a larger `Tree` are not remembered.
+const REMEMBERED_FILES: usize = 300_000;
+
+/// The files that a `Tree` message names.
+#[derive(Debug)]
+pub(crate) struct TreeRefs {
+    files: Box<[BlobDigest]>,
+    whole: AtomicU64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct RefsWeight;
+
+impl Weighter<BlobDigest, Arc<TreeRefs>> for RefsWeight {
+    fn weight(&self, _: &BlobDigest, tree: &Arc<TreeRefs>) -> u64 {
+        128 + 48 * tree.files.len() as u64
+    }
+}
+
+/// `Tree` messages that were read.
+#[derive(Debug)]
+pub(crate) struct TreeRefsMemo(Cache<BlobDigest, Arc<TreeRefs>, RefsWeight>);
+
+impl TreeRefsMemo {
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self(memo(bytes, RefsWeight))
+    }
+}
+
+impl Cas {
+    /// Whether all files that the `Tree` message `tree` names are there; then they are kept for another `keep`.
+    pub(crate) async fn is_tree_complete(&self, tree: &BlobDigest) -> Result<bool, CasError> {
+        let known = &self.inner.known;
+        let now = known.now();
+        if let Some(refs) = self.inner.trees.0.get(tree) {
+            if refs.whole.load(Ordering::Acquire).checked_sub(1).is_some_and(|at| known.is_fresh(at, now)) {
+                return Ok(true);
+            }
+            let whole = self.contains(tree).await? && self.missing(&refs.files).await?.is_empty();
+            if whole {
+                refs.whole.store(now + 1, Ordering::Release);
+            }
+            return Ok(whole);
+        }
+        self.read_tree(tree, now).await
+    }
+
+    async fn read_tree(&self, tree: &BlobDigest, now: Moment) -> Result<bool, CasError> {
+        let Some(mut pieces) = self.read(tree, 0, None).await? else { return Ok(false) };
+        let malformed = |why| CasError::Malformed { digest: *tree, wanted: "Tree", why };
+        let mut scanner = TreeScanner::new(tree.function);
+        let (mut all, mut files) = (Vec::new(), Vec::new());
+        let mut remember = true;
+        while let Some(piece) = pieces.next().await {
+            scanner.take(&piece?, &mut files).map_err(malformed)?;
+            if !self.missing(&files).await?.is_empty() {
+                return Ok(false);
+            }
+            remember &= all.len() + files.len() <= REMEMBERED_FILES;
+            if remember {
+                all.append(&mut files);
+            }
+            files.clear();
+        }
+        scanner.finish().map_err(malformed)?;
+        if remember {
+            let refs = TreeRefs { files: all.into_boxed_slice(), whole: AtomicU64::new(now + 1) };
+            self.inner.trees.0.insert(*tree, Arc::new(refs));
+        }
+        Ok(true)
+    }
+}

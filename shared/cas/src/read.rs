@@ -1,0 +1,288 @@
+//! Reading blobs.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read as _, Seek as _, SeekFrom},
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream, stream::BoxStream};
+use model::BlobDigest;
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    task::{JoinHandle, spawn_blocking},
+};
+
+use crate::{
+    Cas, CasError,
+    layout::Entry,
+    store::{Inner, add, is_empty},
+};
+
+/// Pieces of a blob, in order, of at most 512 KiB each.
+pub type BlobStream = BoxStream<'static, Result<Bytes, CasError>>;
+
+/// The largest blob that is read at once.
+const WHOLE_BYTES_MAX: u64 = 64 << 20;
+const PIECE_BYTES: u32 = 512 << 10;
+/// The size of pieces while the memory for buffers is used up.
+const SMALL_PIECE_BYTES: u32 = 64 << 10;
+
+impl Cas {
+    /// A whole blob of at most 64 MiB, verified.
+    pub async fn get(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
+        Ok(self.get_many(std::slice::from_ref(digest)).await?.pop().flatten())
+    }
+
+    /// Whole blobs, in the order they are asked for. The caller bounds how many bytes that is.
+    pub async fn get_many(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, CasError> {
+        let now = self.inner.known.now();
+        let mut found: HashMap<BlobDigest, Bytes> = HashMap::new();
+        let mut wanted = Vec::new();
+        let mut contents = Vec::with_capacity(digests.len());
+        for digest in digests {
+            if digest.size > WHOLE_BYTES_MAX {
+                return Err(CasError::TooLargeAtOnce { digest: *digest, max: WHOLE_BYTES_MAX });
+            }
+            let content = if is_empty(digest) { Some(Bytes::new()) } else { self.inner.recall(digest, now) };
+            if content.is_none() {
+                wanted.push(*digest);
+            }
+            contents.push(content);
+        }
+        if wanted.is_empty() {
+            return Ok(contents);
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        let loaded = self.hop(move |inner| inner.load_many(&wanted)).await?;
+        for (digest, content) in loaded {
+            let content = match content {
+                Some(content) => Some(content),
+                None => self.get_from_backing(&digest).await?,
+            };
+            found.extend(content.map(|content| (digest, content)));
+        }
+        for (digest, content) in digests.iter().zip(&mut contents).filter(|(_, content)| content.is_none()) {
+            *content = found.get(digest).cloned();
+        }
+        Ok(contents)
+    }
+
+    /// The content of a blob from `offset` on, at most `limit` bytes of it, in pieces. Beyond its end: nothing.
+    pub async fn read(
+        &self,
+        digest: &BlobDigest,
+        offset: u64,
+        limit: Option<u64>,
+    ) -> Result<Option<BlobStream>, CasError> {
+        let start = offset.min(digest.size);
+        let left = (digest.size - start).min(limit.unwrap_or(u64::MAX));
+        if is_empty(digest) {
+            return Ok(Some(stream::empty().boxed()));
+        }
+        if self.inner.is_small(digest.size) {
+            return Ok(self.get(digest).await?.map(|content| slice(&content, start, left)));
+        }
+        let (entry, permit) = (Entry::blob(*digest), self.piece_permit());
+        let length = piece_length(permit.as_ref(), left);
+        let opened = self.hop(move |inner| inner.open_at(&entry, start, length)).await?;
+        drop(permit);
+        match opened {
+            Some((file, first)) => {
+                let left = left - first.len() as u64;
+                Ok(Some(self.stream_open(digest, file, first, left)))
+            }
+            None => self.read_from_backing(digest, start, left).await,
+        }
+    }
+
+    /// `first`, then the next `left` bytes of `file`.
+    pub(crate) fn stream_open(&self, digest: &BlobDigest, file: File, first: Bytes, left: u64) -> BlobStream {
+        let reader = Reader { cas: self.clone(), digest: *digest, file: Some(file), left, ahead: None };
+        reader.stream(first)
+    }
+
+    /// Hashes a blob of the local tier again, and removes it when it is damaged. Whether it is there, and sound.
+    pub async fn verify(&self, digest: &BlobDigest) -> Result<bool, CasError> {
+        if is_empty(digest) {
+            return Ok(true);
+        }
+        let wanted = *digest;
+        let sound = self.hop(move |inner| inner.verify(&wanted)).await?;
+        if !sound {
+            self.forget(digest);
+        }
+        Ok(sound)
+    }
+
+    /// Room for one more buffered piece, if there is any.
+    fn piece_permit(&self) -> Option<OwnedSemaphorePermit> {
+        std::sync::Arc::clone(&self.inner.budget).try_acquire_many_owned(PIECE_BYTES).ok()
+    }
+}
+
+fn piece_length(permit: Option<&OwnedSemaphorePermit>, left: u64) -> u64 {
+    let length = if permit.is_some() { PIECE_BYTES } else { SMALL_PIECE_BYTES };
+    u64::from(length).min(left)
+}
+
+fn slice(content: &Bytes, start: u64, length: u64) -> BlobStream {
+    let start = usize::try_from(start).unwrap_or(usize::MAX).min(content.len());
+    let end = start.saturating_add(usize::try_from(length).unwrap_or(usize::MAX)).min(content.len());
+    let piece = content.slice(start..end);
+    stream::iter((!piece.is_empty()).then_some(Ok(piece))).boxed()
+}
+
+impl Inner {
+    /// A small blob from memory, if it was relied on recently or is still on the disk.
+    fn recall(&self, digest: &BlobDigest, now: u64) -> Option<Bytes> {
+        if !self.is_small(digest.size) {
+            return None;
+        }
+        let content = self.known.fresh(digest, now).and_then(|_| self.memory.get(digest));
+        let counter = match content {
+            Some(_) => &self.counters.memory_hits,
+            None => &self.counters.memory_misses,
+        };
+        add(counter, 1);
+        content
+    }
+
+    fn load_many(&self, digests: &[BlobDigest]) -> Result<Vec<(BlobDigest, Option<Bytes>)>, CasError> {
+        digests.iter().map(|digest| Ok((*digest, self.load(digest)?))).collect()
+    }
+
+    /// A whole blob of the local tier, verified.
+    fn load(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
+        let entry = Entry::blob(*digest);
+        if !self.rely(digest, self.known.now())? {
+            return Ok(None);
+        }
+        if let Some(content) = self.memory.get(digest) {
+            return Ok(Some(content));
+        }
+        let Some(file) = self.disk.open_file(&entry)? else {
+            self.known.forget(digest);
+            return Ok(None);
+        };
+        let content = read_piece(&file, digest.size).map_err(|source| self.unreadable(&entry, source))?;
+        if digest.function.digest(&content) != *digest {
+            self.disk.remove_damaged(&self.disk.layout.path(&entry));
+            self.known.forget(digest);
+            return Ok(None);
+        }
+        self.remember(digest, &content);
+        Ok(Some(content.into()))
+    }
+
+    fn open_at(&self, entry: &Entry, start: u64, length: u64) -> Result<Option<(File, Bytes)>, CasError> {
+        if !self.rely(&entry.digest, self.known.now())? {
+            return Ok(None);
+        }
+        let Some(mut file) = self.disk.open_file(entry)? else {
+            self.known.forget(&entry.digest);
+            return Ok(None);
+        };
+        let first = file.seek(SeekFrom::Start(start)).and_then(|_| read_piece(&file, length));
+        Ok(Some((file, first.map_err(|source| self.unreadable(entry, source))?.into())))
+    }
+
+    fn verify(&self, digest: &BlobDigest) -> Result<bool, CasError> {
+        let entry = Entry::blob(*digest);
+        let Some(file) = self.disk.open_file(&entry)? else { return Ok(false) };
+        let mut hasher = digest.function.hasher();
+        loop {
+            let piece = read_some(&file, u64::from(PIECE_BYTES)).map_err(|e| self.unreadable(&entry, e))?;
+            if piece.is_empty() {
+                break;
+            }
+            hasher.update(&piece);
+        }
+        let sound = hasher.finish() == *digest;
+        if !sound {
+            self.disk.remove_damaged(&self.disk.layout.path(&entry));
+        }
+        Ok(sound)
+    }
+
+    pub(crate) fn unreadable(&self, entry: &Entry, source: io::Error) -> CasError {
+        CasError::disk("reading", &self.disk.layout.path(entry), source)
+    }
+}
+
+/// Up to `length` bytes from where the file stands.
+pub(crate) fn read_some(file: &File, length: u64) -> io::Result<Vec<u8>> {
+    let mut piece = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+    file.take(length).read_to_end(&mut piece)?;
+    Ok(piece)
+}
+
+/// `length` bytes from where the file stands.
+fn read_piece(file: &File, length: u64) -> io::Result<Vec<u8>> {
+    let piece = read_some(file, length)?;
+    let whole = piece.len() as u64 == length;
+    whole.then_some(piece).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
+}
+
+/// A blob that is being read: the next piece is read while the last one is on its way.
+struct Reader {
+    cas: Cas,
+    digest: BlobDigest,
+    file: Option<File>,
+    left: u64,
+    ahead: Option<Ahead>,
+}
+
+/// A piece that is being read, and the room it takes.
+struct Ahead {
+    piece: JoinHandle<(File, io::Result<Vec<u8>>)>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Reader {
+    fn stream(mut self, first: Bytes) -> BlobStream {
+        self.read_ahead(false);
+        let rest = stream::unfold(self, |mut reader| async move {
+            let piece = reader.next().await?;
+            Some((piece, reader))
+        });
+        let first = stream::iter((!first.is_empty()).then_some(Ok(first)));
+        first.chain(rest).boxed()
+    }
+
+    /// Starts to read the next piece, if there is one and, unless it is `needed` now, room for it.
+    fn read_ahead(&mut self, needed: bool) {
+        let permit = self.cas.piece_permit();
+        if self.left == 0 || (permit.is_none() && !needed) {
+            return;
+        }
+        if let Some(file) = self.file.take() {
+            let length = piece_length(permit.as_ref(), self.left);
+            self.left -= length;
+            let piece = spawn_blocking(move || {
+                let piece = read_piece(&file, length);
+                (file, piece)
+            });
+            self.ahead = Some(Ahead { piece, _permit: permit });
+        }
+    }
+
+    async fn next(&mut self) -> Option<Result<Bytes, CasError>> {
+        if self.ahead.is_none() {
+            self.read_ahead(true);
+        }
+        let ahead = self.ahead.take()?;
+        let Ok((file, piece)) = ahead.piece.await else { return Some(Err(CasError::Stopping)) };
+        match piece {
+            Ok(piece) => {
+                self.file = Some(file);
+                self.read_ahead(false);
+                Some(Ok(piece.into()))
+            }
+            // Without its file the stream ends after the error.
+            Err(source) => Some(Err(self.cas.inner.unreadable(&Entry::blob(self.digest), source))),
+        }
+    }
+}

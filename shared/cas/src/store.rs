@@ -1,0 +1,327 @@
+//! The store: what all its calls share, and what is asked most.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use model::{BlobDigest, DigestFunction};
+use quick_cache::{Weighter, sync::Cache};
+use tokio::sync::Semaphore;
+
+use crate::{
+    CasConfig, CasError,
+    action::ActionMemo,
+    backing::Backing,
+    disk::Disk,
+    known::{Known, Moment, Seen},
+    layout::Entry,
+    output_tree::TreeRefsMemo,
+    tree::TreeMemo,
+};
+
+/// So many calls touch the disk at once; more would only stand in each other's way.
+const HOPS: usize = 64;
+/// So many digests are looked up in one go.
+const LOOK_UPS: usize = 2048;
+
+/// The content-addressable store and the action cache. Cheap to clone; all clones are one.
+///
+/// What is promised: a blob that a call says is there (`missing`, `contains`, `get_action`, `check_tree`, `split`) or
+/// that was just stored is kept for at least [`CasConfig::keep`] from then on. The modification time of its file is
+/// the last time somebody relied on it; the [`Evictor`](crate::Evictor) leaves alone what is younger than 1.25 times
+/// `keep`. Several processes may use one folder with the same `keep`.
+///
+/// With an object store behind it (`backing`), a write counts when it is there; reads fall back to it and fill the
+/// local tier. Nothing is ever evicted from it: give the bucket a life-cycle rule that is longer than `keep` since
+/// the *writing* of an object, because relying on an object cannot be recorded there.
+///
+/// What is written is always verified first. Whole reads ([`Cas::get`]) are verified when they come from the disk,
+/// streams only by their length (their reader has the digest and the bytes); what comes from the object store is
+/// verified when it fills the local tier. A file of the wrong length, such as a power cut leaves, is removed when it
+/// is next touched.
+#[derive(Clone)]
+pub struct Cas {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for Cas {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cas").field("root", &self.inner.config.root).finish_non_exhaustive()
+    }
+}
+
+/// Is told how much of the disk was taken.
+pub trait UsageSink: Send + Sync + 'static {
+    /// `bytes` of disk more are used, in allocated blocks. Called from blocking threads, once for each batch of
+    /// writes; must not block.
+    fn used(&self, bytes: u64);
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: CasConfig,
+    pub(crate) disk: Disk,
+    pub(crate) known: Known,
+    pub(crate) memory: Cache<BlobDigest, Bytes, BytesWeight>,
+    pub(crate) backing: Option<Backing>,
+    pub(crate) full: Arc<AtomicBool>,
+    pub(crate) budget: Arc<Semaphore>,
+    pub(crate) counters: Counters,
+    pub(crate) actions: ActionMemo,
+    pub(crate) directories: TreeMemo,
+    pub(crate) trees: TreeRefsMemo,
+    sink: RwLock<Option<Arc<dyn UsageSink>>>,
+    hops: Arc<Semaphore>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BytesWeight;
+
+impl Weighter<BlobDigest, Bytes> for BytesWeight {
+    fn weight(&self, _: &BlobDigest, content: &Bytes) -> u64 {
+        content.len() as u64 + 128
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) blobs_written: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) memory_hits: AtomicU64,
+    pub(crate) memory_misses: AtomicU64,
+    pub(crate) action_hits: AtomicU64,
+    pub(crate) action_misses: AtomicU64,
+    pub(crate) action_incomplete: AtomicU64,
+    pub(crate) backing_reads: AtomicU64,
+}
+
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// What happened since the store was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CasStats {
+    /// Blobs that were stored (and not there before).
+    pub blobs_written: u64,
+    /// Their bytes.
+    pub bytes_written: u64,
+    /// Whole reads answered from memory.
+    pub memory_hits: u64,
+    /// Whole reads of small blobs that memory did not have.
+    pub memory_misses: u64,
+    /// Questions for existence answered from memory.
+    pub known_hits: u64,
+    /// Questions for existence that touched the disk.
+    pub known_misses: u64,
+    /// Action results found, complete.
+    pub action_hits: u64,
+    /// Action results not found.
+    pub action_misses: u64,
+    /// Action results found but not served, because something they name is gone.
+    pub action_incomplete: u64,
+    /// Files removed because they were damaged.
+    pub damaged: u64,
+    /// Blobs fetched from the object store.
+    pub backing_reads: u64,
+}
+
+impl Cas {
+    /// Opens the store in its folder, making what is not there.
+    pub fn open(config: CasConfig) -> Result<Self, CasError> {
+        let disk = Disk::open(&config.root, config.fsync)?;
+        let backing = config.backing.as_deref().map(Backing::open).transpose()?;
+        let budget = usize::try_from(config.in_flight_bytes).unwrap_or(usize::MAX).max(4 << 20);
+        let small = config.memory_blob_bytes_max.clamp(1, 1 << 20);
+        let items = usize::try_from(config.memory_bytes / small.min(4096)).unwrap_or(0).max(64);
+        let inner = Inner {
+            known: Known::new(config.known_max, config.keep),
+            memory: Cache::with_weighter(items, config.memory_bytes, BytesWeight),
+            backing,
+            full: Arc::new(AtomicBool::new(false)),
+            budget: Arc::new(Semaphore::new(budget)),
+            counters: Counters::default(),
+            actions: ActionMemo::new(config.memo_bytes),
+            directories: TreeMemo::new(config.memo_bytes),
+            trees: TreeRefsMemo::new(config.memo_bytes),
+            sink: RwLock::new(None),
+            hops: Arc::new(Semaphore::new(HOPS)),
+            disk,
+            config,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// How it is set up.
+    pub fn config(&self) -> &CasConfig {
+        &self.inner.config
+    }
+
+    /// What happened since it was opened.
+    pub fn stats(&self) -> CasStats {
+        let counters = &self.inner.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (known_hits, known_misses) = self.inner.known.counts();
+        CasStats {
+            blobs_written: read(&counters.blobs_written),
+            bytes_written: read(&counters.bytes_written),
+            memory_hits: read(&counters.memory_hits),
+            memory_misses: read(&counters.memory_misses),
+            known_hits,
+            known_misses,
+            action_hits: read(&counters.action_hits),
+            action_misses: read(&counters.action_misses),
+            action_incomplete: read(&counters.action_incomplete),
+            damaged: self.inner.disk.damaged(),
+            backing_reads: read(&counters.backing_reads),
+        }
+    }
+
+    /// Who is told of disk usage from now on, instead of whoever was before.
+    pub fn set_usage_sink(&self, sink: Arc<dyn UsageSink>) {
+        *self.inner.sink.write().unwrap_or_else(PoisonError::into_inner) = Some(sink);
+    }
+
+    /// While full, writes of what is not there yet are refused with [`CasError::Full`].
+    pub fn set_full(&self, full: bool) {
+        self.inner.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Whether it is full.
+    pub fn is_full(&self) -> bool {
+        self.inner.is_full()
+    }
+
+    /// Those of `digests` that are not there, each once, in the order they were asked for. The others are kept for
+    /// another [`CasConfig::keep`].
+    pub async fn missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
+        let now = self.inner.known.now();
+        let mut cold: Vec<BlobDigest> = digests
+            .iter()
+            .filter(|digest| !is_empty(digest) && self.inner.known.fresh(digest, now).is_none())
+            .copied()
+            .collect();
+        if cold.is_empty() {
+            return Ok(cold);
+        }
+        let mut mentioned = HashSet::with_capacity(cold.len());
+        cold.retain(|digest| mentioned.insert(*digest));
+        drop(mentioned);
+        let parts: Vec<Vec<BlobDigest>> = cold.chunks(LOOK_UPS).map(<[BlobDigest]>::to_vec).collect();
+        let absent: Vec<Vec<BlobDigest>> = stream::iter(parts)
+            .map(|part| self.hop(move |inner| inner.touch_blobs(&part)))
+            .buffered(4)
+            .try_collect()
+            .await?;
+        let absent = absent.concat();
+        match &self.inner.backing {
+            Some(backing) => backing.absent(absent, &self.inner.known).await,
+            None => Ok(absent),
+        }
+    }
+
+    /// Whether a blob is there; then it is kept for another [`CasConfig::keep`].
+    pub async fn contains(&self, digest: &BlobDigest) -> Result<bool, CasError> {
+        Ok(self.missing(std::slice::from_ref(digest)).await?.is_empty())
+    }
+
+    /// Forgets that a blob was there. For who finds that a path of [`Cas::local_path`] is gone, which happens only
+    /// when somebody deletes files of the store by hand.
+    pub fn forget(&self, digest: &BlobDigest) {
+        self.inner.known.forget(digest);
+        self.inner.memory.remove(digest);
+    }
+
+    /// Does what blocks on a thread for it.
+    pub(crate) async fn hop<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, CasError> + Send + 'static,
+    ) -> Result<T, CasError> {
+        let permit = Arc::clone(&self.inner.hops).acquire_owned().await.map_err(|_| CasError::Stopping)?;
+        let inner = Arc::clone(&self.inner);
+        let done = tokio::task::spawn_blocking(move || {
+            let outcome = work(&inner);
+            drop(permit);
+            outcome
+        });
+        done.await.map_err(|_| CasError::Stopping)?
+    }
+}
+
+impl Inner {
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
+    }
+
+    /// Tells of disk that was taken. Blocking threads only.
+    pub(crate) fn used(&self, bytes: u64) {
+        if bytes > 0
+            && let Some(sink) = &*self.sink.read().unwrap_or_else(PoisonError::into_inner)
+        {
+            sink.used(bytes);
+        }
+    }
+
+    /// Counts a blob that was stored.
+    pub(crate) fn stored(&self, digest: &BlobDigest, bytes: u64) {
+        if bytes > 0 {
+            add(&self.counters.blobs_written, 1);
+            add(&self.counters.bytes_written, digest.size);
+        }
+    }
+
+    /// Touches blobs in the local tier; those that are not there.
+    pub(crate) fn touch_blobs(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
+        let at = self.known.now();
+        let entries: Vec<Entry> = digests.iter().copied().map(Entry::blob).collect();
+        let there = self.disk.touch_many(&entries)?;
+        let mut absent = Vec::new();
+        for (digest, there) in digests.iter().zip(there) {
+            if there {
+                self.known.note_local(digest, at);
+            } else {
+                self.known.forget(digest);
+                absent.push(*digest);
+            }
+        }
+        Ok(absent)
+    }
+
+    /// Touches one blob in the local tier unless that was done recently; whether it is there.
+    pub(crate) fn rely(&self, digest: &BlobDigest, now: Moment) -> Result<bool, CasError> {
+        if self.known.fresh(digest, now).is_some_and(|seen| seen.local) {
+            return Ok(true);
+        }
+        let there = self.disk.touch(&Entry::blob(*digest))?;
+        if there {
+            self.known.note(digest, Seen { at: now, local: true, twin: false });
+        }
+        Ok(there)
+    }
+
+    /// Whether a blob of this size is kept in memory.
+    pub(crate) fn is_small(&self, size: u64) -> bool {
+        size <= self.config.memory_blob_bytes_max
+    }
+
+    /// Puts a small blob into memory: a copy, because `content` may be a slice of a large message.
+    pub(crate) fn remember(&self, digest: &BlobDigest, content: &[u8]) {
+        if self.is_small(digest.size) {
+            self.memory.insert(*digest, Bytes::copy_from_slice(content));
+        }
+    }
+}
+
+/// Whether it is the digest of nothing, which is always there.
+pub(crate) fn is_empty(digest: &BlobDigest) -> bool {
+    digest.is_empty_blob() && *digest == empty(digest.function)
+}
+
+fn empty(function: DigestFunction) -> BlobDigest {
+    function.empty()
+}

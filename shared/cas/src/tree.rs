@@ -1,0 +1,413 @@
+//! Directory trees: whether all of them is there, looked at once for each distinct directory.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use model::BlobDigest;
+use prost::Message as _;
+use quick_cache::{Weighter, sync::Cache};
+use reapi::{
+    directory::{AbsoluteTargets, check_with},
+    execution::Directory,
+};
+
+use crate::{Cas, CasError, known::Moment, memo::memo, store::is_empty, wire::DIRECTORY_BYTES_MAX};
+
+/// So many missing blobs are named in one answer.
+const MISSING_MAX: usize = 10_000;
+/// No tree is nested deeper.
+const DEPTH_MAX: u32 = 1_000;
+/// No tree has more entries in its distinct directories.
+const ENTRIES_MAX: u64 = 2_000_000;
+/// So many directories, and bytes of them, are read in one go.
+const READ_DIRECTORIES: usize = 256;
+const READ_BYTES: u64 = 4 << 20;
+/// So many blobs are looked up in one go.
+const LOOK_UPS: usize = 16 << 10;
+
+/// What [`Cas::check_tree`] found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TreeCheck {
+    /// All of it is there, and is kept for another [`CasConfig::keep`](crate::CasConfig::keep).
+    Complete,
+    /// Some of it is not there.
+    Missing {
+        /// What: directories and files.
+        digests: Vec<BlobDigest>,
+        /// There may be more: only the first 10,000 are named.
+        more: bool,
+    },
+    /// It is no tree that can be an input root.
+    Faulty(TreeFault),
+}
+
+/// Why a tree cannot be an input root.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TreeFault {
+    /// A directory is not a message, not in canonical form, or names something outside of itself.
+    #[error("directory {digest} is not valid: {why}")]
+    Malformed {
+        /// Which.
+        digest: BlobDigest,
+        /// What is wrong.
+        why: String,
+    },
+    /// It is nested too deep.
+    #[error("the tree is nested deeper than {max} directories")]
+    TooDeep {
+        /// The limit.
+        max: u32,
+    },
+    /// It has too many entries.
+    #[error("the distinct directories of the tree have more than {max} entries")]
+    TooLarge {
+        /// The limit.
+        max: u64,
+    },
+}
+
+/// What a directory must be like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// In canonical form, with relative symlinks only.
+    Strict,
+    /// In canonical form.
+    Absolute,
+    /// Readable.
+    Any,
+}
+
+impl From<AbsoluteTargets> for Rule {
+    fn from(targets: AbsoluteTargets) -> Self {
+        match targets {
+            AbsoluteTargets::Refused => Self::Strict,
+            AbsoluteTargets::Allowed => Self::Absolute,
+        }
+    }
+}
+
+/// A directory that was read.
+#[derive(Debug)]
+pub(crate) struct Node {
+    directories: Arc<[BlobDigest]>,
+    files: Box<[BlobDigest]>,
+    /// What is wrong with it by the rule `Strict`, and by the rule `Absolute`.
+    faults: [Option<String>; 2],
+    /// When all below it was last seen to be there, by each rule; plus one, so that 0 is never.
+    whole: [AtomicU64; 3],
+    /// How deep it is; known when it was seen whole.
+    height: AtomicU64,
+}
+
+impl Node {
+    fn fault(&self, rule: Rule) -> Option<&String> {
+        let [strict, absolute] = &self.faults;
+        match rule {
+            Rule::Strict => strict.as_ref(),
+            Rule::Absolute => absolute.as_ref(),
+            Rule::Any => None,
+        }
+    }
+
+    fn whole_at(&self, rule: Rule) -> Option<Moment> {
+        let [strict, absolute, any] = &self.whole;
+        let at = match rule {
+            Rule::Strict => strict,
+            Rule::Absolute => absolute,
+            Rule::Any => any,
+        };
+        at.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// What satisfies a rule satisfies those that ask less.
+    fn set_whole(&self, rule: Rule, at: Moment, height: u64) {
+        self.height.store(height, Ordering::Relaxed);
+        let [strict, absolute, any] = &self.whole;
+        let (satisfied, count) = match rule {
+            Rule::Strict => ([strict, absolute, any], 3),
+            Rule::Absolute => ([absolute, any, any], 2),
+            Rule::Any => ([any, any, any], 1),
+        };
+        for whole in satisfied.into_iter().take(count) {
+            whole.fetch_max(at + 1, Ordering::Release);
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct MemoWeight;
+
+impl Weighter<BlobDigest, Arc<Node>> for MemoWeight {
+    fn weight(&self, _: &BlobDigest, node: &Arc<Node>) -> u64 {
+        256 + 48 * (node.directories.len() + node.files.len()) as u64
+    }
+}
+
+/// Directories that were read, and when they were whole.
+#[derive(Debug)]
+pub(crate) struct TreeMemo(Cache<BlobDigest, Arc<Node>, MemoWeight>);
+
+impl TreeMemo {
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self(memo(bytes, MemoWeight))
+    }
+}
+
+impl Cas {
+    /// Checks that a tree of `Directory` messages can be an input root: that each is in canonical form and names
+    /// nothing outside of itself, and that all of it is there; then all of it is kept for another
+    /// [`CasConfig::keep`](crate::CasConfig::keep). Each distinct directory is looked at once, and not again until
+    /// its life must be extended.
+    pub async fn check_tree(&self, root: &BlobDigest) -> Result<TreeCheck, CasError> {
+        self.check_tree_with(root, AbsoluteTargets::Refused).await
+    }
+
+    /// As [`Cas::check_tree`], with a say about symlinks.
+    pub async fn check_tree_with(
+        &self,
+        root: &BlobDigest,
+        targets: AbsoluteTargets,
+    ) -> Result<TreeCheck, CasError> {
+        self.walk(root, targets.into()).await
+    }
+
+    pub(crate) async fn walk(&self, root: &BlobDigest, rule: Rule) -> Result<TreeCheck, CasError> {
+        let mut walk = Walk::new(self, rule);
+        let mut level = vec![*root];
+        let mut depth = 0;
+        while !level.is_empty() {
+            depth += 1;
+            if depth > DEPTH_MAX {
+                return Ok(TreeCheck::Faulty(TreeFault::TooDeep { max: DEPTH_MAX }));
+            }
+            level = match walk.level(&level).await? {
+                Ok(next) => next,
+                Err(fault) => return Ok(TreeCheck::Faulty(fault)),
+            };
+        }
+        walk.look_up().await?;
+        Ok(walk.verdict(root))
+    }
+}
+
+/// One walk over a tree.
+struct Walk<'a> {
+    cas: &'a Cas,
+    rule: Rule,
+    started: Moment,
+    /// Every directory met, what is below it, and its height where that is known.
+    met: HashMap<BlobDigest, (Arc<[BlobDigest]>, Option<u64>)>,
+    entries: u64,
+    to_look_up: Vec<BlobDigest>,
+    missing: Vec<BlobDigest>,
+    named: HashSet<BlobDigest>,
+}
+
+type Level = Result<Vec<BlobDigest>, TreeFault>;
+
+impl<'a> Walk<'a> {
+    fn new(cas: &'a Cas, rule: Rule) -> Self {
+        Self {
+            cas,
+            rule,
+            started: cas.inner.known.now(),
+            met: HashMap::new(),
+            entries: 0,
+            to_look_up: Vec::new(),
+            missing: Vec::new(),
+            named: HashSet::new(),
+        }
+    }
+
+    /// Takes all directories of one level; those of the next that were not met yet.
+    async fn level(&mut self, level: &[BlobDigest]) -> Result<Level, CasError> {
+        let mut next = Vec::new();
+        let mut to_read = Vec::new();
+        for digest in level {
+            if self.met.contains_key(digest) {
+                continue;
+            }
+            self.met.insert(*digest, (Arc::new([]), Some(1)));
+            if is_empty(digest) {
+                continue;
+            }
+            match self.cas.inner.directories.0.get(digest) {
+                Some(node) => {
+                    if let Err(fault) = self.meet(digest, &node, false, &mut next) {
+                        return Ok(Err(fault));
+                    }
+                }
+                None if digest.size > DIRECTORY_BYTES_MAX => {
+                    return Ok(Err(TreeFault::TooLarge { max: ENTRIES_MAX }));
+                }
+                None => to_read.push(*digest),
+            }
+            self.look_up_if_many().await?;
+        }
+        let mut rest = to_read.as_slice();
+        while !rest.is_empty() {
+            let (part, later) = rest.split_at(part_length(rest));
+            rest = later;
+            if let Err(fault) = self.read(part, &mut next).await? {
+                return Ok(Err(fault));
+            }
+        }
+        Ok(Ok(next))
+    }
+
+    /// Reads directories that are not remembered.
+    async fn read(
+        &mut self,
+        digests: &[BlobDigest],
+        next: &mut Vec<BlobDigest>,
+    ) -> Result<Result<(), TreeFault>, CasError> {
+        let contents = self.cas.get_many(digests).await?;
+        let found: Vec<(BlobDigest, Bytes)> =
+            digests.iter().zip(&contents).filter_map(|(d, content)| Some((*d, content.clone()?))).collect();
+        for (digest, _) in digests.iter().zip(&contents).filter(|(_, content)| content.is_none()) {
+            self.miss(*digest);
+        }
+        drop(contents);
+        let parsed =
+            self.cas.hop(move |_| Ok(found.iter().map(|(d, c)| (*d, parse(d, c))).collect::<Vec<_>>()));
+        for (digest, node) in parsed.await? {
+            let met = node.and_then(|node| {
+                let node = Arc::new(node);
+                self.cas.inner.directories.0.insert(digest, Arc::clone(&node));
+                self.meet(&digest, &node, true, next)
+            });
+            if let Err(fault) = met {
+                return Ok(Err(fault));
+            }
+            self.look_up_if_many().await?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Takes one directory. `just_read`: it is known to be there.
+    fn meet(
+        &mut self,
+        digest: &BlobDigest,
+        node: &Node,
+        just_read: bool,
+        next: &mut Vec<BlobDigest>,
+    ) -> Result<(), TreeFault> {
+        if let Some(why) = node.fault(self.rule) {
+            return Err(TreeFault::Malformed { digest: *digest, why: why.clone() });
+        }
+        let known = &self.cas.inner.known;
+        if node.whole_at(self.rule).is_some_and(|at| known.is_fresh(at, self.started)) {
+            self.met.insert(*digest, (Arc::new([]), Some(node.height.load(Ordering::Relaxed))));
+            return Ok(());
+        }
+        self.entries += (node.files.len() + node.directories.len()) as u64;
+        if self.entries > ENTRIES_MAX {
+            return Err(TreeFault::TooLarge { max: ENTRIES_MAX });
+        }
+        if !just_read {
+            self.to_look_up.push(*digest);
+        }
+        self.to_look_up.extend(&node.files);
+        next.extend(node.directories.iter().filter(|digest| !self.met.contains_key(digest)));
+        self.met.insert(*digest, (Arc::clone(&node.directories), None));
+        Ok(())
+    }
+
+    async fn look_up_if_many(&mut self) -> Result<(), CasError> {
+        if self.to_look_up.len() >= LOOK_UPS { self.look_up().await } else { Ok(()) }
+    }
+
+    async fn look_up(&mut self) -> Result<(), CasError> {
+        let wanted = std::mem::take(&mut self.to_look_up);
+        for digest in self.cas.missing(&wanted).await? {
+            self.miss(digest);
+        }
+        Ok(())
+    }
+
+    fn miss(&mut self, digest: BlobDigest) {
+        if self.named.len() <= MISSING_MAX && self.named.insert(digest) {
+            self.missing.push(digest);
+        }
+    }
+
+    fn verdict(mut self, root: &BlobDigest) -> TreeCheck {
+        if !self.missing.is_empty() {
+            let more = self.missing.len() > MISSING_MAX;
+            self.missing.truncate(MISSING_MAX);
+            return TreeCheck::Missing { digests: self.missing, more };
+        }
+        if self.measure(root) > u64::from(DEPTH_MAX) {
+            return TreeCheck::Faulty(TreeFault::TooDeep { max: DEPTH_MAX });
+        }
+        for (digest, (_, height)) in &self.met {
+            if let (Some(node), Some(height)) = (self.cas.inner.directories.0.get(digest), height)
+                && node.whole_at(self.rule).is_none_or(|at| at < self.started)
+            {
+                node.set_whole(self.rule, self.started, *height);
+            }
+        }
+        TreeCheck::Complete
+    }
+
+    /// How deep the tree is. The walk takes each directory at its highest place, so that does not tell.
+    fn measure(&mut self, root: &BlobDigest) -> u64 {
+        let mut path = vec![(*root, 0)];
+        while let Some((digest, child)) = path.last_mut() {
+            let Some((below, None)) = self.met.get(digest) else {
+                path.pop();
+                continue;
+            };
+            if let Some(next) = below.get(*child) {
+                *child += 1;
+                path.push((*next, 0));
+                continue;
+            }
+            let height = |digest: &BlobDigest| self.met.get(digest).and_then(|(_, height)| *height);
+            let deepest = below.iter().filter_map(height).max().unwrap_or(0);
+            if let Some((_, height)) = self.met.get_mut(digest) {
+                *height = Some(deepest + 1);
+            }
+            path.pop();
+        }
+        self.met.get(root).and_then(|(_, height)| *height).unwrap_or(0)
+    }
+}
+
+/// How many of `digests` are read in one go.
+fn part_length(digests: &[BlobDigest]) -> usize {
+    let mut bytes = 0;
+    let fit = digests.iter().take(READ_DIRECTORIES).take_while(|digest| {
+        bytes += digest.size;
+        bytes <= READ_BYTES
+    });
+    fit.count().max(1)
+}
+
+/// Reads a directory.
+fn parse(digest: &BlobDigest, content: &Bytes) -> Result<Node, TreeFault> {
+    let malformed = |why: String| TreeFault::Malformed { digest: *digest, why };
+    let directory =
+        Directory::decode(content.clone()).map_err(|error| malformed(format!("no Directory: {error}")))?;
+    let digests = |wanted: Vec<&Option<reapi::execution::Digest>>| {
+        let read = |digest_of: &Option<reapi::execution::Digest>| {
+            let proto = digest_of.as_ref().ok_or_else(|| malformed("an entry has no digest".to_owned()))?;
+            reapi::digest::from_proto(proto, digest.function).map_err(|error| malformed(error.to_string()))
+        };
+        wanted.into_iter().map(read).collect::<Result<Vec<_>, TreeFault>>()
+    };
+    let fault = |targets| check_with(&directory, targets).err().map(|fault| fault.to_string());
+    Ok(Node {
+        directories: digests(directory.directories.iter().map(|node| &node.digest).collect())?.into(),
+        files: digests(directory.files.iter().map(|node| &node.digest).collect())?.into(),
+        faults: [fault(AbsoluteTargets::Refused), fault(AbsoluteTargets::Allowed)],
+        whole: Default::default(),
+        height: AtomicU64::new(0),
+    })
+}

@@ -1,0 +1,162 @@
+//! Storing whole blobs.
+
+use std::{collections::HashSet, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use model::{BlobDigest, DigestFunction};
+
+use crate::{
+    Cas, CasError,
+    backing::Backing,
+    layout::Entry,
+    store::{Inner, is_empty},
+};
+
+/// The mode of a file in the store: nobody writes to it.
+pub(crate) const BLOB_MODE: u32 = 0o444;
+/// So many uploads of a batch to the object store go on at once.
+pub(crate) const UPLOADS: usize = 16;
+
+impl Cas {
+    /// Stores a blob whose content is at hand.
+    pub async fn put(&self, digest: &BlobDigest, content: Bytes) -> Result<(), CasError> {
+        self.put_many(vec![(*digest, content)]).await.pop().unwrap_or(Err(CasError::Stopping))
+    }
+
+    /// Stores content; its digest.
+    pub async fn put_bytes(&self, function: DigestFunction, content: Bytes) -> Result<BlobDigest, CasError> {
+        let digest = function.digest(&content);
+        self.put(&digest, content).await?;
+        Ok(digest)
+    }
+
+    /// Stores many blobs, as one batch; the outcome of each, in their order. One that is refused does not keep the
+    /// others from being stored.
+    pub async fn put_many(&self, blobs: Vec<(BlobDigest, Bytes)>) -> Vec<Result<(), CasError>> {
+        let count = blobs.len();
+        let outcome = match &self.inner.backing {
+            None => self.hop(move |inner| Ok(inner.put_many(&blobs))).await,
+            Some(backing) => self.put_many_through(backing, blobs).await,
+        };
+        outcome.unwrap_or_else(|_| (0..count).map(|_| Err(CasError::Stopping)).collect())
+    }
+
+    /// First the object store, then the local tier.
+    async fn put_many_through(
+        &self,
+        backing: &Backing,
+        blobs: Vec<(BlobDigest, Bytes)>,
+    ) -> Result<Vec<Result<(), CasError>>, CasError> {
+        let blobs = Arc::new(blobs);
+        let checked = Arc::clone(&blobs);
+        let needed = self.hop(move |inner| Ok(inner.check_many(&checked))).await?;
+        let uploads = blobs.iter().cloned().zip(needed).map(|((digest, content), needed)| async move {
+            if needed? == Needed::Yes {
+                backing.put(&Entry::blob(digest), content).await?;
+            }
+            Ok(())
+        });
+        let uploaded: Vec<Result<(), CasError>> = stream::iter(uploads).buffered(UPLOADS).collect().await;
+        self.hop(move |inner| {
+            let keep = |((digest, content), uploaded): (&(BlobDigest, Bytes), Result<(), CasError>)| {
+                uploaded.and_then(|()| inner.keep_copy(digest, content))
+            };
+            Ok(blobs.iter().zip(uploaded).map(keep).collect())
+        })
+        .await
+    }
+}
+
+/// Whether a blob that was verified must be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needed {
+    Yes,
+    No,
+}
+
+impl Inner {
+    fn put_many(&self, blobs: &[(BlobDigest, Bytes)]) -> Vec<Result<(), CasError>> {
+        let mut used = 0;
+        let outcomes = blobs
+            .iter()
+            .zip(self.check_many(blobs))
+            .map(|((digest, content), needed)| match needed? {
+                Needed::No => Ok(()),
+                Needed::Yes => {
+                    used += self.write(digest, content)?;
+                    Ok(())
+                }
+            })
+            .collect();
+        self.used(used);
+        outcomes
+    }
+
+    /// Verifies blobs; then, which must be written.
+    fn check_many(&self, blobs: &[(BlobDigest, Bytes)]) -> Vec<Result<Needed, CasError>> {
+        let mut outcomes: Vec<_> =
+            blobs.iter().map(|(digest, content)| self.check(digest, content)).collect();
+        let asked = |outcome: &Result<Needed, CasError>| matches!(outcome, Ok(Needed::Yes));
+        let digests: Vec<BlobDigest> = blobs
+            .iter()
+            .zip(&outcomes)
+            .filter_map(|((digest, _), outcome)| asked(outcome).then_some(*digest))
+            .collect();
+        let absent: HashSet<BlobDigest> = match self.touch_blobs(&digests) {
+            Ok(absent) => absent.into_iter().collect(),
+            // Whoever writes will fail as well, and say so.
+            Err(_) => digests.into_iter().collect(),
+        };
+        let refused = self.is_full() && self.backing.is_none();
+        for ((digest, _), outcome) in blobs.iter().zip(&mut outcomes).filter(|(_, outcome)| asked(outcome)) {
+            *outcome = match (absent.contains(digest), refused) {
+                (true, true) => Err(CasError::Full),
+                (true, false) => Ok(Needed::Yes),
+                (false, _) => Ok(Needed::No),
+            };
+        }
+        outcomes
+    }
+
+    /// Verifies a blob; then, whether it may have to be written.
+    fn check(&self, digest: &BlobDigest, content: &[u8]) -> Result<Needed, CasError> {
+        self.check_size(digest)?;
+        let found = digest.function.digest(content);
+        if found != *digest {
+            return Err(CasError::Mismatch { wanted: *digest, found });
+        }
+        let there = is_empty(digest) || self.known.fresh(digest, self.known.now()).is_some();
+        Ok(if there { Needed::No } else { Needed::Yes })
+    }
+
+    pub(crate) fn check_size(&self, digest: &BlobDigest) -> Result<(), CasError> {
+        let max = self.config.blob_bytes_max;
+        if digest.size > max { Err(CasError::TooLarge { digest: *digest, max }) } else { Ok(()) }
+    }
+
+    /// Writes a verified blob to the local tier; the bytes of disk it took.
+    fn write(&self, digest: &BlobDigest, content: &[u8]) -> Result<u64, CasError> {
+        let at = self.known.now();
+        let entry = Entry::blob(*digest);
+        let temp = self.disk.temp_beside(&entry, BLOB_MODE, content)?;
+        let used = self.disk.commit(temp, &entry, false)?;
+        self.known.note_local(digest, at);
+        self.stored(digest, used);
+        self.remember(digest, content);
+        Ok(used)
+    }
+
+    /// Writes a copy of what the object store has. When there is no room for it, that is no failure.
+    pub(crate) fn keep_copy(&self, digest: &BlobDigest, content: &[u8]) -> Result<(), CasError> {
+        if is_empty(digest) || self.is_full() || self.rely(digest, self.known.now())? {
+            return Ok(());
+        }
+        match self.write(digest, content) {
+            Ok(used) => self.used(used),
+            Err(CasError::Full) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,276 @@
+//! Storing a blob that comes in pieces.
+
+use std::{
+    io::{self, IoSlice, Write as _},
+    sync::Arc,
+};
+
+use bytes::{Bytes, BytesMut};
+use model::{BlobDigest, BlobHasher};
+use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
+
+use crate::{
+    Cas, CasError,
+    disk::Temp,
+    layout::Entry,
+    store::{Inner, is_empty},
+    write::BLOB_MODE,
+};
+
+/// So much is hashed and written in one go.
+const BATCH_BYTES: usize = 1 << 20;
+/// Smaller pieces are copied together.
+const TINY_BYTES: usize = 4 << 10;
+
+/// A blob that is being written. Until [`CasWriter::finish`] nobody sees it; dropped before, it is discarded.
+#[derive(Debug)]
+pub struct CasWriter {
+    cas: Cas,
+    digest: BlobDigest,
+    taken: u64,
+    pending: Vec<Bytes>,
+    tail: BytesMut,
+    pending_bytes: usize,
+    permit: Option<OwnedSemaphorePermit>,
+    work: Work,
+    through: bool,
+}
+
+/// Who has the file: the writer, or the thread that hashes and writes the last batch.
+#[derive(Debug)]
+enum Work {
+    Idle(Spool),
+    Busy(JoinHandle<Result<Spool, CasError>>),
+    Failed,
+}
+
+/// What is hashed and written so far.
+#[derive(Debug)]
+struct Spool {
+    hasher: BlobHasher,
+    file: SpoolFile,
+}
+
+#[derive(Debug)]
+enum SpoolFile {
+    NotYet,
+    Open(Temp),
+    /// The blob is there already: what comes is only verified.
+    NotNeeded,
+}
+
+impl Cas {
+    /// Starts to write a blob. Refused at once: what is too large and, when the store is full, what is not there yet.
+    pub async fn writer(&self, digest: BlobDigest) -> Result<CasWriter, CasError> {
+        self.inner.check_size(&digest)?;
+        if self.is_full() && self.inner.backing.is_none() && !self.contains(&digest).await? {
+            return Err(CasError::Full);
+        }
+        Ok(CasWriter::new(self, digest, true))
+    }
+}
+
+impl CasWriter {
+    /// `through`: the object store must have the blob before it counts as stored.
+    pub(crate) fn new(cas: &Cas, digest: BlobDigest, through: bool) -> Self {
+        let spool = Spool { hasher: digest.function.hasher(), file: SpoolFile::NotYet };
+        Self {
+            cas: cas.clone(),
+            digest,
+            taken: 0,
+            pending: Vec::new(),
+            tail: BytesMut::new(),
+            pending_bytes: 0,
+            permit: None,
+            work: Work::Idle(spool),
+            through,
+        }
+    }
+
+    /// The digest it was opened for.
+    pub fn digest(&self) -> &BlobDigest {
+        &self.digest
+    }
+
+    /// Bytes taken so far.
+    pub fn written(&self) -> u64 {
+        self.taken
+    }
+
+    /// Takes the next piece, and waits while the disk is behind. Fails at once when more comes than the digest says.
+    pub async fn write(&mut self, piece: Bytes) -> Result<(), CasError> {
+        self.taken = self.taken.saturating_add(piece.len() as u64);
+        if self.taken > self.digest.size {
+            self.work = Work::Failed;
+            return Err(CasError::TooLong { wanted: self.digest });
+        }
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.make_room(piece.len()).await?;
+        self.pending_bytes += piece.len();
+        if piece.len() < TINY_BYTES {
+            self.tail.extend_from_slice(&piece);
+        } else {
+            self.close_tail();
+            self.pending.push(piece);
+        }
+        if self.pending_bytes >= BATCH_BYTES { self.hand_over().await } else { Ok(()) }
+    }
+
+    /// Verifies the blob and makes it visible.
+    pub async fn finish(mut self) -> Result<(), CasError> {
+        self.close_tail();
+        let spool = self.take_spool().await?;
+        let (digest, pending) = (self.digest, std::mem::take(&mut self.pending));
+        if self.through && self.cas.inner.is_small(digest.size) && spool.hasher.size() == 0 {
+            return self.cas.put(&digest, pending.concat().into()).await;
+        }
+        let entry = Entry::blob(digest);
+        let backing = self.cas.inner.backing.as_ref().filter(|_| self.through);
+        let direct = backing.is_none();
+        let verified = self.cas.hop(move |inner| match spool.complete(inner, &digest, &pending)? {
+            Some(temp) if direct => inner.commit_blob(temp, &entry).map(|()| None),
+            temp => Ok(temp),
+        });
+        if let (Some(temp), Some(backing)) = (verified.await?, backing) {
+            backing.put_file(&entry, temp.path(), digest.size).await?;
+            self.cas.hop(move |inner| inner.commit_blob(temp, &entry)).await?;
+        }
+        Ok(())
+    }
+
+    fn close_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.pending.push(self.tail.split().freeze());
+        }
+    }
+
+    /// Gets room for `bytes` in the buffers of the store. Who must wait for it holds none meanwhile.
+    async fn make_room(&mut self, bytes: usize) -> Result<(), CasError> {
+        let budget = Arc::clone(&self.cas.inner.budget);
+        let max = self.cas.inner.config.in_flight_bytes.max(4 << 20);
+        let bytes = u32::try_from(bytes).unwrap_or(max).min(max);
+        let permit = if let Ok(permit) = Arc::clone(&budget).try_acquire_many_owned(bytes) {
+            permit
+        } else {
+            self.flush().await?;
+            budget.acquire_many_owned(bytes).await.map_err(|_| CasError::Stopping)?
+        };
+        match &mut self.permit {
+            Some(held) => held.merge(permit),
+            None => self.permit = Some(permit),
+        }
+        Ok(())
+    }
+
+    /// Hands what is pending to threads, once they are done with what they have: one hashes, one writes.
+    async fn hand_over(&mut self) -> Result<(), CasError> {
+        self.close_tail();
+        let Spool { mut hasher, mut file } = self.take_spool().await?;
+        let (digest, pending, permit) = (self.digest, std::mem::take(&mut self.pending), self.permit.take());
+        self.pending_bytes = 0;
+        let cas = self.cas.clone();
+        self.work = Work::Busy(tokio::spawn(async move {
+            let same = pending.clone();
+            let hashing = cas.hop(move |_| {
+                for piece in &same {
+                    hasher.update(piece);
+                }
+                Ok(hasher)
+            });
+            let writing = cas.hop(move |inner| {
+                file.write(inner, &digest, &pending)?;
+                Ok(file)
+            });
+            let (hasher, file) = tokio::try_join!(hashing, writing)?;
+            drop(permit);
+            Ok(Spool { hasher, file })
+        }));
+        Ok(())
+    }
+
+    /// Has everything taken so far on the disk, and no longer in memory.
+    pub async fn flush(&mut self) -> Result<(), CasError> {
+        if self.pending_bytes > 0 {
+            self.hand_over().await?;
+        }
+        let spool = self.take_spool().await?;
+        self.work = Work::Idle(spool);
+        Ok(())
+    }
+
+    async fn take_spool(&mut self) -> Result<Spool, CasError> {
+        match std::mem::replace(&mut self.work, Work::Failed) {
+            Work::Idle(spool) => Ok(spool),
+            Work::Busy(work) => work.await.map_err(|_| CasError::Stopping)?,
+            Work::Failed if self.taken > self.digest.size => Err(CasError::TooLong { wanted: self.digest }),
+            Work::Failed => Err(CasError::Stopping),
+        }
+    }
+}
+
+impl SpoolFile {
+    fn write(&mut self, inner: &Inner, digest: &BlobDigest, pieces: &[Bytes]) -> Result<(), CasError> {
+        if matches!(self, Self::NotYet) {
+            let there = is_empty(digest) || inner.rely(digest, inner.known.now())?;
+            *self = if there { Self::NotNeeded } else { Self::Open(inner.disk.temp(BLOB_MODE)?) };
+        }
+        match self {
+            Self::Open(temp) => {
+                write_all(&temp.file, pieces).map_err(|source| CasError::disk("writing", temp.path(), source))
+            }
+            Self::NotNeeded | Self::NotYet => Ok(()),
+        }
+    }
+}
+
+impl Spool {
+    /// Takes the last pieces and verifies the whole; the file to commit, if one is needed.
+    fn complete(
+        mut self,
+        inner: &Inner,
+        digest: &BlobDigest,
+        pieces: &[Bytes],
+    ) -> Result<Option<Temp>, CasError> {
+        for piece in pieces {
+            self.hasher.update(piece);
+        }
+        self.file.write(inner, digest, pieces)?;
+        let found = self.hasher.finish();
+        if found != *digest {
+            return Err(CasError::Mismatch { wanted: *digest, found });
+        }
+        Ok(match self.file {
+            SpoolFile::Open(temp) => Some(temp),
+            SpoolFile::NotNeeded | SpoolFile::NotYet => None,
+        })
+    }
+}
+
+impl Inner {
+    /// Makes a verified file visible.
+    pub(crate) fn commit_blob(&self, temp: Temp, entry: &Entry) -> Result<(), CasError> {
+        let at = self.known.now();
+        let used = self.disk.commit(temp, entry, false)?;
+        self.known.note_local(&entry.digest, at);
+        self.stored(&entry.digest, used);
+        self.used(used);
+        Ok(())
+    }
+}
+
+/// Writes all pieces, many with one call.
+fn write_all(mut file: &std::fs::File, pieces: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut left = slices.as_mut_slice();
+    while !left.is_empty() {
+        match file.write_vectored(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut left, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

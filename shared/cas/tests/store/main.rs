@@ -1,0 +1,15 @@
+//! The store as its users see it, on real folders.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "the exemption of tests does not reach their helpers"
+)]
+
+mod actions;
+mod backing;
+mod blobs;
+mod files;
+mod splits;
+mod support;
+mod trees;

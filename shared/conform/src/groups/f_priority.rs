@@ -1,0 +1,122 @@
+//! 98: the order of priorities.
+
+use std::time::Duration;
+
+use futures::future::{join_all, try_join_all};
+use reapi::protobuf::Timestamp;
+use tokio::{sync::mpsc, time::timeout};
+
+use crate::{
+    actions::{Run, Running, Stage, stage},
+    check::{Check, Phase, check},
+    context::Cx,
+    job::Job,
+    stop::{Judged, Stop, fail, need, skip},
+};
+
+pub(crate) const CHECKS: &[Check] =
+    &[check!(98, F, Should, Execution, "a lower priority value starts sooner", order).at(Phase::Alone)];
+
+const BLOCKERS_MAX: usize = 256;
+/// Actions that keep waiting this long wait for a slot.
+const SETTLED: Duration = Duration::from_millis(700);
+const PROBES: usize = 3;
+
+/// Runs an action beside others and tells when it starts and how it ends.
+fn follow(
+    mut running: Running,
+    started: mpsc::UnboundedSender<()>,
+) -> tokio::task::JoinHandle<Result<Run, Stop>> {
+    tokio::spawn(async move {
+        let mut is_told = false;
+        while let Some(operation) = running.next().await? {
+            let at = if operation.done { Stage::Completed } else { stage(operation)? };
+            if !is_told && matches!(at, Stage::Executing | Stage::Completed) {
+                is_told = true;
+                // Nobody listens any more once the farm is busy.
+                let _ = started.send(());
+            }
+        }
+        running.finish().await
+    })
+}
+
+/// Sends actions that sleep until some of them have to wait; the slots free up one after another.
+async fn occupy(cx: &Cx) -> Result<Vec<tokio::task::JoinHandle<Result<Run, Stop>>>, Stop> {
+    let (send, mut started) = mpsc::unbounded_channel();
+    let mut blockers = Vec::new();
+    let (mut begun, mut wave) = (0, 4);
+    loop {
+        let jobs: Vec<Job> = (blockers.len()..blockers.len() + wave)
+            .map(|number| Job::sh(&format!("sleep {}", 2.0 + 0.2 * (number % 8) as f64)).do_not_cache())
+            .collect();
+        for running in try_join_all(jobs.iter().map(|job| cx.start(job))).await? {
+            blockers.push(follow(running, send.clone()));
+        }
+        while begun < blockers.len() && timeout(SETTLED, started.recv()).await.is_ok_and(|one| one.is_some())
+        {
+            begun += 1;
+        }
+        if begun < blockers.len() {
+            return Ok(blockers);
+        }
+        wave = blockers.len();
+        if blockers.len() + wave > BLOCKERS_MAX {
+            skip!("{} actions run at once, so none has to wait", blockers.len());
+        }
+    }
+}
+
+/// Starts that are closer than this say nothing: slots may free up at the same moment.
+const TOLERANCE_MILLIS: i64 = 100;
+
+/// When an executor took it, in milliseconds.
+fn start_of(run: &Run) -> Option<i64> {
+    let metadata = run.response.result.as_ref()?.execution_metadata.as_ref()?;
+    let Timestamp { seconds, nanos } = metadata.worker_start_timestamp?;
+    Some(seconds * 1000 + i64::from(nanos / 1_000_000))
+}
+
+async fn order(cx: &Cx) -> Judged {
+    let ranges = cx.executing().and_then(|execution| execution.execution_priority_capabilities.as_ref());
+    let ranges = ranges.map(|ranges| ranges.priorities.clone()).unwrap_or_default();
+    let least = ranges.iter().map(|range| range.min_priority).min().unwrap_or(-10);
+    let most = ranges.iter().map(|range| range.max_priority).max().unwrap_or(10);
+    // Where negative values are not taken, 0 is the soonest.
+    let levels = [most.min(10), if least < 0 { 0 } else { 5.min(most) }, least.clamp(-10, 0)];
+    let blockers = occupy(cx).await?;
+    let mut probes = Vec::new();
+    // The least urgent are sent first: only the priority can bring the others before them.
+    for priority in levels {
+        let jobs: Vec<Job> =
+            (0..PROBES).map(|_| Job::sh("sleep 0.3").do_not_cache().priority(priority)).collect();
+        for mut running in try_join_all(jobs.iter().map(|job| cx.start(job))).await? {
+            running.name().await?;
+            probes.push((priority, running));
+        }
+    }
+    let probes = probes
+        .into_iter()
+        .map(|(priority, running)| async move { Ok::<_, Stop>((priority, running.finish().await?)) });
+    let probes = try_join_all(probes).await?;
+    for blocker in join_all(blockers).await {
+        blocker.map_err(|error| Stop::Fail(format!("the check itself broke: {error}")))??.exited(0)?;
+    }
+    let mut starts = Vec::new();
+    for (priority, run) in &probes {
+        run.exited(0)?;
+        match start_of(run) {
+            Some(start) => starts.push((*priority, start)),
+            None => fail!("a result has no worker_start_timestamp to tell the order from"),
+        }
+    }
+    for (priority, start) in &starts {
+        for (other, later) in &starts {
+            need!(
+                priority >= other || *start <= later + TOLERANCE_MILLIS,
+                "an action of priority {priority} started after one of priority {other} that came with it or before"
+            );
+        }
+    }
+    Ok(format!("priorities {levels:?}"))
+}

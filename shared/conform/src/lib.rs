@@ -1,0 +1,21 @@
+//! Checks a server of the Remote Execution API from outside: one check per statement that a client relies on, over
+//! gRPC alone, against any implementation. [`fault`] is the counter-check: a proxy that makes a good server wrong in
+//! one way, so that the check for it must fail.
+
+mod actions;
+mod check;
+mod client;
+mod context;
+pub mod fault;
+mod groups;
+mod job;
+mod names;
+mod origin;
+mod report;
+mod run;
+mod stop;
+mod watched;
+
+pub use check::{Group, Level, Statement, statements};
+pub use report::{CheckResult, Report, Verdict};
+pub use run::{ConformError, Options, run};

@@ -1,0 +1,278 @@
+//! Running the checks.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use model::DigestFunction;
+use reapi::execution::{ExecutionCapabilities, GetCapabilitiesRequest, ServerCapabilities, digest_function};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+use crate::{
+    CheckResult, Report, Verdict,
+    check::{self, Check, Needs, Phase},
+    client::{self, Client},
+    context::{Cx, Early},
+    job::Job,
+    names,
+    stop::{Judged, Stop, describe},
+};
+
+/// What to check, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The server: `grpc://HOST:PORT`.
+    pub endpoint: String,
+    /// A second endpoint, of the same store or another, that serves no execution.
+    pub cache_endpoint: Option<String>,
+    /// A second endpoint whose store has no space left.
+    pub full_endpoint: Option<String>,
+    /// The instance to work in.
+    pub instance: String,
+    /// An instance whose name has several segments.
+    pub nested_instance: String,
+    /// An instance that does not exist.
+    pub unknown_instance: String,
+    /// Platform properties for every action.
+    pub platform: Vec<(String, String)>,
+    /// The numbers of the checks to run; empty for all.
+    pub only: BTreeSet<u16>,
+    /// How many checks run at once.
+    pub jobs: usize,
+    /// How long a check may take.
+    pub time_limit: Duration,
+    /// The name of this machine as the server can reach it, for fetches of remote assets.
+    pub origin_host: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            endpoint: "grpc://127.0.0.1:8980".into(),
+            cache_endpoint: None,
+            full_endpoint: None,
+            instance: String::new(),
+            nested_instance: "main/b/c".into(),
+            unknown_instance: "no-such-instance".into(),
+            platform: Vec::new(),
+            only: BTreeSet::new(),
+            jobs: 16,
+            time_limit: Duration::from_secs(60),
+            origin_host: "127.0.0.1".into(),
+        }
+    }
+}
+
+/// Why nothing could be checked.
+#[derive(Debug, thiserror::Error)]
+pub enum ConformError {
+    /// There is no connection.
+    #[error("cannot connect to {endpoint}; is it a gRPC endpoint without TLS, and is the server up?")]
+    Connect {
+        /// Where.
+        endpoint: String,
+        /// Why not.
+        source: tonic::transport::Error,
+    },
+    /// The server does not say what it can do.
+    #[error(
+        "{endpoint} does not tell its capabilities for instance {instance:?} ({reason}); is the instance right?"
+    )]
+    Capabilities {
+        /// Where.
+        endpoint: String,
+        /// The instance.
+        instance: String,
+        /// Its answer.
+        reason: String,
+    },
+}
+
+/// Runs the checks and tells each result as it comes.
+pub async fn run(options: Options, mut on_result: impl FnMut(&CheckResult)) -> Result<Report, ConformError> {
+    let begun = Instant::now();
+    let cx = prepare(options).await?;
+    let options = Arc::clone(&cx.options);
+    let chosen: Vec<Check> = check::all()
+        .into_iter()
+        .filter(|check| options.only.is_empty() || options.only.contains(&check.id))
+        .collect();
+    let mut results = Vec::new();
+    let mut take = |result: CheckResult| {
+        on_result(&result);
+        results.push(result);
+    };
+    let bound = Arc::new(Semaphore::new(options.jobs.max(1)));
+    let of = |phase| chosen.iter().copied().filter(move |check| check.phase == phase);
+    let mut long = JoinSet::new();
+    for check in of(Phase::Long) {
+        long.spawn(guarded(check, cx.clone(), None));
+    }
+    let mut usual = JoinSet::new();
+    for check in of(Phase::Usual) {
+        usual.spawn(guarded(check, cx.clone(), Some(Arc::clone(&bound))));
+    }
+    while let Some(result) = usual.join_next().await {
+        result.into_iter().for_each(&mut take);
+    }
+    for check in of(Phase::Alone) {
+        take(guarded(check, cx.clone(), None).await);
+    }
+    while let Some(result) = long.join_next().await {
+        result.into_iter().for_each(&mut take);
+    }
+    for check in of(Phase::Last) {
+        take(guarded(check, cx.clone(), None).await);
+    }
+    let millis = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(Report::new(&options.endpoint, &options.instance, millis, results))
+}
+
+async fn prepare(options: Options) -> Result<Cx, ConformError> {
+    let connect = client::connect(&options.endpoint).await;
+    let transport =
+        connect.map_err(|source| ConformError::Connect { endpoint: options.endpoint.clone(), source })?;
+    let client = Client::new(transport, &options.instance, DigestFunction::Sha256);
+    let request = GetCapabilitiesRequest { instance_name: options.instance.clone() };
+    let answer = client.capabilities().get_capabilities(request).await;
+    let capabilities = answer
+        .map_err(|status| ConformError::Capabilities {
+            endpoint: options.endpoint.clone(),
+            instance: options.instance.clone(),
+            reason: describe(&status),
+        })?
+        .into_inner();
+    let function = functions(&capabilities).first().copied().unwrap_or_default();
+    let mut cx = Cx {
+        options: Arc::new(options),
+        capabilities: Arc::new(capabilities),
+        early: Arc::default(),
+        client: client.of_function(function),
+        begun: tokio::time::Instant::now(),
+    };
+    cx.early = Arc::new(early(&cx).await);
+    Ok(cx)
+}
+
+/// Leaves something to be looked at in the end.
+async fn early(cx: &Cx) -> Early {
+    let wanted = |id| cx.options.only.is_empty() || cx.options.only.contains(&id);
+    let mut early = Early::default();
+    if wanted(47) && cx.cache().is_some() {
+        for size in [100, 10_000, 1_000_000] {
+            if let Ok(digest) = cx.client.put(&names::fresh(size)).await
+                && cx.client.has(&digest).await.unwrap_or(false)
+            {
+                early.blobs.push(digest);
+            }
+        }
+    }
+    if wanted(108) && executes(&cx.capabilities) {
+        let run = tokio::time::timeout(Duration::from_secs(20), cx.run(&Job::random())).await;
+        early.operation = run.ok().and_then(Result::ok).map(|run| run.name);
+    }
+    early
+}
+
+fn executes(capabilities: &ServerCapabilities) -> bool {
+    capabilities.execution_capabilities.as_ref().is_some_and(|execution| execution.exec_enabled)
+}
+
+/// The digest functions that the server announces and this tool knows.
+pub(crate) fn functions(capabilities: &ServerCapabilities) -> Vec<DigestFunction> {
+    let announced = match (&capabilities.cache_capabilities, &capabilities.execution_capabilities) {
+        (Some(cache), _) => cache.digest_functions.clone(),
+        (None, Some(execution)) => execution_functions(execution),
+        (None, None) => Vec::new(),
+    };
+    known(&announced)
+}
+
+/// Those of execution.
+pub(crate) fn execution_functions(execution: &ExecutionCapabilities) -> Vec<i32> {
+    if execution.digest_functions.is_empty() {
+        vec![execution.digest_function]
+    } else {
+        execution.digest_functions.clone()
+    }
+}
+
+/// Those of them that this tool knows.
+pub(crate) fn known(announced: &[i32]) -> Vec<DigestFunction> {
+    let value = |function| match function {
+        DigestFunction::Sha256 => i32::from(digest_function::Value::Sha256),
+        DigestFunction::Blake3 => digest_function::Value::Blake3.into(),
+    };
+    DigestFunction::ALL.into_iter().filter(|function| announced.contains(&value(*function))).collect()
+}
+
+/// Runs one check; whatever it does, there is a result.
+async fn guarded(check: Check, cx: Cx, bound: Option<Arc<Semaphore>>) -> CheckResult {
+    let permit = match bound {
+        Some(bound) => bound.acquire_owned().await.ok(),
+        None => None,
+    };
+    let begun = Instant::now();
+    let judged = match unmet(check.needs, &cx.capabilities) {
+        Some(reason) => Err(Stop::Skip(reason.to_owned())),
+        None => match tokio::spawn(judge(check, cx)).await {
+            Ok(judged) => judged,
+            Err(error) => Err(Stop::Fail(format!("the check itself broke: {error}"))),
+        },
+    };
+    drop(permit);
+    let (result, reason) = match judged {
+        Ok(remark) => (Verdict::Pass, remark),
+        Err(Stop::Fail(reason)) => (Verdict::Fail, reason),
+        Err(Stop::Skip(reason)) => (Verdict::Skip, reason),
+    };
+    CheckResult {
+        id: check.id,
+        title: check.title.to_owned(),
+        group: check.group,
+        level: check.level,
+        result,
+        reason,
+        millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+fn unmet(needs: Needs, capabilities: &ServerCapabilities) -> Option<&'static str> {
+    let cache = capabilities.cache_capabilities.as_ref();
+    let writable = cache.is_some_and(|cache| {
+        cache.action_cache_update_capabilities.as_ref().is_some_and(|update| update.update_enabled)
+    });
+    match needs {
+        Needs::Nothing => None,
+        Needs::Store => cache.is_none().then_some("the server announces no cache"),
+        Needs::Cache => (!writable).then_some("the server announces no action cache that may be written"),
+        Needs::Execution => (!executes(capabilities)).then_some("the server announces no execution"),
+    }
+}
+
+async fn judge(check: Check, cx: Cx) -> Judged {
+    let functions = if check.each_function { functions(&cx.capabilities) } else { Vec::new() };
+    if functions.len() < 2 {
+        return limited(check, &cx).await;
+    }
+    let mut remark = String::new();
+    for function in functions {
+        let cx = Cx { client: cx.client.of_function(function), ..cx.clone() };
+        match limited(check, &cx).await {
+            Ok(found) => remark = found,
+            Err(Stop::Fail(reason)) => return Err(Stop::Fail(format!("with {function}: {reason}"))),
+            Err(Stop::Skip(reason)) => return Err(Stop::Skip(reason)),
+        }
+    }
+    Ok(remark)
+}
+
+async fn limited(check: Check, cx: &Cx) -> Judged {
+    let limit = cx.options.time_limit;
+    match tokio::time::timeout(limit, (check.run)(cx)).await {
+        Ok(judged) => judged,
+        Err(_) => Err(Stop::Fail(format!("no answer within {} s", limit.as_secs()))),
+    }
+}

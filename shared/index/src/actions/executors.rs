@@ -1,0 +1,129 @@
+//! What executors say, and what follows when they say nothing any more.
+
+use std::time::Duration;
+
+use model::{ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis, Sequence};
+use redis::cmd;
+
+use crate::{
+    IndexError,
+    actions::{
+        Actions,
+        script::{META, key},
+    },
+};
+
+/// What a heartbeat told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// Whether the index is ready.
+    pub ready: bool,
+    /// Whether something may be offered now that could not be before.
+    pub news: bool,
+    /// Slots that are taken by what is not the executor's by the index; it should be asked again soon.
+    pub extra: u64,
+    /// Those of them that the index does not know: they have their result.
+    pub dead: Vec<ExecutionKey>,
+}
+
+/// An unfinished execution.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveExecution {
+    /// Its name.
+    pub key: ExecutionKey,
+    /// Position of its last record.
+    pub sequence: Sequence,
+    /// That record, as it is stored.
+    pub record: Vec<u8>,
+}
+
+/// What a lost executor leaves behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Its machine, when it was known.
+    pub host: Option<String>,
+    /// What it had in hand.
+    pub executions: Vec<LiveExecution>,
+}
+
+impl Actions {
+    /// Takes an executor's heartbeat, `encoded` as it was sent.
+    ///
+    /// An execution that it should have and does not name waits again when it is not named for `grace` either.
+    pub async fn announce(
+        &self,
+        heartbeat: &ExecutorHeartbeat,
+        encoded: &[u8],
+        now: Millis,
+        grace: Duration,
+    ) -> Result<Heard, IndexError> {
+        let what = "action_announce";
+        let status = match heartbeat.status {
+            ExecutorStatus::Ready => "ready",
+            ExecutorStatus::Draining => "draining",
+            ExecutorStatus::Gone => "gone",
+        };
+        let mut invocation = self.0.action_scripts.announce.prepare_invoke();
+        invocation.key(META).arg(heartbeat.executor.as_str()).arg(now.0);
+        invocation.arg(now.0.saturating_add(heartbeat.ttl_ms)).arg(status).arg(heartbeat.pool.as_str());
+        invocation.arg(&heartbeat.host).arg(heartbeat.slots);
+        invocation.arg(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)).arg(encoded);
+        for execution in &heartbeat.running {
+            invocation.arg(execution.to_string());
+        }
+        let (ready, news, extra, dead): (u8, u8, u64, Vec<String>) = self.invoke(what, &invocation).await?;
+        let dead: Option<Vec<ExecutionKey>> = dead.iter().map(|key| key.parse().ok()).collect();
+        Ok(Heard {
+            ready: ready == 1,
+            news: news == 1,
+            extra,
+            dead: dead.ok_or(IndexError::Answer { what })?,
+        })
+    }
+
+    /// Takes a lost executor out, and says what it had. Its claims stay until what follows is applied.
+    pub async fn lost(&self, executor: &ExecutorId) -> Result<Lost, IndexError> {
+        let what = "action_lost";
+        let mut invocation = self.0.action_scripts.lost.prepare_invoke();
+        invocation.key(META).arg(executor.as_str());
+        let found: Vec<Vec<u8>> = self.invoke(what, &invocation).await?;
+        let (host, rest) = found.split_first().ok_or(IndexError::Answer { what })?;
+        let host = String::from_utf8_lossy(host).into_owned();
+        Ok(Lost { host: (!host.is_empty()).then_some(host), executions: read_live(rest, what)? })
+    }
+
+    /// Executions that have waited too long at `now`, some of them. They are handed out again at `again`.
+    pub async fn overdue(
+        &self,
+        now: Millis,
+        again: Millis,
+        max: usize,
+    ) -> Result<Vec<LiveExecution>, IndexError> {
+        let what = "action_overdue";
+        let mut invocation = self.0.action_scripts.overdue.prepare_invoke();
+        invocation.key(META).arg(now.0).arg(again.0).arg(max);
+        let found: Vec<Vec<u8>> = self.invoke(what, &invocation).await?;
+        read_live(&found, what)
+    }
+
+    /// The executors that have something in hand.
+    pub async fn holders(&self) -> Result<Vec<ExecutorId>, IndexError> {
+        let found: Vec<String> = self.0.ask("action_holders", cmd("HVALS").arg(key("claims"))).await?;
+        let distinct: std::collections::BTreeSet<ExecutorId> =
+            found.iter().filter_map(|text| text.parse().ok()).collect();
+        Ok(distinct.into_iter().collect())
+    }
+}
+
+fn read_live(flat: &[Vec<u8>], what: &'static str) -> Result<Vec<LiveExecution>, IndexError> {
+    let read = |parts: &[Vec<u8>]| {
+        let [key, sequence, record] = parts else { return None };
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        Some(LiveExecution {
+            key: text(key)?.parse().ok()?,
+            sequence: Sequence(text(sequence)?.parse().ok()?),
+            record: record.clone(),
+        })
+    };
+    flat.chunks(3).map(read).collect::<Option<_>>().ok_or(IndexError::Answer { what })
+}

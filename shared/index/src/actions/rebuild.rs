@@ -1,0 +1,124 @@
+//! Following the stream of executions, and starting over when Redis forgot.
+
+use model::{ExecutionKey, ExecutorId, Millis, Sequence};
+
+use crate::{
+    IndexError, RebuildToken,
+    actions::{Actions, Event, script::META},
+    rebuild::REBUILD_TTL_MS,
+};
+
+/// What became of a batch of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied {
+    /// They are in the index now; these executors have what ended without them. Nothing where they were in before.
+    Done(Vec<Astray>),
+    /// The index stands at this earlier position: read again from there.
+    Gap(Sequence),
+    /// There is no index: rebuild it.
+    Empty,
+    /// Another projector rebuilds it: try again soon.
+    Rebuilding,
+    /// This rebuild was taken over by another.
+    Lost,
+}
+
+/// An executor that has an execution in hand which ended without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Astray {
+    /// The execution.
+    pub key: ExecutionKey,
+    /// The executor.
+    pub executor: ExecutorId,
+}
+
+impl Actions {
+    /// Applies `events`, read after position `from` up to position `to`.
+    pub async fn apply(&self, from: Sequence, to: Sequence, events: &[Event]) -> Result<Applied, IndexError> {
+        self.apply_as("", from, to, events).await
+    }
+
+    /// Takes the right to rebuild the index, and empties it; `None` when another has it.
+    pub async fn begin_rebuild(&self) -> Result<Option<RebuildToken>, IndexError> {
+        let token = uuid::Uuid::new_v4().simple().to_string();
+        let mut invocation = self.0.action_scripts.begin_rebuild.prepare_invoke();
+        invocation.key(META).arg(&token).arg(REBUILD_TTL_MS);
+        let granted: u8 = self.invoke("action_begin_rebuild", &invocation).await?;
+        Ok((granted == 1).then_some(RebuildToken(token)))
+    }
+
+    /// Adds `events` to the index being rebuilt.
+    pub async fn load(&self, token: &RebuildToken, events: &[Event]) -> Result<Applied, IndexError> {
+        self.apply_as(&token.0, Sequence(0), Sequence(0), events).await
+    }
+
+    /// Declares the index ready at `watermark`; false when the right was lost.
+    ///
+    /// Until `hold` nothing is offered and until `guard` nothing is overdue, unless all of `executors`, which may be running
+    /// something, have said so before.
+    pub async fn finish_rebuild(
+        &self,
+        token: &RebuildToken,
+        watermark: Sequence,
+        executors: &[ExecutorId],
+        hold: Millis,
+        guard: Millis,
+    ) -> Result<bool, IndexError> {
+        let mut invocation = self.0.action_scripts.finish_rebuild.prepare_invoke();
+        invocation.key(META).arg(&token.0).arg(watermark.0).arg(hold.0).arg(guard.0);
+        for executor in executors {
+            invocation.arg(executor.as_str());
+        }
+        let done: u8 = self.invoke("action_finish_rebuild", &invocation).await?;
+        Ok(done == 1)
+    }
+
+    /// Where a rebuild may start to read: every unfinished execution has its last record behind this position. `None` when
+    /// there is no index.
+    pub async fn floor(&self) -> Result<Option<Sequence>, IndexError> {
+        let mut invocation = self.0.action_scripts.floor.prepare_invoke();
+        invocation.key(META);
+        let found: Option<u64> = self.invoke("action_floor", &invocation).await?;
+        Ok(found.map(Sequence))
+    }
+
+    async fn apply_as(
+        &self,
+        token: &str,
+        from: Sequence,
+        to: Sequence,
+        events: &[Event],
+    ) -> Result<Applied, IndexError> {
+        let what = "action_apply";
+        let mut invocation = self.0.action_scripts.apply.prepare_invoke();
+        invocation.key(META).arg(from.0).arg(to.0).arg(token).arg(REBUILD_TTL_MS).arg(events.len());
+        for event in events {
+            event.write(&mut invocation);
+        }
+        let (status, watermark, astray): (String, u64, Vec<String>) = self.invoke(what, &invocation).await?;
+        match status.as_str() {
+            "applied" => {
+                let read = |pair: &[String]| {
+                    let [key, executor] = pair else { return None };
+                    Some(Astray { key: key.parse().ok()?, executor: executor.parse().ok()? })
+                };
+                let astray = astray.chunks(2).map(read).collect::<Option<_>>();
+                astray.map(Applied::Done).ok_or(IndexError::Answer { what })
+            }
+            "gap" => Ok(Applied::Gap(Sequence(watermark))),
+            "empty" => Ok(Applied::Empty),
+            "rebuilding" => Ok(Applied::Rebuilding),
+            "lost" => Ok(Applied::Lost),
+            _ => Err(IndexError::Answer { what }),
+        }
+    }
+
+    pub(super) async fn invoke<T: redis::FromRedisValue>(
+        &self,
+        what: &'static str,
+        invocation: &redis::ScriptInvocation<'_>,
+    ) -> Result<T, IndexError> {
+        let answer = invocation.invoke_async(&mut self.0.connection.clone()).await;
+        answer.map_err(|source| IndexError::Call { what, source })
+    }
+}

@@ -1,0 +1,73 @@
+//! Standard output and standard error.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use model::DigestFunction;
+use reapi::{digest::to_proto, execution::Digest};
+
+use super::{Collected, Console};
+use crate::{CollectError, InputRoots, prepare::blocking};
+
+/// A stream up to this size goes to the store from memory, so that its file can be used again.
+const HELD_BYTES: u64 = 256 << 10;
+
+/// What a stream is.
+enum Stream {
+    Short(Bytes),
+    Long(PathBuf),
+}
+
+impl InputRoots {
+    /// Puts standard output and standard error into the store: for actions that ended without outputs.
+    pub async fn console(
+        &self,
+        console: &Console,
+        function: DigestFunction,
+    ) -> Result<Collected, CollectError> {
+        let Console { stdout, stderr } = console.clone();
+        let (stdout, stderr) =
+            blocking(move || Ok::<_, CollectError>((read(&stdout)?, read(&stderr)?))).await?;
+        let (stdout, stdout_digest) = self.stream(stdout, function).await?;
+        let (stderr, stderr_digest) = self.stream(stderr, function).await?;
+        let (stdout_digest, stderr_digest) = (Some(stdout_digest), Some(stderr_digest));
+        Ok(Collected { stdout, stdout_digest, stderr, stderr_digest, ..Collected::default() })
+    }
+
+    async fn stream(
+        &self,
+        stream: Stream,
+        function: DigestFunction,
+    ) -> Result<(Vec<u8>, Digest), CollectError> {
+        let cas = &self.inner.config.cas;
+        match stream {
+            Stream::Short(bytes) if bytes.is_empty() => Ok((Vec::new(), to_proto(&function.empty()))),
+            Stream::Short(bytes) => {
+                let inline = bytes.len() as u64 <= self.inner.config.inline_bytes;
+                let inlined = if inline { bytes.to_vec() } else { Vec::new() };
+                Ok((inlined, to_proto(&cas.put_bytes(function, bytes).await?)))
+            }
+            Stream::Long(path) => Ok((Vec::new(), to_proto(&cas.put_file(function, &path, true).await?))),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Stream, CollectError> {
+    let failed = || CollectError::io("reading", path.display().to_string());
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stream::Short(Bytes::new())),
+        Err(error) => return Err(failed()(error)),
+    };
+    let size = file.metadata().map_err(failed())?.len();
+    if size > HELD_BYTES {
+        return Ok(Stream::Long(path.to_owned()));
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    file.read_to_end(&mut bytes).map_err(failed())?;
+    Ok(Stream::Short(bytes.into()))
+}

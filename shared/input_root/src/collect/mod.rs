@@ -1,0 +1,161 @@
+//! After an action: what it put out goes to the store.
+
+mod console;
+mod grove;
+mod store;
+mod trees;
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc};
+
+use model::{BlobDigest, DigestFunction};
+use reapi::execution::{
+    ActionResult, Digest, ExecutedActionMetadata, OutputDirectory, OutputFile, OutputSymlink,
+};
+
+use crate::{
+    CollectError, InputRoot, InputRoots,
+    made::{Made, Stamp},
+    prepare::blocking,
+    spec::OutputSpec,
+};
+use grove::{Grove, LinkKind, Top, Walk};
+
+/// Where the output streams of a command were written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Console {
+    /// Standard output; a file that is not there is empty.
+    pub stdout: PathBuf,
+    /// Standard error; likewise.
+    pub stderr: PathBuf,
+}
+
+/// What an action put out, all of it in the store.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Collected {
+    /// Outputs that are files.
+    pub files: Vec<OutputFile>,
+    /// Outputs that are directories.
+    pub directories: Vec<OutputDirectory>,
+    /// Outputs that are symlinks.
+    pub symlinks: Vec<OutputSymlink>,
+    /// Those of them that count as files, for clients before version 2.1.
+    pub file_symlinks: Vec<OutputSymlink>,
+    /// Those of them that lead to directories, likewise.
+    pub directory_symlinks: Vec<OutputSymlink>,
+    /// Standard output, if it is short.
+    pub stdout: Vec<u8>,
+    /// Standard output as a blob.
+    pub stdout_digest: Option<Digest>,
+    /// Standard error, if it is short.
+    pub stderr: Vec<u8>,
+    /// Standard error as a blob.
+    pub stderr_digest: Option<Digest>,
+    /// Files in all outputs.
+    pub file_count: u64,
+    /// Bytes of those.
+    pub file_bytes: u64,
+}
+
+impl Collected {
+    /// The result of the action.
+    #[expect(deprecated, reason = "clients before version 2.1 read these fields")]
+    pub fn into_result(self, exit_code: i32, metadata: ExecutedActionMetadata) -> ActionResult {
+        ActionResult {
+            output_files: self.files,
+            output_directories: self.directories,
+            output_symlinks: self.symlinks,
+            output_file_symlinks: self.file_symlinks,
+            output_directory_symlinks: self.directory_symlinks,
+            exit_code,
+            stdout_raw: self.stdout,
+            stdout_digest: self.stdout_digest,
+            stderr_raw: self.stderr,
+            stderr_digest: self.stderr_digest,
+            execution_metadata: Some(metadata),
+        }
+    }
+}
+
+/// Files of the input root by inode, for outputs that are inputs.
+type Inputs = HashMap<u64, (BlobDigest, Stamp)>;
+
+impl InputRoots {
+    /// Puts the outputs of an action into the store; all its processes are dead. Output files may be moved away from
+    /// where they are, and so may the files of the console when they are long.
+    ///
+    /// Outputs that are not there are left out. When this fails, the rest of the console may still be asked for with
+    /// [`InputRoots::console`].
+    pub async fn collect(
+        &self,
+        root: &InputRoot,
+        outputs: &OutputSpec,
+        console: &Console,
+        function: DigestFunction,
+    ) -> Result<Collected, CollectError> {
+        let mut collected = self.console(console, function).await?;
+        if outputs.outputs.is_empty() {
+            return Ok(collected);
+        }
+        let walk = Walk {
+            root: root.path().to_owned(),
+            spec: outputs.clone(),
+            entries_max: self.inner.config.output_entries_max,
+            absolute: self.inner.config.absolute_targets,
+            uid: rustix::process::geteuid().as_raw(),
+        };
+        let mut grove = blocking(move || walk.all()).await?;
+        if !grove.files.is_empty() {
+            // Only what has several names can be a link to an input.
+            let any = !self.links() || grove.files.iter().any(|file| file.shared);
+            let inputs = if any { inputs(&root.made) } else { Inputs::new() };
+            self.store(root, &mut grove, &inputs, function).await?;
+        }
+        collected.file_count = grove.files.len() as u64;
+        collected.file_bytes =
+            grove.files.iter().filter_map(|file| file.digest).map(|digest| digest.size).sum();
+        let grove = Arc::new(grove);
+        for top in &grove.tops {
+            match top {
+                Top::File { path, file } => collected.files.extend(grove.output_file(path, *file)),
+                Top::Link { link, kind } => {
+                    collected.symlinks.push(link.clone());
+                    match kind {
+                        LinkKind::File => collected.file_symlinks.push(link.clone()),
+                        LinkKind::Directory => collected.directory_symlinks.push(link.clone()),
+                    }
+                }
+                Top::Directory { path, first, end } => {
+                    let directory = self.tree(&grove, *first..*end, outputs.format, function).await?;
+                    collected.directories.push(OutputDirectory { path: path.clone(), ..directory });
+                }
+            }
+        }
+        Ok(collected)
+    }
+}
+
+fn inputs(made: &Made) -> Inputs {
+    let mut inputs = Inputs::new();
+    let mut stack = vec![made];
+    while let Some(made) = stack.pop() {
+        for (file, stamp) in made.plan.files.iter().zip(&made.files) {
+            let (Stamp::Linked { inode } | Stamp::Own { inode, .. }) = stamp;
+            inputs.insert(*inode, (file.digest, *stamp));
+        }
+        stack.extend(made.dirs.iter().flatten());
+    }
+    inputs
+}
+
+impl Grove {
+    fn output_file(&self, path: &str, at: usize) -> Option<OutputFile> {
+        let file = self.files.get(at)?;
+        Some(OutputFile {
+            path: path.into(),
+            digest: Some(reapi::digest::to_proto(&file.digest?)),
+            is_executable: file.executable,
+            contents: Vec::new(),
+            node_properties: file.props.as_deref().cloned(),
+        })
+    }
+}

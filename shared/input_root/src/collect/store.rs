@@ -1,0 +1,86 @@
+//! The files of all outputs go to the store.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::{Path, PathBuf},
+};
+
+use model::{BlobDigest, DigestFunction};
+
+use super::{
+    Inputs,
+    grove::{FoundFile, Grove},
+};
+use crate::{CollectError, InputRoot, InputRoots, made::Stamp};
+
+/// Files that are given to the store at a time.
+const FILES_TOGETHER: usize = 2048;
+
+impl InputRoots {
+    /// Finds the digest of every file; afterwards the store has them all.
+    pub(super) async fn store(
+        &self,
+        root: &InputRoot,
+        grove: &mut Grove,
+        inputs: &Inputs,
+        function: DigestFunction,
+    ) -> Result<(), CollectError> {
+        // A file is moved into the store when it has one name only; it may be met again where outputs overlap.
+        let mut known: HashMap<u64, BlobDigest> = HashMap::new();
+        let again = grove.tops.len() > 1 || grove.files.iter().any(|file| file.shared);
+        let mut next = 0;
+        while next < grove.files.len() {
+            let end = (next + FILES_TOGETHER).min(grove.files.len());
+            for file in grove.files.get_mut(next..end).unwrap_or_default() {
+                file.digest = unchanged(file, inputs, function).or_else(|| known.get(&file.inode).copied());
+            }
+            let mut new: HashMap<u64, BlobDigest> = HashMap::new();
+            for take in [true, false] {
+                let mut wanted = HashSet::new();
+                let (mut inodes, mut paths) = (Vec::new(), Vec::new());
+                for file in grove.files.get(next..end).unwrap_or_default() {
+                    // What carries more than content must not carry it into the store.
+                    if file.digest.is_none() && file.has_extras != take && wanted.insert(file.inode) {
+                        inodes.push(file.inode);
+                        paths.push(grove.path_of(root.path(), file));
+                    }
+                }
+                if !paths.is_empty() {
+                    let stored = self.inner.config.cas.put_files(function, paths, take).await;
+                    for (inode, stored) in inodes.into_iter().zip(stored) {
+                        new.insert(inode, stored?);
+                    }
+                }
+            }
+            for file in grove.files.get_mut(next..end).unwrap_or_default() {
+                file.digest = file.digest.or_else(|| new.get(&file.inode).copied());
+            }
+            if again {
+                known.extend(new);
+            }
+            next = end;
+        }
+        Ok(())
+    }
+}
+
+/// The digest of a file that is an input nobody changed.
+fn unchanged(file: &FoundFile, inputs: &Inputs, function: DigestFunction) -> Option<BlobDigest> {
+    let (digest, stamp) = inputs.get(&file.inode)?;
+    let same = match stamp {
+        // Of the store's own files an action can change neither content nor owner nor mode.
+        Stamp::Linked { .. } => file.shared && file.owner == rustix::process::geteuid().as_raw(),
+        Stamp::Own { changed_at, .. } => *changed_at == file.changed_at,
+    };
+    (same && digest.function == function && digest.size == file.size).then_some(*digest)
+}
+
+impl Grove {
+    fn path_of(&self, root: &Path, file: &FoundFile) -> PathBuf {
+        match file.dir.and_then(|dir| self.dirs.get(dir)) {
+            Some(dir) if dir.place.is_empty() => root.join(&*file.name),
+            Some(dir) => root.join(&dir.place).join(&*file.name),
+            None => root.join(&*file.name),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Directories as messages: bottom up, each distinct one once, and the tree of them with parents first.
+
+use std::{
+    collections::HashSet,
+    fs::File,
+    io::{self, Write as _},
+    ops::Range,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use model::{BlobDigest, DigestFunction};
+use prost::encoding::{WireType, encode_key, encode_varint, message};
+use reapi::{
+    digest::to_proto,
+    execution::{DirectoryNode, FileNode, NodeProperties, OutputDirectory},
+};
+
+use super::grove::{FoundDir, Grove};
+use crate::{CollectError, InputRoots, prepare::blocking, spec::Format};
+
+/// Bytes of directories that are held in memory; the rest goes to a file.
+const HELD_BYTES: usize = 8 << 20;
+
+/// A tree up to this size is given to the store from memory.
+const TREE_BYTES: u64 = 1 << 20;
+
+/// Bytes of directories that are given to the store at a time.
+const BATCH_BYTES: usize = 4 << 20;
+
+impl InputRoots {
+    /// Stores the directories of one output, whose first one is its root. The path is left empty.
+    pub(super) async fn tree(
+        &self,
+        grove: &Arc<Grove>,
+        range: Range<usize>,
+        format: Format,
+        function: DigestFunction,
+    ) -> Result<OutputDirectory, CollectError> {
+        let (grove, folder, number) = (Arc::clone(grove), self.inner.config.root.clone(), self.next());
+        let (with_tree, with_directories) = match format {
+            Format::Tree => (true, false),
+            Format::Directories => (false, true),
+            Format::Both => (true, true),
+        };
+        let built = blocking(move || {
+            let spill = folder.join(format!("tree-{number}"));
+            let failed = CollectError::io("writing", spill.display().to_string());
+            Forest::build(&grove, range, function, &spill)
+                .and_then(|forest| {
+                    let tree = if with_tree { Some(forest.tree(&spill)?) } else { None };
+                    Ok((forest, tree))
+                })
+                .map_err(failed)
+        });
+        let (forest, tree) = built.await?;
+        let cas = &self.inner.config.cas;
+        let mut output = OutputDirectory::default();
+        match tree {
+            Some(TreeBytes::Held(bytes)) => {
+                output.tree_digest = Some(to_proto(&cas.put_bytes(function, bytes).await?));
+            }
+            Some(TreeBytes::Spilled(file)) => {
+                output.tree_digest = Some(to_proto(&cas.put_file(function, &file.path, true).await?));
+            }
+            None => {}
+        }
+        output.is_topologically_sorted = output.tree_digest.is_some();
+        if with_directories {
+            output.root_directory_digest = forest.root().map(|digest| to_proto(&digest));
+            self.put_directories(forest).await?;
+        }
+        Ok(output)
+    }
+
+    async fn put_directories(&self, forest: Forest) -> Result<(), CollectError> {
+        let forest = Arc::new(forest);
+        let mut next = 0;
+        while next < forest.distinct.len() {
+            let from = Arc::clone(&forest);
+            let (batch, end) = blocking(move || {
+                from.batch(next).map_err(CollectError::io("reading back", "directories of an output"))
+            })
+            .await?;
+            next = end;
+            for stored in self.inner.config.cas.put_many(batch).await {
+                stored?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A file that is removed when it is dropped.
+struct Spilled {
+    path: PathBuf,
+}
+
+impl Drop for Spilled {
+    fn drop(&mut self) {
+        // The store may have taken it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+enum TreeBytes {
+    Held(Bytes),
+    Spilled(Spilled),
+}
+
+/// The distinct directories of an output, encoded; children before parents.
+struct Forest {
+    distinct: Vec<(BlobDigest, u64)>,
+    held: Vec<u8>,
+    /// What does not fit into memory comes after it; the file has no name.
+    spill: Option<File>,
+    len: u64,
+}
+
+impl Forest {
+    fn build(grove: &Grove, range: Range<usize>, function: DigestFunction, spill: &Path) -> io::Result<Self> {
+        let mut forest = Self { distinct: Vec::new(), held: Vec::new(), spill: None, len: 0 };
+        let start = range.start;
+        let mut digests: Vec<Option<BlobDigest>> = vec![None; range.len()];
+        let mut seen: HashSet<BlobDigest> = HashSet::new();
+        let mut bytes = Vec::new();
+        // Parents come before their children in a grove, so that backwards every child is met first. The first
+        // time that a directory is met comes before the first time of any that contains it.
+        for number in range.rev() {
+            let Some(dir) = grove.dirs.get(number) else { continue };
+            bytes.clear();
+            encode(grove, dir, |child| digests.get(child.checked_sub(start)?).copied().flatten(), &mut bytes);
+            let digest = function.digest(&bytes);
+            if let Some(slot) = digests.get_mut(number - start) {
+                *slot = Some(digest);
+            }
+            if seen.insert(digest) {
+                forest.push(digest, &bytes, spill)?;
+            }
+        }
+        Ok(forest)
+    }
+
+    fn push(&mut self, digest: BlobDigest, bytes: &[u8], spill: &Path) -> io::Result<()> {
+        self.distinct.push((digest, self.len));
+        self.len += bytes.len() as u64;
+        if self.spill.is_none() && self.held.len() + bytes.len() <= HELD_BYTES {
+            self.held.extend_from_slice(bytes);
+            return Ok(());
+        }
+        if self.spill.is_none() {
+            let file = File::options().read(true).write(true).create_new(true).open(spill)?;
+            std::fs::remove_file(spill)?;
+            self.spill = Some(file);
+        }
+        self.spill.as_mut().map_or(Ok(()), |file| file.write_all(bytes))
+    }
+
+    fn root(&self) -> Option<BlobDigest> {
+        self.distinct.last().map(|(digest, _)| *digest)
+    }
+
+    fn read(&self, (digest, at): (BlobDigest, u64)) -> io::Result<Bytes> {
+        let held = self.held.len() as u64;
+        let len = usize::try_from(digest.size).map_err(io::Error::other)?;
+        if at < held || len == 0 {
+            let at = usize::try_from(at).map_err(io::Error::other)?;
+            let bytes = self.held.get(at.min(self.held.len())..).and_then(|rest| rest.get(..len));
+            return Ok(Bytes::copy_from_slice(bytes.unwrap_or_default()));
+        }
+        let mut bytes = vec![0; len];
+        if let Some(file) = &self.spill {
+            file.read_exact_at(&mut bytes, at - held)?;
+        }
+        Ok(bytes.into())
+    }
+
+    /// Some directories from number `next` on, and the number after the last of them.
+    fn batch(&self, next: usize) -> io::Result<(Vec<(BlobDigest, Bytes)>, usize)> {
+        let (mut batch, mut size, mut end) = (Vec::new(), 0, next);
+        for dir in self.distinct.get(next..).unwrap_or_default() {
+            let bytes = self.read(*dir)?;
+            size += bytes.len();
+            end += 1;
+            batch.push((dir.0, bytes));
+            if size >= BATCH_BYTES {
+                break;
+            }
+        }
+        Ok((batch, end))
+    }
+
+    /// The tree: the root first, then each directory after all that contain it.
+    fn tree(&self, path: &Path) -> io::Result<TreeBytes> {
+        if self.len + 16 * self.distinct.len() as u64 <= TREE_BYTES {
+            let mut tree = Vec::new();
+            self.write_tree(&mut tree)?;
+            return Ok(TreeBytes::Held(tree.into()));
+        }
+        let spilled = Spilled { path: path.to_owned() };
+        let mut file = io::BufWriter::with_capacity(1 << 20, File::create_new(path)?);
+        self.write_tree(&mut file)?;
+        file.flush()?;
+        Ok(TreeBytes::Spilled(spilled))
+    }
+
+    fn write_tree(&self, to: &mut impl io::Write) -> io::Result<()> {
+        let mut record = Vec::new();
+        for (number, dir) in self.distinct.iter().rev().enumerate() {
+            record.clear();
+            encode_key(if number == 0 { 1 } else { 2 }, WireType::LengthDelimited, &mut record);
+            encode_varint(dir.0.size, &mut record);
+            to.write_all(&record)?;
+            to.write_all(&self.read(*dir)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Encodes a `Directory`, node by node: a directory of 250,000 files is never held as a message.
+fn encode(grove: &Grove, dir: &FoundDir, digest_of: impl Fn(usize) -> Option<BlobDigest>, to: &mut Vec<u8>) {
+    for file in grove.files.get(dir.first..dir.end).unwrap_or_default() {
+        let node = FileNode {
+            name: file.name.to_string(),
+            digest: file.digest.as_ref().map(to_proto),
+            is_executable: file.executable,
+            node_properties: file.props.as_deref().cloned(),
+        };
+        message::encode(1, &node, to);
+    }
+    for (name, child) in &dir.dirs {
+        let node = DirectoryNode { name: name.to_string(), digest: digest_of(*child).as_ref().map(to_proto) };
+        message::encode(2, &node, to);
+    }
+    for node in &dir.links {
+        message::encode(3, node, to);
+    }
+    if dir.mode.is_some() {
+        let properties = NodeProperties { unix_mode: dir.mode, ..NodeProperties::default() };
+        message::encode(5, &properties, to);
+    }
+}

@@ -1,0 +1,254 @@
+//! Input roots and outputs of actions: a folder is set up from the store before an action runs, and what the action
+//! put out goes to the store afterwards.
+//!
+//! - [`InputRoots::prepare`]: files are hard links to the store's own, read-only and not the action's; whole
+//!   directories of earlier actions are taken over by one rename.
+//! - [`InputRoots::collect`]: outputs, standard output and standard error as fields of an action result.
+//! - [`InputRoots::release`]: the folder is checked and kept for actions to come, else thrown away; not on the path
+//!   of any action.
+//! - [`local`]: the same for the machine of a client: folders to blobs, results to folders.
+
+mod at;
+mod audit;
+mod collect;
+mod error;
+pub mod local;
+mod made;
+mod make;
+mod plan;
+mod pool;
+mod prepare;
+mod spec;
+mod sweep;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use cas::Cas;
+use reapi::directory::AbsoluteTargets;
+use tokio::sync::Semaphore;
+
+pub use crate::{
+    collect::{Collected, Console},
+    error::{CollectError, InputError},
+    pool::PoolUse,
+    spec::{NODE_PROPERTIES, OutputSpec},
+};
+use crate::{
+    made::Made,
+    plan::Plans,
+    pool::{Folders, Pool, PoolLimits},
+    prepare::Keeper,
+    sweep::{Junk, Sweeper, Yard},
+};
+
+/// Input roots that were released and are not checked or thrown away yet, at most. Who releases another waits.
+const BACKLOG: u32 = 256;
+
+/// Entries of directories that are remembered.
+const PLANNED_ENTRIES: u64 = 400_000;
+
+/// Who runs the actions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// How input roots are set up.
+#[derive(Clone)]
+pub struct InputRootsConfig {
+    /// Where blobs are.
+    pub cas: Cas,
+    /// A folder of our own; slots lie on the same file system, and the store does so that files can be linked.
+    pub root: PathBuf,
+    /// Who runs the actions, if it is somebody else than us: directories are given to them. It has to be, for files
+    /// to be linked: an owner could write to them.
+    pub owner: Option<Owner>,
+    /// Link files instead of copying them, where it is safe.
+    pub link: bool,
+    /// Files, directories and symlinks that are kept of earlier actions.
+    pub kept_entries_max: u64,
+    /// Bytes of those; a file that the store has too counts here as well.
+    pub kept_bytes_max: u64,
+    /// What nobody used for so long is not kept, so that what the store evicts does not stay on the disk.
+    pub kept_idle: Duration,
+    /// Empty directories that are made in advance, while nobody waits for them.
+    pub stock: usize,
+    /// Files, directories and symlinks of an input root at most.
+    pub entries_max: u64,
+    /// Files, directories and symlinks that are kept of one action at most.
+    pub output_entries_max: u64,
+    /// Whether symlinks may have absolute targets.
+    pub absolute_targets: AbsoluteTargets,
+    /// Bytes of standard output, and of standard error, that are put into the result itself. 0: none.
+    pub inline_bytes: u64,
+}
+
+impl InputRootsConfig {
+    /// The defaults.
+    pub fn new(cas: Cas, root: impl Into<PathBuf>, owner: Option<Owner>) -> Self {
+        Self {
+            cas,
+            root: root.into(),
+            owner,
+            link: true,
+            kept_entries_max: 200_000,
+            kept_bytes_max: 20 << 30,
+            kept_idle: Duration::from_secs(600),
+            stock: 512,
+            entries_max: 2_000_000,
+            output_entries_max: 1_000_000,
+            absolute_targets: AbsoluteTargets::Refused,
+            inline_bytes: 64 << 10,
+        }
+    }
+}
+
+/// Sets up input roots and collects outputs. Cheap to clone.
+#[derive(Clone)]
+pub struct InputRoots {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: InputRootsConfig,
+    plans: Plans,
+    yard: Arc<Yard>,
+    pool: Arc<Pool>,
+    sweeper: Arc<Sweeper>,
+    keeper: Keeper,
+    backlog: Arc<Semaphore>,
+    next: AtomicU64,
+    /// Files are linked.
+    link: bool,
+    /// The clock that marks changes of files is so coarse that one may go unseen.
+    coarse_clock: bool,
+}
+
+/// The folder of an action. Thrown away when dropped without [`InputRoots::release`].
+pub struct InputRoot {
+    folder: Arc<Folder>,
+    made: Made,
+}
+
+impl InputRoot {
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.folder.path
+    }
+}
+
+/// A folder that is thrown away when nobody uses it any more, unless it was moved by then. No two have one path.
+struct Folder {
+    path: PathBuf,
+    sweeper: Arc<Sweeper>,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = self.sweeper.discard(&self.path, None) {
+            tracing::warn!(path = %self.path.display(), %error, "an input root cannot be thrown away");
+        }
+    }
+}
+
+impl InputRoots {
+    /// Takes the work folder; what an earlier process left in it is thrown away.
+    pub fn open(config: InputRootsConfig) -> Result<Self, InputError> {
+        let folders = Folders::of(&config.root);
+        let make = |path: &Path| std::fs::create_dir_all(path).map_err(InputError::io("making folder", path));
+        make(&folders.trash)?;
+        let left = leftovers(&folders)?;
+        make(&folders.kept)?;
+        make(&folders.spare)?;
+        let yard = Yard::open(&folders.trash, &folders.spare, config.owner);
+        let yard = Arc::new(yard.map_err(InputError::io("opening", &config.root))?);
+        let sweeper = Sweeper::start(Arc::clone(&yard), config.stock)
+            .map_err(InputError::io("starting threads for", &config.root))?;
+        let sweeper = Arc::new(sweeper);
+        for path in left {
+            sweeper.sweep(Junk { path, permit: None });
+        }
+        sweeper.restock();
+        let (entries, bytes) = (config.kept_entries_max, config.kept_bytes_max);
+        let pool =
+            Arc::new(Pool::new(folders.kept.clone(), PoolLimits { entries, bytes, idle: config.kept_idle }));
+        let keeper = Keeper::start(Arc::clone(&yard), Arc::clone(&pool), Arc::clone(&sweeper))
+            .map_err(InputError::io("starting a thread for", &config.root))?;
+        let us = rustix::process::geteuid().as_raw();
+        let link = config.link && us == 0 && config.owner.is_some_and(|owner| owner.uid != us);
+        let plans =
+            Plans::new(config.cas.clone(), PLANNED_ENTRIES, config.entries_max, config.absolute_targets);
+        let backlog = Arc::new(Semaphore::new(BACKLOG as usize));
+        let next = AtomicU64::new(0);
+        let coarse_clock = coarse_clock();
+        let inner = Inner { config, plans, yard, pool, sweeper, keeper, backlog, next, link, coarse_clock };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Whether files are linked to the store's, not copied.
+    pub fn links(&self) -> bool {
+        self.inner.link
+    }
+
+    /// What is kept of earlier actions.
+    pub fn kept(&self) -> PoolUse {
+        self.inner.pool.in_use()
+    }
+
+    /// Throws away all that is kept of earlier actions: for a disk that is full.
+    pub fn forget_kept(&self) {
+        for folder in self.inner.pool.clear() {
+            if let Err(error) = self.inner.sweeper.discard(&folder, None) {
+                tracing::warn!(path = %folder.display(), %error, "an input root cannot be thrown away");
+            }
+        }
+    }
+
+    /// Waits until everything that was released is checked or thrown away.
+    pub async fn settled(&self) {
+        drop(self.inner.backlog.acquire_many(BACKLOG).await);
+    }
+
+    fn next(&self) -> u64 {
+        self.inner.next.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Moves all that an earlier process left to where it is in nobody's way.
+fn leftovers(folders: &Folders) -> Result<Vec<PathBuf>, InputError> {
+    let failed = || InputError::io("reading folder", &folders.trash);
+    let mut paths = vec![folders.kept.clone(), folders.spare.clone()];
+    for entry in std::fs::read_dir(&folders.trash).map_err(failed())? {
+        paths.push(entry.map_err(failed())?.path());
+    }
+    // New names are plain numbers; those of the start before may still be there.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let mut found = Vec::new();
+    for (number, path) in paths.into_iter().enumerate() {
+        let old = folders.trash.join(format!("old-{now}-{number}"));
+        match std::fs::rename(&path, &old) {
+            Ok(()) => found.push(old),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(InputError::io("clearing", &path)(source)),
+        }
+    }
+    Ok(found)
+}
+
+/// Before Linux 6.13 a file's times move only with the ticks of the clock.
+fn coarse_clock() -> bool {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (6, 13)
+}

@@ -1,0 +1,288 @@
+//! A folder as an input root.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File, FileType},
+    io::{self, Read as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use bytes::Bytes;
+use globset::{GlobBuilder, GlobMatcher};
+use model::{BlobDigest, DigestFunction};
+use reapi::{
+    canonical::encode,
+    digest::to_proto,
+    execution::{Directory, DirectoryNode, FileNode, SymlinkNode},
+};
+
+use super::LocalError;
+
+/// Threads that read and hash files.
+const THREADS: usize = 4;
+
+/// Where the content of a blob is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// In a file.
+    File(PathBuf),
+    /// Here.
+    Bytes(Bytes),
+}
+
+/// What was found in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scanned {
+    /// The input root.
+    pub root: BlobDigest,
+    /// All blobs it needs, each once.
+    pub blobs: Vec<(BlobDigest, Source)>,
+    /// Files.
+    pub files: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+}
+
+/// Reads a folder: all of it that one of the patterns matches, and all below directories that one matches. A pattern
+/// that starts with `!` leaves out what it matches. No patterns: nothing.
+///
+/// `*` and `?` match within one name, `**` any number of directories. Blocks.
+pub fn scan(folder: &Path, patterns: &[String], function: DigestFunction) -> Result<Scanned, LocalError> {
+    let mut patterns = Patterns::new(patterns)?;
+    let mut found = Vec::new();
+    let root = read(folder, "", false, &mut patterns, &mut found)?.unwrap_or_default();
+    if let Some(pattern) = patterns.take.iter().find(|pattern| !pattern.matched) {
+        let pattern = pattern.text.clone();
+        return Err(LocalError::NoMatch { pattern, folder: folder.display().to_string() });
+    }
+    let digests = hash_all(&found, function)?;
+    let mut scanned =
+        Scanned { root: function.empty(), blobs: Vec::new(), files: found.len() as u64, bytes: 0 };
+    let mut seen = HashSet::new();
+    for (path, digest) in found.into_iter().zip(&digests) {
+        scanned.bytes += digest.size;
+        if seen.insert(*digest) {
+            scanned.blobs.push((*digest, Source::File(path)));
+        }
+    }
+    scanned.root = messages(root, &digests, function, &mut seen, &mut scanned.blobs);
+    Ok(scanned)
+}
+
+#[derive(Default)]
+struct Folder {
+    /// Name, number among all files, and whether it is executable.
+    files: Vec<(String, usize, bool)>,
+    links: Vec<SymlinkNode>,
+    dirs: Vec<(String, Folder)>,
+}
+
+struct Patterns {
+    take: Vec<Pattern>,
+    leave: Vec<Pattern>,
+}
+
+struct Pattern {
+    text: String,
+    matcher: GlobMatcher,
+    /// Where it can match at all: the names before the first that is a pattern.
+    start: String,
+    matched: bool,
+}
+
+impl Patterns {
+    fn new(given: &[String]) -> Result<Self, LocalError> {
+        let mut patterns = Self { take: Vec::new(), leave: Vec::new() };
+        for text in given {
+            match text.strip_prefix('!') {
+                Some(left) => patterns.leave.push(Pattern::new(left)?),
+                None => patterns.take.push(Pattern::new(text)?),
+            }
+        }
+        Ok(patterns)
+    }
+
+    fn takes(&mut self, path: &str) -> bool {
+        let mut takes = false;
+        for pattern in &mut self.take {
+            if pattern.matcher.is_match(path) {
+                (takes, pattern.matched) = (true, true);
+            }
+        }
+        takes
+    }
+
+    fn leaves(&self, path: &str) -> bool {
+        self.leave.iter().any(|pattern| pattern.matcher.is_match(path))
+    }
+
+    fn may_match_below(&self, path: &str) -> bool {
+        self.take.iter().any(|pattern| is_below(&pattern.start, path) || is_below(path, &pattern.start))
+    }
+}
+
+fn is_below(path: &str, of: &str) -> bool {
+    of.is_empty() || path.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl Pattern {
+    fn new(given: &str) -> Result<Self, LocalError> {
+        let wrong = |why: String| LocalError::Pattern { pattern: given.into(), why };
+        let text = given.trim_start_matches("./").trim_end_matches('/');
+        if text.starts_with('/') || text.split('/').any(|name| name == "..") {
+            return Err(wrong("it has to be relative to the folder and stay in it".into()));
+        }
+        let text = if text == "." { "" } else { text };
+        let glob = GlobBuilder::new(text).literal_separator(true).build();
+        let matcher = glob.map_err(|error| wrong(error.to_string()))?.compile_matcher();
+        let plain = text.split('/').take_while(|name| !name.contains(['*', '?', '[', '{', '\\']));
+        let start = plain.collect::<Vec<_>>().join("/");
+        Ok(Self { text: given.into(), matcher, start, matched: false })
+    }
+}
+
+/// Reads a directory; None: nothing of it is wanted. `all`: all of it is.
+fn read(
+    path: &Path,
+    place: &str,
+    all: bool,
+    patterns: &mut Patterns,
+    found: &mut Vec<PathBuf>,
+) -> Result<Option<Folder>, LocalError> {
+    let all = all || patterns.takes(place);
+    if !all && !patterns.may_match_below(place) {
+        return Ok(None);
+    }
+    let failed = || LocalError::io("reading folder", path);
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(path).map_err(failed())? {
+        let entry = entry.map_err(failed())?;
+        entries.push((entry.file_name(), entry.file_type().map_err(failed())?));
+    }
+    entries.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    let mut folder = Folder::default();
+    for (name, kind) in entries {
+        let path = path.join(&name);
+        let Ok(name) = name.into_string() else {
+            return Err(no_input(&path, "its name is not UTF-8"));
+        };
+        let place = if place.is_empty() { name.clone() } else { format!("{place}/{name}") };
+        if patterns.leaves(&place) {
+            continue;
+        }
+        if kind.is_dir() {
+            if let Some(child) = read(&path, &place, all, patterns, found)? {
+                folder.dirs.push((name, child));
+            }
+        } else if patterns.takes(&place) || all {
+            folder.take(name, path, kind, found)?;
+        }
+    }
+    let empty = folder.files.is_empty() && folder.links.is_empty() && folder.dirs.is_empty();
+    Ok((all || !empty).then_some(folder))
+}
+
+impl Folder {
+    fn take(
+        &mut self,
+        name: String,
+        path: PathBuf,
+        kind: FileType,
+        found: &mut Vec<PathBuf>,
+    ) -> Result<(), LocalError> {
+        if kind.is_symlink() {
+            let target = fs::read_link(&path).map_err(LocalError::io("reading symlink", &path))?;
+            let Ok(target) = target.into_os_string().into_string() else {
+                return Err(no_input(&path, "its target is not UTF-8"));
+            };
+            if target.starts_with('/') {
+                return Err(no_input(
+                    &path,
+                    "it is a symlink to an absolute path, which is another one elsewhere",
+                ));
+            }
+            self.links.push(SymlinkNode { name, target, node_properties: None });
+        } else if kind.is_file() {
+            let meta = fs::metadata(&path).map_err(LocalError::io("reading", &path))?;
+            self.files.push((name, found.len(), meta.permissions().mode() & 0o111 != 0));
+            found.push(path);
+        } else {
+            return Err(no_input(&path, "it is neither a file nor a directory nor a symlink"));
+        }
+        Ok(())
+    }
+}
+
+fn no_input(path: &Path, why: &'static str) -> LocalError {
+    LocalError::NoInput { path: path.display().to_string(), why }
+}
+
+fn hash_all(files: &[PathBuf], function: DigestFunction) -> Result<Vec<BlobDigest>, LocalError> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = files.get(at) else { return Ok(done) };
+            done.push((at, hash(path, function).map_err(LocalError::io("reading", path))?));
+        }
+    };
+    let mut digests = vec![function.empty(); files.len()];
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS.min(files.len())).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            for (at, digest) in done {
+                if let Some(slot) = digests.get_mut(at) {
+                    *slot = digest;
+                }
+            }
+        }
+        Ok(digests)
+    })
+}
+
+fn hash(path: &Path, function: DigestFunction) -> io::Result<BlobDigest> {
+    let mut file = File::open(path)?;
+    let mut hasher = function.hasher();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        let count = file.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(hasher.finish());
+        }
+        hasher.update(buffer.get(..count).unwrap_or_default());
+    }
+}
+
+/// The messages of a directory and all below it, children first. Returns its digest.
+fn messages(
+    folder: Folder,
+    digests: &[BlobDigest],
+    function: DigestFunction,
+    seen: &mut HashSet<BlobDigest>,
+    blobs: &mut Vec<(BlobDigest, Source)>,
+) -> BlobDigest {
+    let file = |(name, at, is_executable): (String, usize, bool)| FileNode {
+        name,
+        digest: digests.get(at).map(to_proto),
+        is_executable,
+        node_properties: None,
+    };
+    let mut directory = Directory {
+        files: folder.files.into_iter().map(file).collect(),
+        symlinks: folder.links,
+        ..Directory::default()
+    };
+    for (name, child) in folder.dirs {
+        let digest = messages(child, digests, function, seen, blobs);
+        directory.directories.push(DirectoryNode { name, digest: Some(to_proto(&digest)) });
+    }
+    let (digest, bytes) = encode(&directory, function);
+    if seen.insert(digest) {
+        blobs.push((digest, Source::Bytes(bytes)));
+    }
+    digest
+}

@@ -1,0 +1,312 @@
+//! Before an action and after it: its folder is set up, and kept or thrown away.
+
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{Sender, channel},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use model::BlobDigest;
+use rustix::fs::CWD;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::{
+    Folder, Inner, InputError, InputRoot, InputRoots, OutputSpec, at,
+    audit::Audit,
+    made::{Made, Stamp},
+    make::{Maker, NewDir, Outline, Span, finish, portions, wanted},
+    pool::Pool,
+    sweep::{Junk, Sweeper, Yard},
+};
+
+/// Portions of files that are put in place at a time; more wait for one another in the kernel.
+const PORTIONS_AT_ONCE: usize = 2;
+
+/// A tick of a coarse clock, and then some.
+const TICK: Duration = Duration::from_millis(11);
+
+impl InputRoots {
+    /// Sets up the input root of an action in a new folder in the folder `slot`.
+    ///
+    /// The working directory has to be in the input root. The directories that outputs lie in are made, the outputs
+    /// themselves are not. Whoever drops this future before it ends leaves nothing behind.
+    pub async fn prepare(
+        &self,
+        slot: &Path,
+        root: &BlobDigest,
+        outputs: &OutputSpec,
+    ) -> Result<InputRoot, InputError> {
+        let plan = self.inner.plans.load(root).await?;
+        let path = slot.join(self.next().to_string());
+        let folder = Arc::new(Folder { path, sweeper: Arc::clone(&self.inner.sweeper) });
+        let (inner, this, spec) = (Arc::clone(&self.inner), Arc::clone(&folder), outputs.clone());
+        let begun = blocking(move || {
+            let failed = |what| InputError::io(what, &this.path);
+            // A process before us may have left something of that name.
+            this.sweeper.discard(&this.path, None).map_err(failed("clearing"))?;
+            let outline =
+                inner.maker().outline(&this.path, &plan).map_err(failed("setting up directories in"))?;
+            inner.sweeper.restock();
+            let portions = portions(&outline.new);
+            if portions.is_empty() {
+                return inner.complete(&this.path, outline, Vec::new(), false, &spec).map(Begun::Done);
+            }
+            Ok(Begun::Outlined(outline, portions))
+        });
+        let made = match begun.await? {
+            Begun::Done(made) => made,
+            Begun::Outlined(outline, portions) => self.fill(&folder, outline, portions, outputs).await?,
+        };
+        Ok(InputRoot { folder, made })
+    }
+
+    async fn fill(
+        &self,
+        folder: &Arc<Folder>,
+        outline: Outline,
+        portions: Vec<Vec<Span>>,
+        outputs: &OutputSpec,
+    ) -> Result<Made, InputError> {
+        let new = Arc::clone(&outline.new);
+        let portions =
+            futures::stream::iter(portions.into_iter().map(|spans| self.portion(folder, &new, spans)));
+        let filled: Vec<Filled> = portions.buffer_unordered(PORTIONS_AT_ONCE).try_collect().await?;
+        let copied = filled.iter().any(|filled| filled.copied);
+        let (mut stamps, mut missing) = (Vec::new(), Vec::new());
+        for filled in filled {
+            stamps.extend(filled.stamps);
+            missing.extend(filled.missing);
+        }
+        if !missing.is_empty() {
+            missing.sort_unstable();
+            missing.dedup();
+            return Err(InputError::Missing(missing));
+        }
+        let (inner, folder, spec) = (Arc::clone(&self.inner), Arc::clone(folder), outputs.clone());
+        blocking(move || inner.complete(&folder.path, outline, stamps, copied, &spec)).await
+    }
+
+    /// Looks some files up in the store and puts them in place.
+    async fn portion(
+        &self,
+        folder: &Arc<Folder>,
+        new: &Arc<[NewDir]>,
+        spans: Vec<Span>,
+    ) -> Result<Filled, InputError> {
+        let cas = &self.inner.config.cas;
+        let wanted = wanted(new, &spans);
+        let mut again = true;
+        loop {
+            let mut sources = Vec::with_capacity(wanted.len());
+            let mut missing = Vec::new();
+            for (path, (digest, _)) in cas.local_paths(&wanted).await?.into_iter().zip(&wanted) {
+                match path {
+                    Some(path) => sources.push(path),
+                    None => missing.push(*digest),
+                }
+            }
+            if !missing.is_empty() {
+                return Ok(Filled { missing, ..Filled::default() });
+            }
+            let (inner, folder, new, these) =
+                (Arc::clone(&self.inner), Arc::clone(folder), Arc::clone(new), spans.clone());
+            let placed = blocking(move || {
+                let placed = inner.maker().place(&folder.path, &new, &these, &sources);
+                placed.map_err(InputError::io("putting files in place in", &folder.path))
+            });
+            let placed = placed.await?;
+            if placed.gone.is_empty() {
+                return Ok(Filled { stamps: placed.stamps, missing: Vec::new(), copied: placed.copied });
+            }
+            // The store believed that it had them. Those that are there were put in place already.
+            placed.gone.iter().for_each(|digest| cas.forget(digest));
+            if !std::mem::take(&mut again) {
+                return Ok(Filled { missing: placed.gone, ..Filled::default() });
+            }
+        }
+    }
+
+    /// Gives an input root back after its action, all processes of which are dead. The folder is gone from its slot
+    /// when this returns; the rest is done later.
+    pub async fn release(&self, root: InputRoot) {
+        // Closed never.
+        let permit = Arc::clone(&self.inner.backlog).acquire_owned().await.ok().map(Arc::new);
+        let InputRoot { folder, made } = root;
+        let (tree, inner) = (self.next(), Arc::clone(&self.inner));
+        let moved = blocking(move || {
+            if at::rename(CWD, &*folder.path, CWD, inner.pool.folder(tree)).is_ok() {
+                inner.keeper.keep(Used { tree, made, permit });
+                return Ok(());
+            }
+            // Another file system, or the action took our right to move it.
+            inner.sweeper.discard(&folder.path, permit).map_err(InputError::io("throwing away", &folder.path))
+        });
+        if let Err(error) = moved.await {
+            tracing::warn!(%error, "an input root cannot be given back");
+        }
+    }
+}
+
+/// How far a tree got in the first step.
+enum Begun {
+    Done(Made),
+    Outlined(Outline, Vec<Vec<Span>>),
+}
+
+#[derive(Default)]
+struct Filled {
+    stamps: Vec<(Span, Vec<Stamp>)>,
+    missing: Vec<BlobDigest>,
+    copied: bool,
+}
+
+impl Inner {
+    fn maker(&self) -> Maker<'_> {
+        Maker { pool: &self.pool, yard: &self.yard, owner: self.config.owner, link: self.link }
+    }
+
+    fn complete(
+        &self,
+        folder: &Path,
+        outline: Outline,
+        stamps: Vec<(Span, Vec<Stamp>)>,
+        copied: bool,
+        outputs: &OutputSpec,
+    ) -> Result<Made, InputError> {
+        let opened = at::open_path(folder).map_err(InputError::io("opening", folder))?;
+        check_working_directory(&opened, outputs)?;
+        self.make_parents(&opened, outputs)?;
+        let made = finish(folder, outline, stamps).map_err(InputError::io("finishing", folder))?;
+        if copied && self.coarse_clock {
+            // A change by the action has to be seen as one.
+            std::thread::sleep(TICK);
+        }
+        Ok(made)
+    }
+
+    fn make_parents(&self, root: &OwnedFd, outputs: &OutputSpec) -> Result<(), InputError> {
+        let mut last = "";
+        for output in &outputs.outputs {
+            let Some((parent, _)) = output.place.rsplit_once('/') else { continue };
+            if parent != last {
+                let made = at::make_beneath(root.as_fd(), parent, |at, name| self.yard.make_dir(at, name));
+                made.map_err(|error| {
+                    InputError::Invalid(format!(
+                        "the directory of output {:?} cannot be made: {error}",
+                        output.path
+                    ))
+                })?;
+                last = parent;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_working_directory(root: &OwnedFd, outputs: &OutputSpec) -> Result<(), InputError> {
+    let path = &*outputs.working_directory;
+    match at::open_beneath(root, path) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(InputError::Invalid(format!(
+            "working directory {path:?} is no directory of the input root ({error})"
+        ))),
+    }
+}
+
+/// A tree whose action is over.
+struct Used {
+    tree: u64,
+    made: Made,
+    permit: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+/// Checks trees after their actions, one after the other.
+pub(crate) struct Keeper {
+    queue: Sender<Used>,
+}
+
+impl Keeper {
+    /// Starts the thread; it ends when the keeper is dropped.
+    pub(crate) fn start(yard: Arc<Yard>, pool: Arc<Pool>, sweeper: Arc<Sweeper>) -> io::Result<Self> {
+        let (queue, taken) = channel::<Used>();
+        std::thread::Builder::new().name("input-root-keep".into()).spawn(move || {
+            while let Ok(used) = taken.recv() {
+                let permit = used.permit.clone();
+                let folder = pool.folder(used.tree);
+                for path in keep(&yard, &pool, used, &folder) {
+                    sweeper.sweep(Junk { path, permit: permit.clone() });
+                }
+            }
+        })?;
+        Ok(Self { queue })
+    }
+
+    fn keep(&self, used: Used) {
+        // The thread ends only after this sender.
+        let _ = self.queue.send(used);
+    }
+}
+
+/// Checks a tree and keeps what can be used of it. Returns what is to be thrown away, which is in nobody's way.
+fn keep(yard: &Yard, pool: &Pool, used: Used, folder: &Path) -> Vec<PathBuf> {
+    let Used { tree, mut made, .. } = used;
+    let mut audit = Audit { yard, uid: rustix::process::geteuid().as_raw(), junk: Vec::new() };
+    let checked = CString::new(folder.as_os_str().as_encoded_bytes())
+        .map_err(io::Error::from)
+        .and_then(|name| audit.check(CWD, &name, &mut made));
+    let mut junk = audit.junk;
+    let mut gone = Vec::new();
+    match checked {
+        Ok(()) if made.has_whole() => gone = pool.put(tree, made),
+        Ok(()) => gone.push(folder.to_owned()),
+        Err(error) => {
+            tracing::debug!(path = %folder.display(), %error, "an input root cannot be kept");
+            gone.push(folder.to_owned());
+        }
+    }
+    for folder in gone {
+        match yard.throw_path(&folder) {
+            Ok(path) => junk.extend(path),
+            Err(error) => {
+                tracing::warn!(path = %folder.display(), %error, "an input root cannot be thrown away");
+            }
+        }
+    }
+    junk
+}
+
+/// Runs what blocks on a thread for that.
+pub(crate) async fn blocking<T: Send + 'static, E: From<Stopped> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Stopped.into()),
+        },
+    }
+}
+
+/// The runtime is shutting down.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopped;
+
+impl From<Stopped> for InputError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopping
+    }
+}
+
+impl From<Stopped> for crate::CollectError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopping
+    }
+}

@@ -1,0 +1,159 @@
+//! Which outputs an action has, and where.
+
+use reapi::execution::{Command, command::OutputDirectoryFormat};
+
+use crate::InputError;
+
+/// What a client may ask for by `output_node_properties`, sorted.
+pub const NODE_PROPERTIES: [&str; 2] = ["mtime", "unix_mode"];
+
+/// What an output was asked for as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Whatever it turns out to be.
+    Any,
+    /// A file.
+    File,
+    /// A directory.
+    Directory,
+}
+
+/// One output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Output {
+    /// As the client named it, relative to the working directory.
+    pub(crate) path: String,
+    /// Where it is, relative to the input root.
+    pub(crate) place: String,
+    pub(crate) wanted: Wanted,
+}
+
+/// Where an action runs and what it puts out, as its command says; all paths are checked.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OutputSpec {
+    pub(crate) working_directory: String,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) format: Format,
+    pub(crate) mtime: bool,
+    pub(crate) unix_mode: bool,
+}
+
+/// How directories are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Format {
+    #[default]
+    Tree,
+    Directories,
+    Both,
+}
+
+impl OutputSpec {
+    /// From the command; [`InputError::Invalid`] when a path leaves the input root or a property is not known.
+    #[expect(deprecated, reason = "older clients fill these fields")]
+    pub fn of(command: &Command) -> Result<Self, InputError> {
+        let working_directory = join("", &command.working_directory).ok_or_else(|| {
+            invalid("working directory", &command.working_directory, "is not a path within the input root")
+        })?;
+        let mut outputs = Vec::new();
+        if command.output_paths.is_empty() {
+            let files = command.output_files.iter().map(|path| (path, Wanted::File));
+            let directories = command.output_directories.iter().map(|path| (path, Wanted::Directory));
+            for (path, wanted) in files.chain(directories) {
+                outputs.push(output(&working_directory, path, wanted)?);
+            }
+        } else {
+            for path in &command.output_paths {
+                outputs.push(output(&working_directory, path, Wanted::Any)?);
+            }
+        }
+        let format = match OutputDirectoryFormat::try_from(command.output_directory_format) {
+            Ok(OutputDirectoryFormat::DirectoryOnly) => Format::Directories,
+            Ok(OutputDirectoryFormat::TreeAndDirectory) => Format::Both,
+            // What is not supported counts as this one.
+            Ok(OutputDirectoryFormat::TreeOnly) | Err(_) => Format::Tree,
+        };
+        let mut spec = Self { working_directory, outputs, format, mtime: false, unix_mode: false };
+        for property in &command.output_node_properties {
+            match &**property {
+                "mtime" => spec.mtime = true,
+                "unix_mode" => spec.unix_mode = true,
+                other => {
+                    let served = NODE_PROPERTIES.join(" and ");
+                    return Err(invalid(
+                        "output node property",
+                        other,
+                        &format!("is not known; {served} are"),
+                    ));
+                }
+            }
+        }
+        Ok(spec)
+    }
+
+    /// The working directory relative to the input root, without `.` and `..`.
+    pub fn working_directory(&self) -> &str {
+        &self.working_directory
+    }
+}
+
+fn output(working_directory: &str, path: &str, wanted: Wanted) -> Result<Output, InputError> {
+    let place = join(working_directory, path)
+        .ok_or_else(|| invalid("output", path, "is not a path within the input root"))?;
+    if place.is_empty() && wanted == Wanted::File {
+        return Err(invalid("output file", path, "names the input root itself"));
+    }
+    Ok(Output { path: path.into(), place, wanted })
+}
+
+fn invalid(what: &str, value: &str, why: &str) -> InputError {
+    InputError::Invalid(format!("{what} {:?} {why}", value.chars().take(500).collect::<String>()))
+}
+
+/// A path relative to a directory of the input root, without `.` and `..`; None when it is absolute or leaves the
+/// input root.
+pub(crate) fn join(base: &str, path: &str) -> Option<String> {
+    if path.starts_with('/') || path.contains('\0') {
+        return None;
+    }
+    let mut names: Vec<&str> = base.split('/').filter(|name| !name.is_empty()).collect();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => drop(names.pop()?),
+            name => names.push(name),
+        }
+    }
+    Some(names.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(paths: &[&str]) -> Result<OutputSpec, InputError> {
+        OutputSpec::of(&Command {
+            working_directory: "work/here".into(),
+            output_paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+            ..Command::default()
+        })
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_working_directory_and_stay_in_the_root() {
+        let spec = paths(&["a/b", "../c", "", "./d/"]).unwrap();
+        let places: Vec<&str> = spec.outputs.iter().map(|output| &*output.place).collect();
+        assert_eq!(places, ["work/here/a/b", "work/c", "work/here", "work/here/d"]);
+        assert_eq!(spec.outputs[1].path, "../c");
+        for bad in ["/etc/passwd", "../../../etc", "a\0b"] {
+            assert!(
+                matches!(paths(&[bad]), Err(InputError::Invalid(why)) if why.contains("within the input root"))
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_property_is_refused_by_name() {
+        let command = Command { output_node_properties: vec!["colour".into()], ..Command::default() };
+        assert!(OutputSpec::of(&command).unwrap_err().to_string().contains("colour"));
+    }
+}

@@ -1,0 +1,239 @@
+//! Which quota group an instance name stands for, and what its clients may do.
+
+use std::{fmt, ops::RangeInclusive, str::FromStr};
+
+use model::Group;
+
+/// What the clients of the instance names that match a pattern get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceRule {
+    /// Which instance names.
+    pub pattern: InstancePattern,
+    /// The group of a client that asks for none.
+    pub group: Group,
+    /// Further groups that a client may ask for.
+    pub others: OtherGroups,
+    /// The priorities they may use; what lies outside counts as the nearest inside. Lower is sooner.
+    pub priorities: RangeInclusive<i32>,
+    /// Whether clients may write what others trust: action-cache entries and pushed assets.
+    pub writable: bool,
+}
+
+/// Instance names: one, or all below one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InstancePattern {
+    /// This very name.
+    Exactly(String),
+    /// `NAME/*`: all names that begin with `NAME/`. `*` alone: all names.
+    Below(String),
+}
+
+/// Groups that a client may ask for besides its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OtherGroups {
+    /// These.
+    Listed(Vec<Group>),
+    /// Whichever.
+    Any,
+}
+
+/// Rules for instance names; the first that matches holds. Written as words with spaces between:
+///
+/// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;readonly]`
+///
+/// The pattern is an instance name (nothing: the empty one), `NAME/*` for all below it, or `*`. The first group is that
+/// of a client which asks for none; it may ask for the further ones (`*`: whichever).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceRules {
+    rules: Vec<InstanceRule>,
+}
+
+/// What a client gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// Its group.
+    pub group: Group,
+    /// The priority it gets.
+    pub priority: i32,
+}
+
+/// Why a client gets nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InstanceRefusal {
+    /// No rule matches.
+    #[error("instance name {name:?} is not known here; known are: {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The patterns.
+        known: String,
+    },
+    /// The group is not for this instance name.
+    #[error("group {group:?} is not open to instance name {name:?}; open are: {open}")]
+    Group {
+        /// The group asked for.
+        group: String,
+        /// The name.
+        name: String,
+        /// The groups that are.
+        open: String,
+    },
+}
+
+/// A rule that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("instance rule {rule:?} is not valid: {wanted}")]
+pub struct ParseRuleError {
+    rule: String,
+    wanted: String,
+}
+
+impl InstanceRules {
+    /// The rules of a farm that has none: the empty name, `main` and all below it are group `default`.
+    pub const DEFAULT: &str = "=default main=default main/*=default";
+
+    /// The rule for instance name `name`.
+    pub fn rule(&self, name: &str) -> Result<&InstanceRule, InstanceRefusal> {
+        self.rules
+            .iter()
+            .find(|rule| rule.pattern.matches(name))
+            .ok_or_else(|| InstanceRefusal::Unknown { name: name.to_owned(), known: self.known() })
+    }
+
+    /// What a client of `name` gets that asks for `group` (if it asks) and `priority`.
+    pub fn admit(&self, name: &str, group: Option<&str>, priority: i32) -> Result<Admitted, InstanceRefusal> {
+        let rule = self.rule(name)?;
+        let priority = priority.clamp(*rule.priorities.start(), *rule.priorities.end());
+        let group = match group {
+            None => rule.group.clone(),
+            Some(asked) => rule.open(asked).ok_or_else(|| InstanceRefusal::Group {
+                group: asked.chars().take(80).collect(),
+                name: name.to_owned(),
+                open: rule.groups(),
+            })?,
+        };
+        Ok(Admitted { group, priority })
+    }
+
+    fn known(&self) -> String {
+        let patterns: Vec<String> = self.rules.iter().map(|rule| rule.pattern.to_string()).collect();
+        patterns.join(", ")
+    }
+}
+
+impl InstanceRule {
+    fn open(&self, asked: &str) -> Option<Group> {
+        let group: Group = asked.parse().ok()?;
+        let open = group == self.group
+            || match &self.others {
+                OtherGroups::Any => true,
+                OtherGroups::Listed(groups) => groups.contains(&group),
+            };
+        open.then_some(group)
+    }
+
+    fn groups(&self) -> String {
+        let mut names = vec![self.group.to_string()];
+        match &self.others {
+            OtherGroups::Any => names.push("any other".to_owned()),
+            OtherGroups::Listed(groups) => names.extend(groups.iter().map(Group::to_string)),
+        }
+        names.join(", ")
+    }
+}
+
+impl InstancePattern {
+    fn matches(&self, name: &str) -> bool {
+        match self {
+            Self::Exactly(own) => own == name,
+            Self::Below(own) if own.is_empty() => true,
+            Self::Below(own) => {
+                name.strip_prefix(own.as_str()).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+            }
+        }
+    }
+}
+
+impl fmt::Display for InstancePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exactly(name) if name.is_empty() => f.write_str("\"\" (none)"),
+            Self::Exactly(name) => f.write_str(name),
+            Self::Below(name) if name.is_empty() => f.write_str("*"),
+            Self::Below(name) => write!(f, "{name}/*"),
+        }
+    }
+}
+
+impl FromStr for InstanceRules {
+    type Err = ParseRuleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let rules: Vec<InstanceRule> = text.split_whitespace().map(parse_rule).collect::<Result<_, _>>()?;
+        if rules.is_empty() {
+            return Err(ParseRuleError { rule: text.to_owned(), wanted: "at least one is expected".into() });
+        }
+        Ok(Self { rules })
+    }
+}
+
+fn parse_rule(text: &str) -> Result<InstanceRule, ParseRuleError> {
+    let wrong = |wanted: String| ParseRuleError { rule: text.to_owned(), wanted };
+    let mut parts = text.split(';');
+    let head = parts.next().unwrap_or_default();
+    let (pattern, groups) =
+        head.split_once('=').ok_or_else(|| wrong("PATTERN=GROUP is expected".to_owned()))?;
+    let pattern = parse_pattern(pattern).map_err(wrong)?;
+    let mut groups = groups.split(',');
+    let group =
+        groups.next().unwrap_or_default().parse::<Group>().map_err(|error| wrong(error.to_string()))?;
+    let mut others = OtherGroups::Listed(Vec::new());
+    for further in groups {
+        if further == "*" {
+            others = OtherGroups::Any;
+        } else {
+            let named = further.parse::<Group>().map_err(|error| wrong(error.to_string()))?;
+            if let OtherGroups::Listed(list) = &mut others {
+                list.push(named);
+            }
+        }
+    }
+    let mut rule = InstanceRule { pattern, group, others, priorities: i32::MIN..=i32::MAX, writable: true };
+    for word in parts {
+        match word.split_once('=') {
+            Some(("priority", range)) => {
+                rule.priorities = parse_range(range)
+                    .ok_or_else(|| wrong(format!("priority={range} is not priority=MIN..MAX")))?;
+            }
+            None if word == "readonly" => rule.writable = false,
+            Some(_) | None => return Err(wrong(format!("{word:?} is not priority=MIN..MAX or readonly"))),
+        }
+    }
+    Ok(rule)
+}
+
+fn parse_pattern(text: &str) -> Result<InstancePattern, String> {
+    let (name, below) = match text.strip_suffix("/*") {
+        Some(name) => (name, true),
+        None if text == "*" => ("", true),
+        None => (text, false),
+    };
+    if name.contains('*')
+        || name.starts_with('/')
+        || name.ends_with('/')
+        || (below && name.is_empty() && text != "*")
+    {
+        return Err(format!("{text:?} is not an instance name, NAME/* or *"));
+    }
+    let make = if below { InstancePattern::Below } else { InstancePattern::Exactly };
+    Ok(make(name.to_owned()))
+}
+
+fn parse_range(text: &str) -> Option<RangeInclusive<i32>> {
+    let (low, high) = text.split_once("..")?;
+    let (low, high) = (low.parse().ok()?, high.parse().ok()?);
+    (low <= high).then_some(low..=high)
+}
+
+#[cfg(test)]
+mod tests;

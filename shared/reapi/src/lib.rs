@@ -1,0 +1,19 @@
+//! The Remote Execution API, as Forebay speaks it: the protocol's types, resource names, and the rules of digests,
+//! directories and errors that every server and client of it shares. No I/O.
+
+pub mod canonical;
+pub mod digest;
+pub mod directory;
+pub mod instance;
+pub mod metadata;
+pub mod resource;
+pub mod status;
+pub mod stream;
+
+pub use bazel_remote_apis::{
+    build::bazel::{
+        remote::{asset::v1 as asset, execution::v2 as execution, logstream::v1 as logstream},
+        semver,
+    },
+    google::{bytestream, longrunning, protobuf, rpc},
+};

@@ -1,0 +1,63 @@
+//! What a client says about itself beside its requests. Whatever is absent or malformed is as if not said.
+
+use prost::Message as _;
+use tonic::metadata::MetadataMap;
+
+use crate::execution::RequestMetadata;
+
+/// The header that carries a [`RequestMetadata`].
+pub const REQUEST_METADATA: &str = "build.bazel.remote.execution.v2.requestmetadata-bin";
+
+/// The header that repeats the resource name of a `ByteStream` call, for routers.
+pub const RESOURCE_NAME: &str = "build.bazel.remote.execution.v2.resource-name";
+
+/// Tools of remote-apis-sdks and Siso, which take only the uncompressed size as the end of a compressed upload.
+const COUNT_UNCOMPRESSED: [&str; 8] =
+    ["siso", "re-client", "reclient", "reproxy", "rewrapper", "remote-apis-sdks", "remotetool", "casng"];
+
+/// Who asks and for which action.
+pub fn request_metadata(headers: &MetadataMap) -> RequestMetadata {
+    headers
+        .get_bin(REQUEST_METADATA)
+        .and_then(|value| value.to_bytes().ok())
+        .and_then(|bytes| RequestMetadata::decode(bytes).ok())
+        .unwrap_or_default()
+}
+
+/// The name of the tool that asks, or "".
+pub fn tool_name(metadata: &RequestMetadata) -> &str {
+    metadata.tool_details.as_ref().map_or("", |tool| &tool.tool_name)
+}
+
+/// Whether the client counts what it has uploaded compressed in uncompressed bytes.
+pub fn counts_uncompressed(metadata: &RequestMetadata) -> bool {
+    let tool = tool_name(metadata);
+    COUNT_UNCOMPRESSED.iter().any(|name| name.eq_ignore_ascii_case(tool))
+}
+
+/// The resource name that the headers repeat.
+pub fn resource_name(headers: &MetadataMap) -> Option<&str> {
+    headers.get(RESOURCE_NAME).and_then(|value| value.to_str().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::metadata::MetadataValue;
+
+    use super::*;
+    use crate::execution::ToolDetails;
+
+    #[test]
+    fn metadata_is_read_and_never_fails() {
+        let mut headers = MetadataMap::new();
+        assert_eq!(request_metadata(&headers), RequestMetadata::default());
+        headers.insert_bin(REQUEST_METADATA, MetadataValue::from_bytes(b"\xff\xff\xff"));
+        assert_eq!(request_metadata(&headers), RequestMetadata::default());
+        let tool = ToolDetails { tool_name: "Siso".into(), tool_version: "1".into() };
+        let said = RequestMetadata { tool_details: Some(tool), action_id: "a".into(), ..Default::default() };
+        headers.insert_bin(REQUEST_METADATA, MetadataValue::from_bytes(&said.encode_to_vec()));
+        assert_eq!(request_metadata(&headers), said);
+        assert!(counts_uncompressed(&said));
+        assert!(!counts_uncompressed(&RequestMetadata::default()));
+    }
+}

@@ -1,0 +1,277 @@
+//! Resource names of `ByteStream`: blobs to read and write, and log streams.
+//!
+//! ```text
+//! {instance/}blobs/{blake3/}HASH/SIZE
+//! {instance/}compressed-blobs/COMPRESSOR/{blake3/}HASH/SIZE
+//! {instance/}uploads/UUID/blobs/{blake3/}HASH/SIZE{/ANYTHING}
+//! {instance/}uploads/UUID/compressed-blobs/COMPRESSOR/{blake3/}HASH/SIZE{/ANYTHING}
+//! {instance/}logstreams/ID
+//! {instance/}logstreams/ID/TOKEN
+//! ```
+
+use std::fmt;
+
+use model::{BlobDigest, DigestFunction};
+use tonic::Status;
+
+use crate::{execution::compressor, instance};
+
+/// Bytes of a resource name at most.
+pub const LENGTH_MAX: usize = 4096;
+
+/// How the bytes of a blob are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Compressor {
+    /// As they are.
+    Identity,
+    /// As Zstandard frames.
+    Zstd,
+}
+
+impl Compressor {
+    /// From the protocol, unless it is not served.
+    pub fn from_proto(value: i32) -> Option<Self> {
+        match compressor::Value::try_from(value) {
+            Ok(compressor::Value::Identity) => Some(Self::Identity),
+            Ok(compressor::Value::Zstd) => Some(Self::Zstd),
+            Ok(compressor::Value::Deflate | compressor::Value::Brotli) | Err(_) => None,
+        }
+    }
+
+    /// As the protocol numbers it.
+    pub fn to_proto(self) -> compressor::Value {
+        match self {
+            Self::Identity => compressor::Value::Identity,
+            Self::Zstd => compressor::Value::Zstd,
+        }
+    }
+}
+
+/// A blob by its resource name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobName {
+    /// The instance.
+    pub instance: String,
+    /// The blob.
+    pub digest: BlobDigest,
+    /// How its bytes are sent.
+    pub compressor: Compressor,
+}
+
+/// What can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadName {
+    /// A blob.
+    Blob(BlobName),
+    /// A log stream.
+    Log {
+        /// The instance, or whatever else the stream belongs to.
+        parent: String,
+        /// The stream.
+        id: String,
+    },
+}
+
+/// What can be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteName {
+    /// A blob.
+    Blob {
+        /// The blob.
+        blob: BlobName,
+        /// The upload, as the client named it.
+        uuid: String,
+    },
+    /// A log stream.
+    Log {
+        /// The instance, or whatever else the stream belongs to.
+        parent: String,
+        /// The stream.
+        id: String,
+        /// What gives the right to write it.
+        token: String,
+    },
+}
+
+/// A text that is no resource name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("resource name {name:?} is not valid: {wrong}")]
+pub struct ResourceNameError {
+    name: String,
+    wrong: String,
+}
+
+impl From<ResourceNameError> for Status {
+    fn from(error: ResourceNameError) -> Self {
+        Self::invalid_argument(error.to_string())
+    }
+}
+
+impl ReadName {
+    /// Parses the name of what a client wants to read.
+    pub fn parse(name: &str) -> Result<Self, ResourceNameError> {
+        parse(name, Self::parse_segments)
+    }
+
+    fn parse_segments(name: &str) -> Result<Self, String> {
+        let segments: Vec<&str> = name.split('/').collect();
+        if let Some(at) = segments.iter().position(|segment| is_blob_word(segment)) {
+            let (instance, rest) = split(&segments, at)?;
+            let (digest, compressor, rest) = parse_blob(rest)?;
+            if !rest.is_empty() {
+                return Err("something follows the size".into());
+            }
+            return Ok(Self::Blob(BlobName { instance, digest, compressor }));
+        }
+        match log(&segments)? {
+            (parent, [id]) => Ok(Self::Log { parent, id: (*id).to_owned() }),
+            (_, [_, _]) => Err("it names a stream for writing".into()),
+            _ => Err("LOGSTREAM is expected after logstreams".into()),
+        }
+    }
+}
+
+impl WriteName {
+    /// Parses the name of what a client wants to write.
+    pub fn parse(name: &str) -> Result<Self, ResourceNameError> {
+        parse(name, Self::parse_segments)
+    }
+
+    fn parse_segments(name: &str) -> Result<Self, String> {
+        let segments: Vec<&str> = name.split('/').collect();
+        if let Some(at) = segments.iter().position(|segment| *segment == "uploads") {
+            let (instance, rest) = split(&segments, at)?;
+            let [_, uuid, rest @ ..] = rest else { return Err("a UUID is expected after uploads".into()) };
+            if uuid.is_empty() {
+                return Err("its UUID is empty".into());
+            }
+            let (digest, compressor, _) = parse_blob(rest)?;
+            let blob = BlobName { instance, digest, compressor };
+            return Ok(Self::Blob { blob, uuid: (*uuid).to_owned() });
+        }
+        if segments.iter().any(|segment| is_blob_word(segment)) {
+            return Err("uploads/UUID is expected before what is written".into());
+        }
+        match log(&segments)? {
+            (parent, [id, token]) => {
+                Ok(Self::Log { parent, id: (*id).to_owned(), token: (*token).to_owned() })
+            }
+            (_, [_]) => Err("it names a stream for reading".into()),
+            _ => Err("LOGSTREAM/TOKEN is expected after logstreams".into()),
+        }
+    }
+}
+
+fn parse<T>(name: &str, by: impl Fn(&str) -> Result<T, String>) -> Result<T, ResourceNameError> {
+    let wrong = |wrong| ResourceNameError { name: name.chars().take(200).collect(), wrong };
+    if name.is_empty() {
+        return Err(wrong("it is empty".into()));
+    }
+    if name.len() > LENGTH_MAX {
+        return Err(wrong(format!("it is longer than {LENGTH_MAX} bytes")));
+    }
+    by(name).map_err(wrong)
+}
+
+fn is_blob_word(segment: &str) -> bool {
+    matches!(segment, "blobs" | "compressed-blobs")
+}
+
+/// The instance before the word at `at`, and everything from that word on.
+fn split<'s, 'n>(segments: &'s [&'n str], at: usize) -> Result<(String, &'s [&'n str]), String> {
+    let (instance, rest) = segments.split_at_checked(at).unwrap_or_default();
+    if instance.first().is_some_and(|first| first.is_empty()) {
+        return Err("it begins with /".into());
+    }
+    let instance = instance.join("/");
+    instance::check(&instance).map_err(|error| error.to_string())?;
+    Ok((instance, rest))
+}
+
+/// The parent of a log stream and what follows `logstreams`.
+fn log<'s, 'n>(segments: &'s [&'n str]) -> Result<(String, &'s [&'n str]), String> {
+    let at = segments.iter().position(|segment| *segment == "logstreams");
+    let at = at.ok_or("blobs, compressed-blobs, uploads or logstreams is expected")?;
+    let (parent, rest) = split(segments, at)?;
+    let rest = rest.get(1..).unwrap_or_default();
+    if rest.iter().any(|segment| segment.is_empty()) {
+        return Err("a segment of it is empty".into());
+    }
+    Ok((parent, rest))
+}
+
+/// A blob, how it is sent, and the segments that follow.
+type Parsed<'s, 'n> = (BlobDigest, Compressor, &'s [&'n str]);
+
+fn parse_blob<'s, 'n>(segments: &'s [&'n str]) -> Result<Parsed<'s, 'n>, String> {
+    let (compressor, rest) = match segments {
+        ["blobs", rest @ ..] => (Compressor::Identity, rest),
+        ["compressed-blobs", "zstd", rest @ ..] => (Compressor::Zstd, rest),
+        ["compressed-blobs", other, ..] => {
+            return Err(format!("compressor {other:?} is not served here; zstd is"));
+        }
+        _ => return Err("blobs or compressed-blobs/zstd is expected".into()),
+    };
+    let (function, rest) = match rest {
+        ["blake3", rest @ ..] => (DigestFunction::Blake3, rest),
+        _ => (DigestFunction::Sha256, rest),
+    };
+    let [hash, size, rest @ ..] = rest else { return Err("HASH/SIZE is expected".into()) };
+    let digest = BlobDigest::from_parts(function, hash, parse_size(size)?);
+    Ok((digest.map_err(|error| error.to_string())?, compressor, rest))
+}
+
+fn parse_size(text: &str) -> Result<i64, String> {
+    let canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
+    let size = if canonical { text.parse().ok() } else { None };
+    size.ok_or_else(|| format!("size {text:?} is no number of bytes"))
+}
+
+impl fmt::Display for BlobName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_parent(f, &self.instance)?;
+        write_blob(f, self)
+    }
+}
+
+impl fmt::Display for ReadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blob(blob) => blob.fmt(f),
+            Self::Log { parent, id } => {
+                write_parent(f, parent)?;
+                write!(f, "logstreams/{id}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for WriteName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Blob { blob, uuid } => {
+                write_parent(f, &blob.instance)?;
+                write!(f, "uploads/{uuid}/")?;
+                write_blob(f, blob)
+            }
+            Self::Log { parent, id, token } => {
+                write_parent(f, parent)?;
+                write!(f, "logstreams/{id}/{token}")
+            }
+        }
+    }
+}
+
+fn write_parent(f: &mut fmt::Formatter<'_>, parent: &str) -> fmt::Result {
+    if parent.is_empty() { Ok(()) } else { write!(f, "{parent}/") }
+}
+
+fn write_blob(f: &mut fmt::Formatter<'_>, blob: &BlobName) -> fmt::Result {
+    match blob.compressor {
+        Compressor::Identity => write!(f, "blobs/{}", blob.digest),
+        Compressor::Zstd => write!(f, "compressed-blobs/zstd/{}", blob.digest),
+    }
+}
+
+#[cfg(test)]
+mod tests;

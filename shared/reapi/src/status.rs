@@ -1,0 +1,208 @@
+//! Errors of the protocol: [`Status`] with the details that clients look for.
+
+use std::time::Duration;
+
+use model::BlobDigest;
+use prost::Message;
+use tonic::{Code, Status};
+
+use crate::{protobuf::Any, rpc};
+
+/// `google.rpc.PreconditionFailure`: what does not hold.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PreconditionFailure {
+    /// Each thing that does not hold.
+    #[prost(message, repeated, tag = "1")]
+    pub violations: Vec<Violation>,
+}
+
+/// One thing that does not hold.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Violation {
+    /// What kind: `MISSING` for a blob.
+    #[prost(string, tag = "1")]
+    pub r#type: String,
+    /// What: `blobs/HASH/SIZE` for a blob.
+    #[prost(string, tag = "2")]
+    pub subject: String,
+    /// In words.
+    #[prost(string, tag = "3")]
+    pub description: String,
+}
+
+/// `google.rpc.BadRequest`: which fields are wrong.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct BadRequest {
+    /// Each wrong field.
+    #[prost(message, repeated, tag = "1")]
+    pub field_violations: Vec<FieldViolation>,
+}
+
+/// One wrong field.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct FieldViolation {
+    /// The path of the field.
+    #[prost(string, tag = "1")]
+    pub field: String,
+    /// What is wrong.
+    #[prost(string, tag = "2")]
+    pub description: String,
+}
+
+/// `google.rpc.RetryInfo`: when to try again.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct RetryInfo {
+    /// After how long.
+    #[prost(message, optional, tag = "1")]
+    pub retry_delay: Option<crate::protobuf::Duration>,
+}
+
+/// The kind of violation that names a blob to upload.
+pub const MISSING: &str = "MISSING";
+
+const PRECONDITION_FAILURE: &str = "google.rpc.PreconditionFailure";
+const BAD_REQUEST: &str = "google.rpc.BadRequest";
+const RETRY_INFO: &str = "google.rpc.RetryInfo";
+const URL: &str = "type.googleapis.com/";
+
+/// A message with its type, as an `Any`. The type is its full name: `google.rpc.RetryInfo`.
+pub fn any(message: &impl Message, type_name: &str) -> Any {
+    Any { type_url: format!("{URL}{type_name}"), value: message.encode_to_vec() }
+}
+
+/// The message in an `Any`, if it is of this type.
+pub fn unpack<M: Message + Default>(any: &Any, type_name: &str) -> Option<M> {
+    let name = any.type_url.rsplit('/').next().unwrap_or_default();
+    if name == type_name { M::decode(&*any.value).ok() } else { None }
+}
+
+/// An error with details.
+pub fn with_details(code: Code, message: impl Into<String>, details: Vec<Any>) -> Status {
+    let message = message.into();
+    let whole = rpc::Status { code: code.into(), message: message.clone(), details };
+    Status::with_details(code, message, whole.encode_to_vec().into())
+}
+
+/// `FAILED_PRECONDITION` that names every blob to upload. It is made to go into a response: as the end of a call its
+/// details are headers, of which clients take no more than some kilobytes.
+pub fn missing(blobs: &[BlobDigest]) -> Status {
+    let violation = |blob: &BlobDigest| Violation {
+        r#type: MISSING.into(),
+        subject: format!("blobs/{blob}"),
+        description: String::new(),
+    };
+    let failure = PreconditionFailure { violations: blobs.iter().map(violation).collect() };
+    let message = match blobs {
+        [one] => format!("blob {one} is not in the store; upload it and ask again"),
+        all => format!("{} blobs are not in the store; upload them and ask again", all.len()),
+    };
+    with_details(Code::FailedPrecondition, message, vec![any(&failure, PRECONDITION_FAILURE)])
+}
+
+/// The blobs that a [`missing`] error names; nothing where it is another error.
+pub fn missing_blobs(status: &rpc::Status) -> Vec<BlobDigest> {
+    let failures = status.details.iter().filter_map(|any| unpack(any, PRECONDITION_FAILURE));
+    failures
+        .flat_map(|failure: PreconditionFailure| failure.violations)
+        .filter(|violation| violation.r#type == MISSING)
+        .filter_map(|violation| violation.subject.strip_prefix("blobs/")?.parse().ok())
+        .collect()
+}
+
+/// `INVALID_ARGUMENT` for a field of the request.
+pub fn bad_request(field: &str, description: impl Into<String>) -> Status {
+    let description = description.into();
+    let message = format!("{field}: {description}");
+    let violation = FieldViolation { field: field.into(), description };
+    let bad = BadRequest { field_violations: vec![violation] };
+    with_details(Code::InvalidArgument, message, vec![any(&bad, BAD_REQUEST)])
+}
+
+/// `INVALID_ARGUMENT` for several fields of the request.
+pub fn bad_fields(field_violations: Vec<FieldViolation>) -> Status {
+    let told = field_violations.iter().map(|one| format!("{}: {}", one.field, one.description));
+    let message = told.collect::<Vec<_>>().join("; ");
+    let bad = BadRequest { field_violations };
+    with_details(Code::InvalidArgument, message, vec![any(&bad, BAD_REQUEST)])
+}
+
+/// The fields that a [`bad_request`] error names.
+pub fn field_violations(status: &rpc::Status) -> Vec<FieldViolation> {
+    let bad = status.details.iter().filter_map(|any| unpack(any, BAD_REQUEST));
+    bad.flat_map(|bad: BadRequest| bad.field_violations).collect()
+}
+
+/// An error that says when to try again.
+pub fn retry(code: Code, message: impl Into<String>, after: Duration) -> Status {
+    with_details(code, message, vec![any(&retry_info(after), RETRY_INFO)])
+}
+
+fn retry_info(after: Duration) -> RetryInfo {
+    let retry_delay = crate::protobuf::Duration {
+        seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        nanos: i32::try_from(after.subsec_nanos()).unwrap_or_default(),
+    };
+    RetryInfo { retry_delay: Some(retry_delay) }
+}
+
+/// When to try again, if the error says so.
+pub fn retry_delay(status: &rpc::Status) -> Option<Duration> {
+    let info: RetryInfo = status.details.iter().find_map(|any| unpack(any, RETRY_INFO))?;
+    let delay = info.retry_delay?;
+    Some(Duration::new(u64::try_from(delay.seconds).ok()?, u32::try_from(delay.nanos).ok()?))
+}
+
+/// An error as a message inside a response, with its details.
+pub fn rpc_status(status: &Status) -> rpc::Status {
+    let details = rpc::Status::decode(status.details()).map(|whole| whole.details).unwrap_or_default();
+    rpc::Status { code: status.code().into(), message: status.message().into(), details }
+}
+
+/// A message inside a response as an error, with its details. `OK` stays `OK`.
+pub fn from_rpc(status: &rpc::Status) -> Status {
+    let code = Code::from_i32(status.code);
+    if status.details.is_empty() {
+        return Status::new(code, &status.message);
+    }
+    with_details(code, &status.message, status.details.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::DigestFunction;
+
+    use super::*;
+
+    #[test]
+    fn missing_blobs_are_all_named() {
+        let blobs = [DigestFunction::Sha256.digest(b"a"), DigestFunction::Blake3.digest(b"b")];
+        let status = missing(&blobs);
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        let inside = rpc_status(&status);
+        assert_eq!(missing_blobs(&inside), blobs);
+        let failure: PreconditionFailure = unpack(&inside.details[0], PRECONDITION_FAILURE).unwrap();
+        assert_eq!(failure.violations[0].subject, format!("blobs/{}/1", blobs[0].hex()));
+        assert_eq!(failure.violations[1].subject, format!("blobs/blake3/{}/1", blobs[1].hex()));
+        assert_eq!(rpc_status(&from_rpc(&inside)), inside);
+        assert_eq!(inside.details[0].type_url, "type.googleapis.com/google.rpc.PreconditionFailure");
+    }
+
+    #[test]
+    fn details_are_found_again() {
+        let status = retry(Code::ResourceExhausted, "full", Duration::from_millis(1500));
+        assert_eq!(retry_delay(&rpc_status(&status)), Some(Duration::from_millis(1500)));
+        assert!(missing_blobs(&rpc_status(&status)).is_empty());
+        let status = bad_request("qualifiers.name", "\"x\" not supported");
+        let violations = field_violations(&rpc_status(&status));
+        assert_eq!(violations[0].field, "qualifiers.name");
+        assert_eq!(violations[0].description, "\"x\" not supported");
+    }
+
+    #[test]
+    fn an_error_without_details_has_none() {
+        let inside = rpc_status(&Status::not_found("gone"));
+        assert_eq!((inside.code, inside.details.len()), (5, 0));
+        assert_eq!(from_rpc(&inside).message(), "gone");
+        assert_eq!(from_rpc(&rpc::Status::default()).code(), Code::Ok);
+    }
+}

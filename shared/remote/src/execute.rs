@@ -1,0 +1,139 @@
+//! Executing an action.
+
+use std::collections::HashMap;
+
+use futures::StreamExt as _;
+use model::{BlobDigest, DigestFunction};
+use prost::Message as _;
+use reapi::{
+    digest::to_proto,
+    execution::{
+        Action, ActionResult, Command, ExecuteOperationMetadata, ExecuteRequest, ExecuteResponse,
+        ExecutionPolicy, GetActionResultRequest, WaitExecutionRequest,
+    },
+    longrunning::{CancelOperationRequest, Operation, operation},
+};
+use tonic::Code;
+
+use crate::{Remote, RemoteError, Source};
+
+/// How an execution went.
+#[derive(Debug, Clone)]
+pub struct Executed {
+    /// The operation.
+    pub operation: String,
+    /// The answer.
+    pub response: ExecuteResponse,
+}
+
+impl Remote {
+    /// Executes an action whose blobs are uploaded; goes on with WaitExecution when the stream breaks. `progress` is told
+    /// of every step.
+    pub async fn execute(
+        &self,
+        action: &BlobDigest,
+        skip_cache_lookup: bool,
+        priority: i32,
+        mut progress: impl FnMut(&str, &ExecuteOperationMetadata),
+    ) -> Result<Executed, RemoteError> {
+        let what = format!("executing {action}");
+        let request = ExecuteRequest {
+            instance_name: self.instance.clone(),
+            skip_cache_lookup,
+            action_digest: Some(to_proto(action)),
+            execution_policy: Some(ExecutionPolicy { priority }),
+            digest_function: self.function_value(),
+            inline_stdout: true,
+            inline_stderr: true,
+            ..ExecuteRequest::default()
+        };
+        let refused =
+            |status: tonic::Status| RemoteError::Refused { what: what.clone(), status: Box::new(status) };
+        let mut stream = self.execution().execute(request).await.map_err(refused)?.into_inner();
+        let mut name = String::new();
+        loop {
+            let status = match stream.next().await {
+                Some(Ok(operation)) => {
+                    name.clone_from(&operation.name);
+                    if let Some(metadata) = metadata(&operation) {
+                        progress(&name, &metadata);
+                    }
+                    if operation.done {
+                        let response = response(operation, &what)?;
+                        return Ok(Executed { operation: name, response });
+                    }
+                    continue;
+                }
+                Some(Err(status)) if status.code() != Code::Unavailable || name.is_empty() => {
+                    return Err(refused(status));
+                }
+                Some(Err(status)) => status,
+                None => tonic::Status::unavailable("the stream ended early"),
+            };
+            let again = WaitExecutionRequest { name: name.clone() };
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            match self.execution().wait_execution(again).await {
+                Ok(answer) => stream = answer.into_inner(),
+                Err(error) if error.code() == Code::Unavailable => drop(status),
+                Err(error) => return Err(refused(error)),
+            }
+        }
+    }
+
+    /// Ends an execution.
+    pub async fn cancel(&self, operation: &str) -> Result<(), RemoteError> {
+        let request = CancelOperationRequest { name: operation.to_owned() };
+        let answer = self.operations().cancel_operation(request).await;
+        answer.map(drop).map_err(RemoteError::refused(format!("cancelling {operation}")))
+    }
+
+    /// The cached result of an action.
+    pub async fn cached(&self, action: &BlobDigest) -> Result<Option<ActionResult>, RemoteError> {
+        let request = GetActionResultRequest {
+            instance_name: self.instance.clone(),
+            action_digest: Some(to_proto(action)),
+            digest_function: self.function_value(),
+            ..GetActionResultRequest::default()
+        };
+        match self.action_cache().get_action_result(request).await {
+            Ok(answer) => Ok(Some(answer.into_inner())),
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(RemoteError::refused(format!("asking for the result of {action}"))(status)),
+        }
+    }
+}
+
+/// An action of `command` over an input root, with the blobs that it is made of.
+pub fn action_of(
+    function: DigestFunction,
+    command: &Command,
+    mut action: Action,
+    input_root: &BlobDigest,
+) -> (BlobDigest, HashMap<BlobDigest, Source>) {
+    let command = command.encode_to_vec();
+    let command_digest = function.digest(&command);
+    action.command_digest = Some(to_proto(&command_digest));
+    action.input_root_digest = Some(to_proto(input_root));
+    let action = action.encode_to_vec();
+    let digest = function.digest(&action);
+    let blobs = [(command_digest, Source::Bytes(command.into())), (digest, Source::Bytes(action.into()))];
+    (digest, blobs.into_iter().collect())
+}
+
+fn metadata(operation: &Operation) -> Option<ExecuteOperationMetadata> {
+    let any = operation.metadata.as_ref()?;
+    ExecuteOperationMetadata::decode(any.value.as_slice()).ok()
+}
+
+fn response(operation: Operation, what: &str) -> Result<ExecuteResponse, RemoteError> {
+    let wrong = |why: String| RemoteError::Answer { what: what.to_owned(), why };
+    match operation.result {
+        Some(operation::Result::Response(any)) => {
+            ExecuteResponse::decode(any.value.as_slice()).map_err(|error| wrong(error.to_string()))
+        }
+        Some(operation::Result::Error(status)) => {
+            Err(wrong(format!("an error in the operation: {}", status.message)))
+        }
+        None => Err(wrong("it is done and has no response".to_owned())),
+    }
+}

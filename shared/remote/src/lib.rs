@@ -1,0 +1,12 @@
+//! A client of the Remote Execution API: uploads and downloads blobs, executes actions. For the command line and the
+//! benchmarks.
+
+mod connect;
+mod error;
+mod execute;
+mod transfer;
+
+pub use connect::Remote;
+pub use error::RemoteError;
+pub use execute::{Executed, action_of};
+pub use transfer::Source;

@@ -1,0 +1,321 @@
+//! Blobs up and down.
+
+use std::{collections::HashMap, io::SeekFrom, path::PathBuf};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use model::BlobDigest;
+use reapi::{
+    bytestream::{ReadRequest, WriteRequest},
+    digest::{from_proto, to_proto},
+    execution::{
+        BatchReadBlobsRequest, BatchUpdateBlobsRequest, FindMissingBlobsRequest,
+        batch_update_blobs_request::Request as BatchRequest, compressor,
+    },
+};
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
+use tonic::Code;
+
+use crate::{Remote, RemoteError};
+
+/// Where the content of a blob comes from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// From memory.
+    Bytes(Bytes),
+    /// From a file.
+    File(PathBuf),
+}
+
+/// Digests of one question at most.
+const FIND: usize = 10_000;
+/// Bytes of one batch at most; larger blobs are streamed.
+const BATCH: u64 = 3 << 20;
+/// Blobs of one batch at most.
+const BATCH_COUNT: usize = 1000;
+const PIECE: usize = 1 << 20;
+/// Calls on their way at once.
+const IN_FLIGHT: usize = 4;
+
+impl Remote {
+    /// Those of `digests` that the server lacks.
+    pub async fn missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, RemoteError> {
+        let mut missing = Vec::new();
+        for part in digests.chunks(FIND) {
+            let request = FindMissingBlobsRequest {
+                instance_name: self.instance.clone(),
+                blob_digests: part.iter().map(to_proto).collect(),
+                digest_function: self.function_value(),
+            };
+            let what = "asking for missing blobs";
+            let answer = self.cas().find_missing_blobs(request).await.map_err(RemoteError::refused(what))?;
+            for digest in &answer.into_inner().missing_blob_digests {
+                let read = from_proto(digest, self.function);
+                missing.push(
+                    read.map_err(|error| RemoteError::Answer { what: what.into(), why: error.to_string() })?,
+                );
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Uploads what the server lacks; returns how many blobs and bytes these were.
+    pub async fn upload(&self, blobs: &HashMap<BlobDigest, Source>) -> Result<(u64, u64), RemoteError> {
+        let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
+        let missing = self.missing(&digests).await?;
+        let bytes = missing.iter().map(|digest| digest.size).sum();
+        self.send(blobs, &missing).await?;
+        Ok((missing.len() as u64, bytes))
+    }
+
+    /// Uploads all of them, without asking what the server lacks.
+    pub async fn put_many(&self, blobs: &HashMap<BlobDigest, Source>) -> Result<(), RemoteError> {
+        let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
+        self.send(blobs, &digests).await
+    }
+
+    async fn send(
+        &self,
+        blobs: &HashMap<BlobDigest, Source>,
+        digests: &[BlobDigest],
+    ) -> Result<(), RemoteError> {
+        let (small, large): (Vec<_>, Vec<_>) = digests.iter().partition(|digest| digest.size <= BATCH / 8);
+        let source = |digest: &BlobDigest| {
+            let missing = RemoteError::Missing { digest: *digest };
+            blobs.get(digest).cloned().map(|source| (*digest, source)).ok_or(missing)
+        };
+        let batches =
+            batches(&small).into_iter().map(|batch| batch.iter().map(source).collect::<Result<Vec<_>, _>>());
+        let batches: Vec<_> = batches.collect::<Result<_, _>>()?;
+        futures::stream::iter(batches.into_iter().map(|batch| self.upload_batch(batch)))
+            .buffer_unordered(IN_FLIGHT)
+            .try_collect::<()>()
+            .await?;
+        for digest in large {
+            let (digest, source) = source(&digest)?;
+            self.write(&digest, source).await?;
+        }
+        Ok(())
+    }
+
+    async fn upload_batch(&self, batch: Vec<(BlobDigest, Source)>) -> Result<(), RemoteError> {
+        let mut requests = Vec::with_capacity(batch.len());
+        for (digest, source) in batch {
+            let data = match source {
+                Source::Bytes(bytes) => bytes.to_vec(),
+                Source::File(path) => tokio::fs::read(&path).await.map_err(file(&path))?,
+            };
+            let compressor = compressor::Value::Identity.into();
+            requests.push(BatchRequest { digest: Some(to_proto(&digest)), data, compressor });
+        }
+        let request = BatchUpdateBlobsRequest {
+            instance_name: self.instance.clone(),
+            requests,
+            digest_function: self.function_value(),
+        };
+        let what = "uploading a batch of blobs";
+        let answer = self.cas().batch_update_blobs(request).await.map_err(RemoteError::refused(what))?;
+        for response in answer.into_inner().responses {
+            let status = response.status.unwrap_or_default();
+            if status.code != 0 {
+                let refused = tonic::Status::new(Code::from(status.code), status.message);
+                return Err(RemoteError::refused(what)(refused));
+            }
+        }
+        Ok(())
+    }
+
+    /// Uploads one blob as a stream.
+    pub async fn write(&self, digest: &BlobDigest, source: Source) -> Result<(), RemoteError> {
+        let name = format!("{}uploads/{}/blobs/{digest}", self.prefix(), uuid::Uuid::new_v4());
+        let size = digest.size;
+        let (sender, receiver) = tokio::sync::mpsc::channel::<WriteRequest>(2);
+        let feed = async move {
+            match source {
+                Source::Bytes(bytes) => send_bytes(&sender, &name, &bytes).await,
+                Source::File(path) => send_file(&sender, &name, &path, size).await?,
+            }
+            Ok::<_, RemoteError>(())
+        };
+        let mut client = self.bytes();
+        let call = client.write(tokio_stream::wrappers::ReceiverStream::new(receiver));
+        let (fed, answer) = tokio::join!(feed, call);
+        fed?;
+        answer.map(drop).map_err(RemoteError::refused(format!("uploading {digest}")))
+    }
+
+    /// The content of small blobs, in the order asked for.
+    pub async fn read_many(&self, digests: &[BlobDigest]) -> Result<Vec<Bytes>, RemoteError> {
+        let mut found = HashMap::new();
+        for batch in batches(digests) {
+            let request = BatchReadBlobsRequest {
+                instance_name: self.instance.clone(),
+                digests: batch.iter().map(to_proto).collect(),
+                acceptable_compressors: Vec::new(),
+                digest_function: self.function_value(),
+            };
+            let what = "reading a batch of blobs";
+            let answer = self.cas().batch_read_blobs(request).await.map_err(RemoteError::refused(what))?;
+            for response in answer.into_inner().responses {
+                let digest = response.digest.unwrap_or_default();
+                if response.status.unwrap_or_default().code == 0 {
+                    found.insert(digest.hash, Bytes::from(response.data));
+                }
+            }
+        }
+        let take = |digest: &BlobDigest| {
+            found.get(&digest.hex()).cloned().ok_or(RemoteError::Missing { digest: *digest })
+        };
+        digests.iter().map(take).collect()
+    }
+
+    /// The content of one blob, whatever its size, in memory.
+    pub async fn read(&self, digest: &BlobDigest) -> Result<Vec<u8>, RemoteError> {
+        let mut content = Vec::with_capacity(usize::try_from(digest.size).unwrap_or(0).min(1 << 30));
+        self.read_to(digest, async |piece| {
+            content.extend_from_slice(piece);
+            Ok(())
+        })
+        .await?;
+        Ok(content)
+    }
+
+    /// Writes a blob to `path`.
+    pub async fn fetch(&self, digest: &BlobDigest, path: &std::path::Path) -> Result<(), RemoteError> {
+        let mut out = tokio::fs::File::create(path).await.map_err(file(path))?;
+        self.read_to(digest, async |piece| out.write_all(piece).await.map_err(file(path))).await?;
+        out.flush().await.map_err(file(path))
+    }
+
+    /// Hands the pieces of a blob to `take`, verified at the end.
+    pub async fn read_to(
+        &self,
+        digest: &BlobDigest,
+        mut take: impl AsyncFnMut(&[u8]) -> Result<(), RemoteError>,
+    ) -> Result<(), RemoteError> {
+        let mut hasher = digest.function.hasher();
+        self.pieces(digest, async |piece| {
+            hasher.update(piece);
+            take(piece).await
+        })
+        .await?;
+        let found = hasher.finish();
+        if found != *digest {
+            let what = format!("reading {digest}");
+            return Err(RemoteError::Answer { what, why: format!("its content is {found}") });
+        }
+        Ok(())
+    }
+
+    /// Hands the pieces of a blob to `take` as they come, unverified.
+    pub async fn read_raw(
+        &self,
+        digest: &BlobDigest,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), RemoteError> {
+        self.pieces(digest, async |piece| {
+            take(piece);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn pieces(
+        &self,
+        digest: &BlobDigest,
+        mut take: impl AsyncFnMut(&[u8]) -> Result<(), RemoteError>,
+    ) -> Result<(), RemoteError> {
+        let what = format!("reading {digest}");
+        let resource_name = format!("{}blobs/{digest}", self.prefix());
+        let request = ReadRequest { resource_name, read_offset: 0, read_limit: 0 };
+        let refused = |status: tonic::Status| match status.code() {
+            Code::NotFound => RemoteError::Missing { digest: *digest },
+            _ => RemoteError::Refused { what: what.clone(), status: Box::new(status) },
+        };
+        let mut pieces = self.bytes().read(request).await.map_err(refused)?.into_inner();
+        while let Some(piece) = pieces.next().await {
+            take(&piece.map_err(refused)?.data).await?;
+        }
+        Ok(())
+    }
+
+    fn prefix(&self) -> String {
+        if self.instance.is_empty() { String::new() } else { format!("{}/", self.instance) }
+    }
+}
+
+async fn send_bytes(sender: &tokio::sync::mpsc::Sender<WriteRequest>, name: &str, bytes: &[u8]) {
+    let mut offset = 0;
+    loop {
+        let rest = bytes.get(offset..).unwrap_or_default();
+        let piece = rest.get(..PIECE).unwrap_or(rest);
+        let last = piece.len() == rest.len();
+        // Closed: the server has answered already.
+        if sender.send(request(name, offset as u64, piece.to_vec(), last)).await.is_err() || last {
+            return;
+        }
+        offset += piece.len();
+    }
+}
+
+async fn send_file(
+    sender: &tokio::sync::mpsc::Sender<WriteRequest>,
+    name: &str,
+    path: &std::path::Path,
+    size: u64,
+) -> Result<(), RemoteError> {
+    let mut input = tokio::fs::File::open(path).await.map_err(file(path))?;
+    input.seek(SeekFrom::Start(0)).await.map_err(file(path))?;
+    let mut offset = 0;
+    loop {
+        let mut piece = vec![0; PIECE];
+        let mut filled = 0;
+        while let Some(room) = piece.get_mut(filled..).filter(|room| !room.is_empty()) {
+            match input.read(room).await.map_err(file(path))? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        piece.truncate(filled);
+        let last = offset + filled as u64 >= size || filled == 0;
+        if sender.send(request(name, offset, piece, last)).await.is_err() || last {
+            return Ok(());
+        }
+        offset += filled as u64;
+    }
+}
+
+fn request(name: &str, offset: u64, data: Vec<u8>, finish_write: bool) -> WriteRequest {
+    WriteRequest {
+        resource_name: if offset == 0 { name.to_owned() } else { String::new() },
+        write_offset: i64::try_from(offset).unwrap_or(i64::MAX),
+        finish_write,
+        data,
+    }
+}
+
+/// Groups of digests that fit one call.
+fn batches(digests: &[BlobDigest]) -> Vec<Vec<BlobDigest>> {
+    let mut batches: Vec<Vec<BlobDigest>> = Vec::new();
+    let mut room = 0;
+    for digest in digests {
+        // A digest and its frame take some room too.
+        let cost = digest.size + 100;
+        match batches.last_mut() {
+            Some(batch) if cost <= room && batch.len() < BATCH_COUNT => {
+                room -= cost;
+                batch.push(*digest);
+            }
+            _ => {
+                room = BATCH.saturating_sub(cost);
+                batches.push(vec![*digest]);
+            }
+        }
+    }
+    batches
+}
+
+fn file(path: &std::path::Path) -> impl Fn(std::io::Error) -> RemoteError {
+    let path = path.display().to_string();
+    move |source| RemoteError::File { path: path.clone(), source }
+}

@@ -1,0 +1,185 @@
+//! How bubblewrap is called.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+
+use crate::error::SandboxError;
+use crate::slot::within;
+
+/// The folder that holds the input root, as commands see it.
+pub const INSIDE: &str = "/forebay";
+/// The input root where bubblewrap runs a command alone.
+pub(crate) const INSIDE_ROOT: &str = "/forebay/root";
+/// The private folders that are emptied between the commands of a kept sandbox.
+pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/dev/mqueue"];
+/// What is shown of the system unless the settings say more.
+const SYSTEM: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"];
+
+/// How to start bubblewrap and what it shows of the system.
+#[derive(Debug, Clone)]
+pub struct Bubblewrap {
+    /// Its name or path.
+    pub program: PathBuf,
+    /// The files and folders of the host that commands can read. What is missing is left out; a symbolic link
+    /// is shown as one.
+    pub read_only: Vec<PathBuf>,
+    /// Folders that are empty to commands though they are under one of `read_only`: the data folder.
+    pub hidden: Vec<PathBuf>,
+    /// The most bytes in `/tmp`, which is in memory; half of the machine's if it is not said.
+    pub tmp_bytes_max: Option<u64>,
+}
+
+impl Default for Bubblewrap {
+    fn default() -> Self {
+        let read_only = SYSTEM.map(PathBuf::from).to_vec();
+        Self { program: "bwrap".into(), read_only, hidden: Vec::new(), tmp_bytes_max: None }
+    }
+}
+
+/// A call of bubblewrap, up to what it is to execute.
+type Call = Vec<OsString>;
+
+impl Bubblewrap {
+    /// The sandbox of a slot, with its folder at [`INSIDE`].
+    pub(crate) fn kept(&self, work: &Path) -> Result<Call, SandboxError> {
+        let mut call = self.begin()?;
+        // The shim needs these two to become the commands' user, and has none after that.
+        put(&mut call, &["--as-pid-1", "--cap-drop", "ALL", "--cap-add", "CAP_SETUID"]);
+        put(&mut call, &["--cap-add", "CAP_SETGID"]);
+        self.put_system(&mut call);
+        self.put_devices(&mut call, true);
+        put(&mut call, &["--mqueue", "/dev/mqueue"]);
+        bind(&mut call, work, INSIDE);
+        put(&mut call, &["--remount-ro", "/", "--chdir", "/", "--"]);
+        Ok(call)
+    }
+
+    /// The sandbox of one command. `root` is at [`INSIDE_ROOT`], or is `/` and the command root if `as_root`.
+    pub(crate) fn alone(&self, root: &Path, cwd: &Path, as_root: bool) -> Result<Call, SandboxError> {
+        let mut call = self.begin()?;
+        put(&mut call, &["--new-session", "--unshare-user"]);
+        put(&mut call, &["--json-status-fd", &shim::STATUS_DESCRIPTOR.to_string()]);
+        let inside = if as_root {
+            put(&mut call, &["--uid", "0", "--gid", "0"]);
+            bind(&mut call, root, "/");
+            // Its own, if it has one: it may have been filled on purpose.
+            self.put_devices(&mut call, fs::symlink_metadata(root.join("tmp")).is_err());
+            "/"
+        } else {
+            self.put_system(&mut call);
+            self.put_devices(&mut call, true);
+            bind(&mut call, root, INSIDE_ROOT);
+            put(&mut call, &["--remount-ro", "/"]);
+            INSIDE_ROOT
+        };
+        call.push("--chdir".into());
+        call.push(within(Path::new(inside), cwd).into());
+        put(&mut call, &["--"]);
+        Ok(call)
+    }
+
+    /// The path of the program.
+    pub(crate) fn find(&self) -> Result<PathBuf, SandboxError> {
+        let here = env::current_dir().unwrap_or_default();
+        let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+        let folders = env::split_paths(&path).map(|folder| here.join(folder).join(&self.program));
+        let named = self.program.components().count() > 1;
+        let found = if named {
+            Some(here.join(&self.program))
+        } else {
+            folders.into_iter().find(|path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
+        };
+        found.ok_or_else(|| SandboxError::NoBubblewrap { program: self.program.clone() })
+    }
+
+    fn begin(&self) -> Result<Call, SandboxError> {
+        let mut call = vec![self.find()?.into_os_string()];
+        put(&mut call, &["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]);
+        put(&mut call, &["--unshare-cgroup-try", "--hostname", "forebay", "--die-with-parent"]);
+        Ok(call)
+    }
+
+    fn put_system(&self, call: &mut Call) {
+        for path in &self.read_only {
+            if let Ok(target) = fs::read_link(path) {
+                call.extend(["--symlink".into(), target.into(), path.into()]);
+            } else if path.exists() {
+                call.extend(["--ro-bind".into(), path.into(), path.into()]);
+            }
+        }
+        for path in &self.hidden {
+            // What is not shown needs no hiding, and hiding it would show that it is there.
+            if self.read_only.iter().any(|shown| path.starts_with(shown)) && path.exists() {
+                call.extend(["--tmpfs".into(), path.into()]);
+            }
+        }
+        put(call, &["--dir", "/var", "--dir", "/run", "--symlink", "/tmp", "/var/tmp"]);
+    }
+
+    fn put_devices(&self, call: &mut Call, tmp: bool) {
+        put(call, &["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm"]);
+        if tmp {
+            put(call, &["--perms", "1777"]);
+            if let Some(bytes) = self.tmp_bytes_max {
+                put(call, &["--size", &bytes.to_string()]);
+            }
+            put(call, &["--tmpfs", "/tmp"]);
+        }
+    }
+}
+
+fn put(call: &mut Call, arguments: &[&str]) {
+    call.extend(arguments.iter().map(OsString::from));
+}
+
+fn bind(call: &mut Call, from: &Path, to: &str) {
+    call.extend(["--bind".into(), from.into(), to.into()]);
+}
+
+/// What to do about bubblewrap's complaint.
+pub(crate) fn advice(said: &str) -> &'static str {
+    let any = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
+    if any(&["Can't mount proc", "mount proc"]) {
+        "this container hides parts of /proc: run it with /proc unmasked, or choose the sandbox `none`"
+    } else if any(&["uid map", "new namespace", "unshare", "clone", "RTM_NEWADDR"]) {
+        "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces, \
+         kernel.apparmor_restrict_unprivileged_userns=0; in a container seccomp and CAP_SYS_ADMIN), or choose the \
+         sandbox `none`"
+    } else if any(&["Unknown option"]) {
+        "install bubblewrap 0.8 or newer, or choose the sandbox `none`"
+    } else {
+        "mend that, or choose the sandbox `none`"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let bubblewrap = Bubblewrap { program: "no-such-bwrap".into(), ..Bubblewrap::default() };
+        let error = bubblewrap.find().unwrap_err().to_string();
+        assert!(error.contains("no-such-bwrap") && error.contains("install"), "{error}");
+    }
+
+    #[test]
+    fn complaints_get_an_advice() {
+        assert!(advice("bwrap: setting up uid map: Permission denied").contains("user namespaces"));
+        assert!(advice("bwrap: Can't mount proc on /newroot/proc").contains("/proc unmasked"));
+        assert!(advice("bwrap: Unknown option --size").contains("0.8"));
+    }
+
+    #[test]
+    fn the_data_folder_is_hidden_where_it_would_show() {
+        let hidden = vec!["/usr/lib".into(), "/home".into()];
+        let bubblewrap = Bubblewrap { program: "/bin/true".into(), hidden, ..Bubblewrap::default() };
+        let call = bubblewrap.kept(Path::new("/work")).unwrap();
+        let at = |text: &str| call.iter().position(|argument| argument == text);
+        assert!(at("/usr/lib") > at("/usr") && at("/home").is_none(), "{call:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Where groups go, and what is read from them.
+
+use super::*;
+
+const OWN: &str = "8:pids:/\n4:memory,cpu:/some/service\n0::/\n";
+const MOUNTS: &str = "24 1 0:20 / /sys/fs/cgroup/pids rw shared:1 - cgroup cgroup rw,pids\n\
+    25 1 0:21 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+    26 1 0:22 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+
+#[test]
+fn only_what_is_ours_is_used() {
+    let at = |controller, any| folder(OWN, MOUNTS, controller, any);
+    assert_eq!(at(Some("pids"), false), Some("/sys/fs/cgroup/pids".into()));
+    assert_eq!(at(None, false), Some("/sys/fs/cgroup/unified".into()));
+    assert_eq!(at(Some("memory"), false), None);
+    assert_eq!(at(Some("memory"), true), Some("/sys/fs/cgroup/memory/some/service".into()));
+    assert_eq!(at(Some("blkio"), true), None);
+    // A container sees its own group mounted as the root.
+    let inside = MOUNTS.replace("0:21 / ", "0:21 /some/service ");
+    assert_eq!(folder(OWN, &inside, Some("memory"), false), Some("/sys/fs/cgroup/memory".into()));
+    assert_eq!(Cgroups::find(&Parent::Off, OWN, MOUNTS), Cgroups::default());
+    assert_eq!(Cgroups::find(&Parent::Own, "", ""), Cgroups::default());
+}
+
+#[test]
+fn a_group_of_version_two_limits_and_tells() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+    fs::write(root.path().join("cgroup.subtree_control"), "memory pids\n").unwrap();
+    let cgroups = Cgroups::detect(&Parent::At(root.path().to_owned()));
+    assert!(cgroups.limits_memory() && cgroups.limits_processes());
+    let folder = root.path().join("forebay-one");
+    let file = |name: &str| folder.join(name);
+    fs::create_dir(&folder).unwrap();
+    fs::write(file("memory.events"), "low 0\noom 3\noom_kill 2\n").unwrap();
+    fs::write(file("memory.peak"), "4096\n").unwrap();
+    let group = cgroups.group("one", Some(77));
+    assert_eq!(group.join_files(), [file("cgroup.procs")]);
+    assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "77");
+    group.begin(Some(1 << 20));
+    assert_eq!(fs::read_to_string(file("memory.max")).unwrap(), "1048576");
+    assert_eq!(fs::read_to_string(file("memory.swap.max")).unwrap(), "0");
+    fs::write(file("memory.peak"), "8192\n").unwrap();
+    assert_eq!(group.end(), (Some(8192), false));
+    fs::write(file("memory.events"), "oom_kill 3\n").unwrap();
+    assert!(group.end().1);
+    group.begin(None);
+    assert_eq!(fs::read_to_string(file("memory.max")).unwrap(), "max");
+    assert!(!group.end().1);
+}
+
+#[test]
+fn a_group_of_version_one_limits_and_tells() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+    let cgroups = Cgroups::detect(&Parent::At(root.path().to_owned()));
+    assert!(cgroups.limits_memory() && !cgroups.limits_processes());
+    let folder = root.path().join("forebay-one");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n").unwrap();
+    fs::write(folder.join("memory.max_usage_in_bytes"), "4096\n").unwrap();
+    let group = cgroups.group("one", None);
+    group.begin(Some(5000));
+    for file in ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"] {
+        assert_eq!(fs::read_to_string(folder.join(file)).unwrap(), "5000");
+    }
+    fs::write(folder.join("memory.oom_control"), "oom_kill 1\n").unwrap();
+    assert!(group.end().1);
+}

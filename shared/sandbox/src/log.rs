@@ -1,0 +1,151 @@
+//! The files that take a command's outputs, and how to follow them.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use shim::User;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+/// The most bytes that a tail gives at once.
+const CHUNK: usize = 64 * 1024;
+/// How often a tail looks where the system has no more watches to give.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// One output of one command, which can be read while it is written.
+#[derive(Debug, Clone)]
+pub struct Log {
+    path: PathBuf,
+    file: Arc<File>,
+    /// Becomes true, or closes, when nothing more will come.
+    over: watch::Receiver<bool>,
+}
+
+impl Log {
+    /// Makes or empties the file. It is `user`'s, because scripts open `/dev/stderr` anew by its path.
+    pub(crate) fn create(path: &Path, user: Option<User>, over: watch::Receiver<bool>) -> io::Result<Self> {
+        let mut options = File::options();
+        let file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
+        if file.metadata()?.len() > 0 {
+            file.set_len(0)?;
+        }
+        if let Some(User { uid, gid }) = user {
+            fchown(&file, Some(uid), Some(gid))?;
+        }
+        Ok(Self { path: path.to_owned(), file: Arc::new(file), over })
+    }
+
+    /// The descriptor for the command.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+
+    /// Takes away what is longer than `bytes`.
+    pub(crate) fn cut(&self, bytes: u64) -> io::Result<()> {
+        if self.len()? > bytes { self.file.set_len(bytes) } else { Ok(()) }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How long it is by now.
+    pub fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Whether nothing was written by now.
+    pub fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// At most `max` bytes from this place; none if nothing is there by now.
+    pub fn read_at(&self, offset: u64, max: usize) -> io::Result<Bytes> {
+        let there = usize::try_from(self.len()?.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = BytesMut::zeroed(there.min(max));
+        let mut read = 0;
+        while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, offset + read as u64) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(read);
+        Ok(bytes.freeze())
+    }
+
+    /// What is and will be written from this place on.
+    pub fn tail(&self, offset: u64) -> Tail {
+        Tail { watch: watch_file(&self.path).ok(), log: self.clone(), offset }
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "an OwnedFd stays open and the same, which is all that its successor asks to be promised"
+)]
+fn watch_file(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    inotify.add_watch(path, AddWatchFlags::IN_MODIFY)?;
+    AsyncFd::new(inotify.into())
+}
+
+/// Follows one output to its end.
+#[derive(Debug)]
+pub struct Tail {
+    log: Log,
+    offset: u64,
+    /// Tells of writes as they happen.
+    watch: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Tail {
+    /// The next bytes as soon as they are there, 64 KiB at most; `None` when the command has ended and all was
+    /// told. May be dropped and called again without losing anything.
+    pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
+        loop {
+            // Asked first: what was written before the end is then surely seen.
+            let over = *self.log.over.borrow() || self.log.over.has_changed().is_err();
+            let bytes = self.log.read_at(self.offset, CHUNK)?;
+            if !bytes.is_empty() {
+                self.offset += bytes.len() as u64;
+                return Ok(Some(bytes));
+            }
+            if over {
+                return Ok(None);
+            }
+            tokio::select! {
+                _ = self.log.over.changed() => {}
+                written = written(self.watch.as_ref()) => written?,
+            }
+        }
+    }
+
+    /// How far it has come.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// Returns when something may have been written.
+async fn written(watch: Option<&AsyncFd<OwnedFd>>) -> io::Result<()> {
+    let Some(watch) = watch else {
+        tokio::time::sleep(LOOK).await;
+        return Ok(());
+    };
+    let mut ready = watch.readable().await?;
+    // What it says does not matter; reading takes it back.
+    let mut events = [0; 4096];
+    let _ = ready.try_io(|inotify| Ok(nix::unistd::read(inotify, &mut events)?));
+    Ok(())
+}

@@ -1,0 +1,316 @@
+//! A command under way.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use shim::{Exit, Stream};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::cgroups::Group;
+use crate::config::Run;
+use crate::error::SandboxError;
+use crate::log::Log;
+use crate::outcome::{Cause, Ended, NotStarted, Outcome};
+
+/// How often the length of the outputs is looked at. A short command is over before the first time.
+const LOOK: Duration = Duration::from_millis(250);
+/// The most bytes of bubblewrap's own complaint that are read.
+const COMPLAINT: usize = 4096;
+
+/// What belongs to one run.
+#[derive(Debug)]
+pub(crate) struct Under {
+    pub(crate) run: Run,
+    pub(crate) stdout: Log,
+    pub(crate) stderr: Log,
+    /// Where bubblewrap, if it was started for this command, tells how that ended.
+    pub(crate) status: Option<File>,
+    /// Folders in the input root that are none of the command's.
+    pub(crate) made: Vec<PathBuf>,
+    /// Says to those who follow the logs that it is over.
+    pub(crate) over: watch::Sender<bool>,
+}
+
+/// What happens to a command: started (unless it never is), then done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// It was started at this time.
+    Started(SystemTime),
+    /// It is over, and this is how.
+    Done(Outcome),
+}
+
+/// A command under way. Dropping it before its end kills the command.
+#[derive(Debug)]
+pub struct Running<'slot> {
+    under: Under,
+    state: State<'slot>,
+    /// Why it was told to end.
+    reason: Option<Cause>,
+    started_at: Option<SystemTime>,
+    timeout_at: Option<Instant>,
+    look_at: Instant,
+}
+
+#[derive(Debug)]
+enum State<'slot> {
+    UnderWay { shim: shim::Running<'slot>, group: &'slot Group },
+    Never(Outcome),
+}
+
+/// Ends one command, from anywhere.
+#[derive(Debug, Clone)]
+pub struct Control(Option<shim::Control>);
+
+impl Control {
+    /// SIGTERM to the command, and SIGKILL to all its processes `grace` later; at once if `grace` is zero.
+    /// Returns when the word is sent; a command that has ended is not harmed.
+    pub async fn kill(&self, grace: Duration) -> Result<(), SandboxError> {
+        match &self.0 {
+            Some(control) => Ok(control.kill(grace).await?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<'slot> Running<'slot> {
+    /// One that the shim has been told of.
+    pub(crate) fn under_way(under: Under, shim: shim::Running<'slot>, group: &'slot Group) -> Self {
+        Self::new(under, State::UnderWay { shim, group })
+    }
+
+    /// One that ended before its start.
+    pub(crate) fn never(under: Under, outcome: Outcome) -> Self {
+        Self::new(under, State::Never(outcome))
+    }
+
+    fn new(under: Under, state: State<'slot>) -> Self {
+        let now = Instant::now();
+        let timeout_at = under.run.timeout.and_then(|timeout| now.checked_add(timeout));
+        Self { under, state, reason: None, started_at: None, timeout_at, look_at: now + LOOK }
+    }
+
+    /// What takes standard output.
+    pub fn stdout(&self) -> &Log {
+        &self.under.stdout
+    }
+
+    /// What takes standard error.
+    pub fn stderr(&self) -> &Log {
+        &self.under.stderr
+    }
+
+    /// A handle to end this command, and no other, from elsewhere.
+    pub fn control(&self) -> Control {
+        match &self.state {
+            State::UnderWay { shim, .. } => Control(Some(shim.control())),
+            State::Never(_) => Control(None),
+        }
+    }
+
+    /// Waits for the end.
+    pub async fn finish(mut self) -> Result<Outcome, SandboxError> {
+        loop {
+            if let Event::Done(outcome) = self.next_event().await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// What happens next. May be dropped and called again without losing anything. It must be called for the
+    /// limits to be kept; after [`Event::Done`] there is nothing more to call it for.
+    pub async fn next_event(&mut self) -> Result<Event, SandboxError> {
+        loop {
+            let due = self.timeout_at.map_or(self.look_at, |timeout| timeout.min(self.look_at));
+            let shim = match &mut self.state {
+                State::UnderWay { shim, .. } => shim,
+                State::Never(outcome) => {
+                    let outcome = outcome.clone();
+                    self.under.over.send_replace(true);
+                    return Ok(Event::Done(outcome));
+                }
+            };
+            let Ok(event) = timeout_at(due, shim.next_event()).await else {
+                self.keep_limits().await?;
+                continue;
+            };
+            let event = match event {
+                Err(shim::ShimError::Gone) => return self.shim_died().await,
+                event => event?,
+            };
+            match event {
+                Some(shim::Event::Started { at, .. }) => {
+                    self.started_at = Some(at);
+                    self.count_from(at);
+                    return Ok(Event::Started(at));
+                }
+                Some(shim::Event::Output { .. }) => {}
+                Some(shim::Event::Exited(exit)) => return self.ended(&exit).map(Event::Done),
+                Some(shim::Event::SpawnFailed { kind, message }) => {
+                    self.under.over.send_replace(true);
+                    return match NotStarted::of(kind) {
+                        // The program that failed is bubblewrap, not the command's.
+                        Some(_) if self.under.status.is_some() && kind != shim::SpawnErrorKind::TooLarge => {
+                            Err(SandboxError::Resources(message))
+                        }
+                        Some(why) => Ok(Event::Done(Outcome::NotStarted { why, message })),
+                        None => Err(SandboxError::Resources(message)),
+                    };
+                }
+                None => return Err(shim::ShimError::Gone.into()),
+            }
+        }
+    }
+
+    /// The shim is no more. It is in the command's control group: where the command filled `/tmp`, which is memory,
+    /// the kernel may have killed all there is.
+    async fn shim_died(&mut self) -> Result<Event, SandboxError> {
+        let State::UnderWay { shim, group } = &mut self.state else {
+            return Err(shim::ShimError::Gone.into());
+        };
+        shim.end_shim().await?;
+        if !group.end().1 {
+            return Err(shim::ShimError::Gone.into());
+        }
+        let started = self.started_at.unwrap_or_else(SystemTime::now);
+        let exit = Exit {
+            exit_code: None,
+            signal: Some(9),
+            cause: shim::Cause::Killed,
+            wall: started.elapsed().unwrap_or_default(),
+            cpu: Duration::ZERO,
+            peak_memory_bytes: 0,
+        };
+        self.reason = Some(Cause::OutOfMemory);
+        self.ended(&exit).map(Event::Done)
+    }
+
+    /// Lets the timeout count from the command's start, and not from the word to start it.
+    fn count_from(&mut self, started: SystemTime) {
+        if let (Some(at), Some(timeout)) = (self.timeout_at, self.under.run.timeout) {
+            let since = started.elapsed().unwrap_or_default();
+            let counted = Instant::now().checked_add(timeout).and_then(|at| at.checked_sub(since));
+            // Never earlier, whatever happened to the wall clock, and hardly later: the news takes milliseconds.
+            let latest = at.checked_add(LOOK).unwrap_or(at);
+            self.timeout_at = counted.map(|counted| counted.clamp(at, latest));
+        }
+    }
+
+    async fn keep_limits(&mut self) -> Result<(), SandboxError> {
+        let now = Instant::now();
+        if self.timeout_at.is_some_and(|at| at <= now) {
+            self.timeout_at = None;
+            self.reason.get_or_insert(Cause::TimedOut);
+            self.control().kill(self.under.run.kill_grace).await?;
+        }
+        if self.look_at <= now {
+            self.look_at = now + LOOK;
+            if let Some(stream) = self.under.too_large() {
+                self.reason.get_or_insert(Cause::OutputTooLarge(stream));
+                self.control().kill(Duration::ZERO).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, exit: &Exit) -> Result<Outcome, SandboxError> {
+        let under = &self.under;
+        for folder in &under.made {
+            // It may not be empty: then it is the command's after all.
+            let _ = fs::remove_dir(folder);
+        }
+        let mut code = match (exit.exit_code, exit.signal) {
+            (Some(code), _) => code,
+            (None, signal) => 128 + signal.unwrap_or(9),
+        };
+        let asked = match exit.cause {
+            shim::Cause::Ended => None,
+            shim::Cause::Killed => Some(self.reason.unwrap_or(Cause::Killed)),
+            shim::Cause::Deadline => Some(Cause::TimedOut),
+        };
+        if let Some(status) = &under.status {
+            match (exit_code_in(status), asked) {
+                (Some(inner), _) => code = inner,
+                (None, Some(_)) => {}
+                (None, None) => {
+                    under.over.send_replace(true);
+                    return under.explain();
+                }
+            }
+        }
+        let (peak, out_of_memory) = match &self.state {
+            State::UnderWay { group, .. } => group.end(),
+            State::Never(_) => (None, false),
+        };
+        let cause = match (asked, under.too_large()) {
+            (Some(cause), _) => cause,
+            (None, Some(stream)) => Cause::OutputTooLarge(stream),
+            (None, None) if out_of_memory && code != 0 => Cause::OutOfMemory,
+            (None, None) => Cause::Ended,
+        };
+        let (stdout_bytes, stderr_bytes) = (under.cut(&under.stdout)?, under.cut(&under.stderr)?);
+        under.over.send_replace(true);
+        let started_at = self.started_at.unwrap_or_else(SystemTime::now);
+        Ok(Outcome::Ended(Ended {
+            exit_code: code,
+            signal: exit.signal.filter(|_| under.status.is_none()),
+            cause,
+            wall: exit.wall,
+            cpu: exit.cpu,
+            peak_memory_bytes: peak.unwrap_or(exit.peak_memory_bytes),
+            started_at,
+            // The wall clock may have been set back since; and the start is told a little after it.
+            ended_at: (started_at + exit.wall).min(SystemTime::now()).max(started_at),
+            stdout_bytes,
+            stderr_bytes,
+        }))
+    }
+}
+
+impl Under {
+    /// The stream with more bytes than are allowed.
+    fn too_large(&self) -> Option<Stream> {
+        let over = |log: &Log| log.len().is_ok_and(|length| length > self.run.output_bytes_max);
+        let streams = [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)];
+        streams.into_iter().find(|(_, log)| over(log)).map(|(stream, _)| stream)
+    }
+
+    /// Cuts a log to what is allowed; tells its length then.
+    fn cut(&self, log: &Log) -> Result<u64, SandboxError> {
+        let cut = log.cut(self.run.output_bytes_max).and_then(|()| log.len());
+        cut.map_err(|source| SandboxError::file("cutting", log.path(), source))
+    }
+
+    /// What it means that bubblewrap ended without having run the command. It says so on standard error.
+    fn explain(&self) -> Result<Outcome, SandboxError> {
+        let said = self.stderr.read_at(0, COMPLAINT);
+        let said = said.map_err(|source| SandboxError::file("reading", self.stderr.path(), source))?;
+        let said = String::from_utf8_lossy(&said).trim().to_owned();
+        let why = if said.contains("execvp") && said.contains("No such file") {
+            NotStarted::NotFound
+        } else if said.contains("execvp") && said.contains("Argument list too long") {
+            NotStarted::TooLarge
+        } else if said.contains("execvp") {
+            NotStarted::NotExecutable
+        } else if said.contains("Can't chdir") {
+            NotStarted::WorkingDirectory
+        } else {
+            return Err(SandboxError::Bubblewrap { advice: crate::bubblewrap::advice(&said), said });
+        };
+        // The words are not the command's.
+        let _ = self.stderr.cut(0);
+        Ok(Outcome::NotStarted { why, message: said.trim_start_matches("bwrap: ").to_owned() })
+    }
+}
+
+/// Bubblewrap's last word, `{ "exit-code": 3 }`. It says nothing of a program that could not be executed.
+fn exit_code_in(status: &File) -> Option<i32> {
+    let mut text = [0; 1024];
+    let length = status.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(text.get(..length)?).ok()?;
+    let (_, rest) = text.split_once("\"exit-code\":")?;
+    rest.trim_start().split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+}

@@ -1,0 +1,291 @@
+//! One slot: the process that runs its commands, and how it comes to be.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Component, Path, PathBuf};
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::{getegid, geteuid};
+use shim::{Command, Deadline, Files, Options, Shim, ShimError};
+use tokio::sync::watch;
+
+use crate::bubblewrap::{self, INSIDE, PRIVATE};
+use crate::cgroups::Group;
+use crate::config::{Run, Sandbox, SlotConfig};
+use crate::error::SandboxError;
+use crate::log::Log;
+use crate::outcome::{NotStarted, Outcome};
+use crate::running::{Running, Under};
+
+/// How much longer than its timeout and grace a command lives if the executor is stopped.
+const BACKSTOP: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Runs one command at a time. Dropping it kills all.
+#[derive(Debug)]
+pub struct Slot {
+    config: SlotConfig,
+    group: Group,
+    shim: Option<(Kind, Shim)>,
+}
+
+/// What the shim is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A sandbox that is kept.
+    Kept,
+    /// Nothing that keeps a command from the host.
+    Bare,
+}
+
+impl Slot {
+    /// Makes the folder and starts the process. Fails if this machine allows no such sandbox.
+    pub async fn start(mut config: SlotConfig) -> Result<Self, SandboxError> {
+        config.work = absolute(&config.work)?;
+        own_folder(&config.work)?;
+        let group = config.cgroups.group(&config.name, config.processes_max);
+        let mut slot = Self { config, group, shim: None };
+        let kind = slot.kind(false);
+        slot.ready(kind).await?;
+        if slot.config.sandbox == Sandbox::Bubblewrap && kind == Kind::Bare {
+            // Nothing has tried it yet.
+            slot.try_bubblewrap(None)?;
+        }
+        Ok(slot)
+    }
+
+    /// Whether this machine can have such a slot; if not, why and what to do about it.
+    pub async fn check(config: SlotConfig) -> Result<(), SandboxError> {
+        Self::start(config).await?.stop().await
+    }
+
+    /// What it was started with.
+    pub fn config(&self) -> &SlotConfig {
+        &self.config
+    }
+
+    /// The host's process id of the slot's process (of the outermost), while it lives.
+    pub fn pid(&self) -> Option<u32> {
+        self.shim.as_ref().and_then(|(_, shim)| shim.pid())
+    }
+
+    /// The path of an input root as a command sees it.
+    pub fn path_inside(&self, run: &Run) -> PathBuf {
+        match self.config.sandbox {
+            Sandbox::None => run.root.clone(),
+            Sandbox::Bubblewrap if run.root_is_input => PathBuf::from("/"),
+            Sandbox::Bubblewrap => match self.kind(false) {
+                Kind::Kept => Path::new(INSIDE).join(run.root.file_name().unwrap_or_default()),
+                Kind::Bare => bubblewrap::INSIDE_ROOT.into(),
+            },
+        }
+    }
+
+    /// Replaces the process if it is dead, or its sandbox if a command left traces. [`Slot::run`] does it too;
+    /// done earlier, as while outputs are kept, nobody waits for it.
+    pub async fn refresh(&mut self) -> Result<(), SandboxError> {
+        match self.shim.as_ref().map(|(kind, _)| *kind) {
+            Some(kind) => self.ready(kind).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a command.
+    pub async fn run(&mut self, mut run: Run) -> Result<Running<'_>, SandboxError> {
+        if run.root_is_input && self.config.sandbox == Sandbox::None {
+            return Err(SandboxError::RootNeedsBubblewrap);
+        }
+        run.root = absolute(&run.root)?;
+        if run.root.file_name().is_none() || run.root.parent() != Some(self.config.work.as_path()) {
+            let why = "it must be a direct child of the slot's folder";
+            return Err(SandboxError::Root { path: run.root, why });
+        }
+        let (over, heard) = watch::channel(false);
+        let log = |path: &Path| {
+            let log = Log::create(path, self.config.user, heard.clone());
+            log.map_err(|source| SandboxError::file("making", path, source))
+        };
+        let (stdout, stderr) = (log(&run.stdout)?, log(&run.stderr)?);
+        let alone = self.config.sandbox == Sandbox::Bubblewrap
+            && (run.root_is_input || self.kind(false) == Kind::Bare);
+        let status = alone.then(|| memfd_create("status", MFdFlags::MFD_CLOEXEC)).transpose();
+        let status = status.map_err(|error| SandboxError::Resources(error.to_string()))?.map(fs::File::from);
+        let made = if run.root_is_input { missing_mount_points(&run.root) } else { Vec::new() };
+        let command = self.command(&run, alone);
+        let kind = self.kind(run.root_is_input);
+        self.ready(kind).await?;
+        let under = Under { run, stdout, stderr, status, made, over };
+        let command = match command? {
+            Ok(command) => command,
+            Err((why, message)) => return Ok(Running::never(under, Outcome::NotStarted { why, message })),
+        };
+        self.group.begin(under.run.memory_bytes_max);
+        let files =
+            under.files().map_err(|source| SandboxError::file("passing", &under.run.stdout, source))?;
+        let Some((_, shim)) = &mut self.shim else { return Err(ShimError::Gone.into()) };
+        match shim.run_into(&command, files).await {
+            Ok(running) => Ok(Running::under_way(under, running, &self.group)),
+            Err(ShimError::TooLarge { bytes, limit }) => {
+                let message = format!("the command takes {bytes} bytes, more than {limit}");
+                Ok(Running::never(under, Outcome::NotStarted { why: NotStarted::TooLarge, message }))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Ends the process; returns when all that it ran is dead.
+    pub async fn stop(mut self) -> Result<(), SandboxError> {
+        if let Some((_, shim)) = self.shim.take() {
+            shim.stop().await?;
+        }
+        Ok(())
+    }
+
+    fn kind(&self, root_is_input: bool) -> Kind {
+        match self.config.sandbox {
+            Sandbox::Bubblewrap if self.config.user.is_some() && !root_is_input => Kind::Kept,
+            Sandbox::Bubblewrap | Sandbox::None => Kind::Bare,
+        }
+    }
+
+    /// Has a process of this kind, unused or as good as.
+    async fn ready(&mut self, kind: Kind) -> Result<(), SandboxError> {
+        if let Some((had, shim)) = &mut self.shim
+            && *had == kind
+            && !shim.is_spent()
+            && !shim.is_gone()
+        {
+            return Ok(());
+        }
+        if let Some((_, mut old)) = self.shim.take() {
+            old.end().await?;
+        }
+        let mut options = Options {
+            user: self.config.user,
+            join: self.group.join_files(),
+            processes_max: self.config.processes_max.filter(|_| !self.group.limits_processes()),
+            ..Options::default()
+        };
+        match kind {
+            Kind::Kept => {
+                options.wrapper = self.config.bubblewrap.kept(&self.config.work)?;
+                options.tidy = PRIVATE.map(PathBuf::from).to_vec();
+            }
+            Kind::Bare => self.check_way()?,
+        }
+        let shim = match Shim::start_with(&self.config.program, &options).await {
+            Ok(shim) => shim,
+            Err(error) => {
+                if kind == Kind::Kept {
+                    self.try_bubblewrap(Some(options.wrapper))?;
+                }
+                return Err(error.into());
+            }
+        };
+        tracing::debug!(slot = self.config.name, ?kind, mode = ?shim.mode(), "the slot has a new process");
+        self.shim = Some((kind, shim));
+        Ok(())
+    }
+
+    /// Calls bubblewrap with nothing to do, to hear what it says.
+    fn try_bubblewrap(&self, call: Option<Vec<OsString>>) -> Result<(), SandboxError> {
+        let call = match call {
+            Some(call) => call,
+            None => self.config.bubblewrap.alone(&self.config.work, Path::new(""), false)?,
+        };
+        // Nobody holds a status descriptor here.
+        let call: Vec<_> = call.into_iter().collect();
+        let Some((program, arguments)) = call.split_first() else { return Ok(()) };
+        let mut command = std::process::Command::new(program);
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            if argument == "--json-status-fd" {
+                arguments.next();
+            } else {
+                command.arg(argument);
+            }
+        }
+        let output = command.arg("/bin/true").env_clear().stdin(std::process::Stdio::null()).output();
+        let output = output.map_err(|source| SandboxError::file("executing", program, source))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let advice = bubblewrap::advice(&said);
+        Err(SandboxError::Bubblewrap { said, advice })
+    }
+
+    /// Whether the commands' user can get to the slot's folder by its path.
+    fn check_way(&self) -> Result<(), SandboxError> {
+        let Some(user) = self.config.user else { return Ok(()) };
+        for folder in self.config.work.ancestors() {
+            let Ok(metadata) = fs::metadata(folder) else { continue };
+            let bits = match metadata.uid() == user.uid {
+                true => 0o100,
+                false if metadata.gid() == user.gid => 0o010,
+                false => 0o001,
+            };
+            if metadata.mode() & bits == 0 {
+                return Err(SandboxError::Closed { uid: user.uid, folder: folder.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What the shim is to execute; the inner error is the command's fault.
+    fn command(&self, run: &Run, alone: bool) -> Result<Result<Command, (NotStarted, String)>, SandboxError> {
+        if !run.cwd.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+            let message = format!("the working directory {} is not in the input root", run.cwd.display());
+            return Ok(Err((NotStarted::WorkingDirectory, message)));
+        }
+        if run.argv.is_empty() {
+            return Ok(Err((NotStarted::Invalid, "the command is empty".to_owned())));
+        }
+        let longest =
+            run.timeout.map(|timeout| timeout.saturating_add(run.kill_grace).saturating_add(BACKSTOP));
+        let (mut argv, mut cwd) = (run.argv.clone(), within(&self.path_inside(run), &run.cwd));
+        if alone {
+            let call = self.config.bubblewrap.alone(&run.root, &run.cwd, run.root_is_input)?;
+            let not_text = |path: OsString| SandboxError::Root { path: path.into(), why: "it is not UTF-8" };
+            let call = call.into_iter().map(|argument| argument.into_string().map_err(not_text));
+            argv = call.chain(argv.into_iter().map(Ok)).collect::<Result<_, _>>()?;
+            cwd = "/".into();
+        }
+        let deadline = longest.map(Deadline::after);
+        Ok(Ok(Command { argv, env: run.env.clone(), cwd, deadline }))
+    }
+}
+
+impl Under {
+    fn files(&self) -> std::io::Result<Files> {
+        let status = self.status.as_ref().map(fs::File::try_clone).transpose()?;
+        Ok(Files {
+            stdout: self.stdout.descriptor()?,
+            stderr: self.stderr.descriptor()?,
+            status: status.map(Into::into),
+        })
+    }
+}
+
+/// A path below another, without a slash at its end.
+pub(crate) fn within(root: &Path, path: &Path) -> PathBuf {
+    root.join(path).components().collect()
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, SandboxError> {
+    std::path::absolute(path).map_err(|source| SandboxError::file("resolving", path, source))
+}
+
+/// Has the folder, as one that only its owner may change: a command must not put another in its root's place.
+fn own_folder(folder: &Path) -> Result<(), SandboxError> {
+    let made = fs::create_dir_all(folder)
+        .and_then(|()| fs::set_permissions(folder, fs::Permissions::from_mode(0o755)))
+        .and_then(|()| chown(folder, Some(geteuid().as_raw()), Some(getegid().as_raw())));
+    made.map_err(|source| SandboxError::file("making", folder, source))
+}
+
+/// The folders that bubblewrap will make in an input root to mount something on.
+fn missing_mount_points(root: &Path) -> Vec<PathBuf> {
+    let points = ["proc", "dev", "tmp"].map(|name| root.join(name));
+    points.into_iter().filter(|point| fs::symlink_metadata(point).is_err()).collect()
+}

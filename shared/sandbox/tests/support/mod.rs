@@ -1,0 +1,168 @@
+//! What the tests share.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::unistd::geteuid;
+use sandbox::{Bubblewrap, Cgroups, Ended, Outcome, Run, Sandbox, Slot, SlotConfig, User};
+use tempfile::TempDir;
+
+/// The executable that plays `forebay`.
+pub(crate) fn host() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_forebay-sandbox-host"))
+}
+
+/// Whom commands run as where the tests are root.
+pub(crate) const USER: User = User { uid: 65534, gid: 65534 };
+
+/// In which ways a command can be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// With the sandbox off.
+    None,
+    /// In a sandbox that is kept for a slot (or alone, where the tests are not root).
+    Kept,
+    /// In a sandbox of its own, with the input root as `/`.
+    Rooted,
+}
+
+impl Way {
+    /// Whether bubblewrap is started for each command.
+    pub(crate) fn is_alone(self) -> bool {
+        self == Self::Rooted || self == Self::Kept && !geteuid().is_root()
+    }
+}
+
+/// Defines each test once for each way.
+#[macro_export]
+macro_rules! in_all_ways {
+    ($($test:ident)*) => {
+        mod none { $(#[tokio::test] async fn $test() { super::$test(super::support::Way::None).await; })* }
+        mod kept { $(#[tokio::test] async fn $test() { super::$test(super::support::Way::Kept).await; })* }
+        mod rooted { $(#[tokio::test] async fn $test() { super::$test(super::support::Way::Rooted).await; })* }
+    };
+}
+
+/// A folder with a slot in it and all that it needs.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) folder: TempDir,
+    pub(crate) way: Way,
+}
+
+impl Place {
+    pub(crate) fn new(way: Way) -> Self {
+        let folder = TempDir::new().unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let place = Self { folder, way };
+        fs::create_dir_all(place.root()).unwrap();
+        fs::set_permissions(place.path("work"), Permissions::from_mode(0o755)).unwrap();
+        if geteuid().is_root() {
+            chown(place.root(), Some(USER.uid), Some(USER.gid)).unwrap();
+        }
+        if way == Way::Rooted {
+            place.furnish();
+        }
+        place
+    }
+
+    /// Gives the input root what a `/` needs to run a shell: the host's, as links to mounts would be too much.
+    fn furnish(&self) {
+        let copy = std::process::Command::new("/bin/sh")
+            .args(["-c", FURNISH])
+            .arg("sh")
+            .arg(self.root())
+            .status()
+            .unwrap();
+        assert!(copy.success());
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.path("work/root")
+    }
+
+    pub(crate) fn config(&self) -> SlotConfig {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        SlotConfig {
+            name: format!("test-{}-{number}", std::process::id()),
+            program: host().to_owned(),
+            work: self.path("work"),
+            sandbox: if self.way == Way::None { Sandbox::None } else { Sandbox::Bubblewrap },
+            bubblewrap: Bubblewrap::default(),
+            user: geteuid().is_root().then_some(USER),
+            processes_max: None,
+            cgroups: Cgroups::default(),
+        }
+    }
+
+    pub(crate) async fn slot(&self) -> Slot {
+        Slot::start(self.config()).await.unwrap()
+    }
+
+    pub(crate) fn run(&self, argv: &[&str]) -> Run {
+        Run {
+            argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
+            env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
+            cwd: PathBuf::new(),
+            root: self.root(),
+            root_is_input: self.way == Way::Rooted,
+            timeout: Some(Duration::from_secs(30)),
+            kill_grace: Duration::ZERO,
+            stdout: self.path("stdout"),
+            stderr: self.path("stderr"),
+            output_bytes_max: 1 << 32,
+            memory_bytes_max: None,
+        }
+    }
+
+    pub(crate) fn script(&self, text: &str) -> Run {
+        self.run(&["/bin/sh", "-c", text])
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        String::from_utf8(fs::read(self.path("stdout")).unwrap()).unwrap()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8(fs::read(self.path("stderr")).unwrap()).unwrap()
+    }
+
+    /// Runs it to its end, which must be one.
+    pub(crate) async fn ended(&self, slot: &mut Slot, run: Run) -> Ended {
+        match slot.run(run).await.unwrap().finish().await.unwrap() {
+            Outcome::Ended(ended) => ended,
+            other @ Outcome::NotStarted { .. } => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A few programs and the libraries they need.
+const FURNISH: &str = r#"
+set -e; cd "$1"; mkdir -p bin usr/bin etc
+for program in sh ls cat sleep true env id head mkdir touch setsid kill pwd chmod ln mv dd; do
+    file=$(readlink -f /bin/$program); cp "$file" "bin/$program"
+    for library in $(ldd "$file" 2>/dev/null | grep -o '/[^ ]*'); do
+        mkdir -p ".$(dirname "$library")"; cp -L "$library" ".$library"
+    done
+done
+[ $(id -u) != 0 ] || find . -type d -exec chown 65534:65534 {} +
+"#;
+
+/// Until this file is there.
+pub(crate) async fn exists(path: &Path) {
+    let mut patience = 3000;
+    while !path.exists() {
+        patience -= 1;
+        assert!(patience > 0, "{} never came", path.display());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,105 @@
+//! Wiping out what a command leaves behind in a sandbox that the next one will use too.
+
+use std::fs::{self, DirEntry, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Whether the text of a file tells that nothing is there.
+type IsClean = fn(&str) -> bool;
+
+/// Where the namespaces tell what is in them, and how to read it. Files of features that the kernel lacks do
+/// not exist.
+const TELLTALES: [(&str, IsClean); 5] = [
+    ("/proc/sysvipc/shm", is_header),
+    ("/proc/sysvipc/sem", is_header),
+    ("/proc/sysvipc/msg", is_header),
+    ("/proc/net/sockstat", has_no_sockets),
+    ("/proc/net/sockstat6", has_no_sockets),
+];
+
+/// Looks after the private folders and namespaces of one shim.
+#[derive(Debug, Default)]
+pub(crate) struct Tidy {
+    folders: Vec<PathBuf>,
+    telltales: Vec<(File, IsClean)>,
+}
+
+impl Tidy {
+    /// Looks after these folders and, if there are any, the namespaces that this process is in.
+    pub(crate) fn new(folders: Vec<PathBuf>) -> Self {
+        let telltales = if folders.is_empty() { &[][..] } else { &TELLTALES };
+        let open = |(path, is_clean): &(&str, IsClean)| Some((File::open(path).ok()?, *is_clean));
+        Self { telltales: telltales.iter().filter_map(open).collect(), folders }
+    }
+
+    /// Empties the folders, with nobody else alive; tells whether nothing is left there or in the namespaces.
+    pub(crate) fn wipe(&self) -> bool {
+        self.folders.iter().all(|folder| empty(folder).is_ok())
+            && self.telltales.iter().all(|(file, is_clean)| tells(file, *is_clean).unwrap_or(false))
+    }
+}
+
+fn empty(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        remove(&entry?)?;
+    }
+    Ok(())
+}
+
+fn remove(entry: &DirEntry) -> io::Result<()> {
+    if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }
+}
+
+fn tells(file: &File, is_clean: IsClean) -> io::Result<bool> {
+    let mut text = [0; 1024];
+    let length = file.read_at(&mut text, 0)?;
+    let text = text.get(..length).unwrap_or_default();
+    Ok(std::str::from_utf8(text).is_ok_and(is_clean))
+}
+
+/// A line of column names and no object.
+fn is_header(text: &str) -> bool {
+    text.lines().count() <= 1
+}
+
+/// `TCP: inuse 0 orphan 0 tw 0 ...`: a closed connection may hold its port for a minute. What counts for the
+/// whole machine (`sockets: used`, `orphan`, `mem`) is left out.
+fn has_no_sockets(text: &str) -> bool {
+    text.lines().all(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        while let (Some(name), Some(count)) = (words.next(), words.next()) {
+            if matches!(name, "inuse" | "tw") && count != "0" {
+                return false;
+            }
+        }
+        true
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_are_read() {
+        assert!(is_header("       key      shmid perms\n"));
+        assert!(!is_header("       key      shmid perms\n 0 1 600\n"));
+        let clean = "sockets: used 3\nTCP: inuse 0 orphan 4 tw 0 alloc 1 mem 2\nUDP: inuse 0 mem 5\n";
+        assert!(has_no_sockets(clean));
+        assert!(!has_no_sockets(&clean.replace("tw 0", "tw 2")));
+        assert!(!has_no_sockets("TCP6: inuse 1\n"));
+    }
+
+    #[test]
+    fn folders_are_emptied() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("a/b")).unwrap();
+        fs::write(folder.path().join("a/b/c"), "x").unwrap();
+        std::os::unix::fs::symlink("/", folder.path().join("root")).unwrap();
+        empty(folder.path()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(!Tidy::new(vec!["/no/such/folder".into()]).wipe());
+        assert!(Tidy::default().wipe());
+    }
+}

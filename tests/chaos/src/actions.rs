@@ -1,0 +1,93 @@
+//! Actions under a storm: every accepted execution ends in exactly one result, and every client gets its own.
+
+mod clients;
+mod history;
+mod killer;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use farm::{Farm, Port};
+use tokio::time::Instant;
+
+use crate::Random;
+
+pub use history::{ActionHistory, Broken};
+
+/// How hard, and by which chance.
+#[derive(Debug, Clone)]
+pub struct ActionPlan {
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// Actions in all.
+    pub actions: usize,
+    /// On their way at once.
+    pub in_flight: usize,
+    /// Milliseconds between two kills.
+    pub pause_ms: (u64, u64),
+    /// How long all may take after the last kill.
+    pub settle_limit: Duration,
+}
+
+impl ActionPlan {
+    /// The short form, or with `FOREBAY_CHAOS=long` the long one; `FOREBAY_CHAOS_SEED` repeats a run.
+    pub fn from_env() -> Self {
+        let seed = std::env::var("FOREBAY_CHAOS_SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ crate::storm::now_us());
+        let long = std::env::var("FOREBAY_CHAOS").is_ok_and(|form| form == "long");
+        let (actions, in_flight) = if long { (6000, 2000) } else { (400, 200) };
+        Self { seed, actions, in_flight, pause_ms: (150, 900), settle_limit: Duration::from_secs(90) }
+    }
+}
+
+/// What a storm of actions left behind.
+#[derive(Debug)]
+pub struct ActionAftermath {
+    /// What the stream and the clients saw.
+    pub history: ActionHistory,
+    /// What services should not have done.
+    pub faults: Vec<String>,
+    /// What was killed how often.
+    pub kills: Vec<(String, usize)>,
+    /// From the first action to the last result.
+    pub took: Duration,
+}
+
+/// Runs a farm through a storm of actions.
+///
+/// # Panics
+/// When servers or services do not start.
+pub async fn run(plan: &ActionPlan) -> (Farm, ActionAftermath) {
+    let builder = Farm::builder().only(&[]).env("FOREBAY_SANDBOX", "none").env("FOREBAY_ACTION_ATTEMPTS", "50");
+    let farm = builder.env("FOREBAY_EXECUTOR_SLOTS", "4").start().await;
+    let mut random = Random::new(plan.seed);
+    let ports = [Port::reserve(), Port::reserve()];
+    let mut killer = killer::Killer::start(&farm, plan, random.clone(), &ports).await;
+    let began = Instant::now();
+    let done = Arc::new(AtomicBool::new(false));
+    let urls = ports.iter().map(|port| format!("grpc://127.0.0.1:{}", port.number())).collect();
+    let clients = async {
+        let answers = clients::run(plan, &mut random, urls).await;
+        done.store(true, Ordering::Relaxed);
+        answers
+    };
+    let (answers, ()) = tokio::join!(clients, killer.storm(&done));
+    let took = began.elapsed();
+    killer.calm().await;
+    let history = ActionHistory::read(&farm, answers).await;
+    let (faults, kills) = killer.end();
+    (farm, ActionAftermath { history, faults, kills, took })
+}
+
+impl fmt::Display for ActionAftermath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kills: Vec<String> = self.kills.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        write!(f, "{} in {:.1?}; {}", self.history, self.took, kills.join(", "))
+    }
+}

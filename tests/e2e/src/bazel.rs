@@ -1,0 +1,183 @@
+//! Bazel.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use farm::{Guard, Process, alive, tool};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::process::Command;
+
+use crate::{Place, Rig, Run, Spawn};
+
+/// Every action is the farm's, whatever becomes of it.
+const REMOTE_OPTIONS: [&str; 5] = [
+    "--spawn_strategy=remote",
+    "--genrule_strategy=remote",
+    "--remote_local_fallback=false",
+    "--remote_timeout=60",
+    "--jobs=16",
+];
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Which Bazel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Debian's, 4.2.3.
+    Four,
+    /// 2.1.0.
+    Two,
+}
+
+/// A Bazel with a workspace and a server of its own, which is ended when this is dropped.
+#[derive(Debug)]
+pub struct Bazel {
+    program: PathBuf,
+    startup: Vec<String>,
+    workspace: PathBuf,
+    base: PathBuf,
+    logs: PathBuf,
+    guard: Guard,
+    runs: AtomicU32,
+}
+
+/// A command of Bazel that runs.
+#[derive(Debug)]
+pub struct Running {
+    process: Process,
+    log: PathBuf,
+    execution_root: PathBuf,
+    began: Instant,
+}
+
+impl Version {
+    /// Its program; none when it is not installed.
+    pub fn find(self) -> Option<PathBuf> {
+        let found = match self {
+            Self::Four => tool("bazel"),
+            Self::Two => tool("bazel-2.1"),
+        };
+        found.is_file().then_some(found)
+    }
+}
+
+impl Bazel {
+    /// A Bazel for the workspace `project` of this place, laid out anew.
+    pub fn new(place: &Place, project: &str, version: Version) -> Self {
+        let program = version.find();
+        let program = program.unwrap_or_else(|| panic!("no {version:?}: run infra/tools/clients.sh --all"));
+        let base = place.folder("bazel/base");
+        let mut startup = vec![
+            "--nohome_rc".to_owned(),
+            format!("--output_user_root={}", place.folder("bazel/user").display()),
+            format!("--output_base={}", base.display()),
+            "--max_idle_secs=300".to_owned(),
+        ];
+        let debian = fs::canonicalize(&program).is_ok_and(|real| real.ends_with("bazel-4"));
+        if !debian {
+            // Debian's says where the rest of it is in the system's file.
+            startup.push("--nosystem_rc".to_owned());
+        }
+        Self {
+            program,
+            startup,
+            workspace: place.workspace(project),
+            base,
+            logs: place.folder("bazel/logs"),
+            guard: place.guard().clone(),
+            runs: AtomicU32::new(0),
+        }
+    }
+
+    /// Its workspace.
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// Runs a command without the farm to its end.
+    pub async fn local(&self, command: &str, args: &[&str]) -> Run {
+        self.start(command, &[], args).finish().await
+    }
+
+    /// Runs `build` or `test` on the farm to its end.
+    pub async fn remote(&self, rig: &Rig, command: &str, args: &[&str]) -> Run {
+        self.start_remote(rig, command, args).finish().await
+    }
+
+    /// Starts `build` or `test` on the farm.
+    pub fn start_remote(&self, rig: &Rig, command: &str, args: &[&str]) -> Running {
+        let executor = format!("--remote_executor={}", rig.grpc());
+        let options: Vec<&str> = REMOTE_OPTIONS.into_iter().chain([executor.as_str()]).collect();
+        self.start(command, &options, args)
+    }
+
+    /// Forgets everything that was built here.
+    pub async fn clean(&self) {
+        let run = self.start("clean", &[], &[]).finish().await;
+        assert_eq!(run.code, 0, "{run}");
+    }
+
+    /// Starts a command.
+    pub fn start(&self, command: &str, options: &[&str], args: &[&str]) -> Running {
+        let number = self.runs.fetch_add(1, Ordering::Relaxed);
+        let log = self.logs.join(format!("{number}.json"));
+        let mut process = Command::new(&self.program);
+        process.args(&self.startup).arg(command).args(options);
+        if matches!(command, "build" | "test") {
+            process.arg(format!("--execution_log_json_file={}", log.display()));
+        }
+        process.args(args).current_dir(&self.workspace);
+        // What the caller's environment says must not change what is built.
+        process.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", &self.logs);
+        let text = self.logs.join(format!("{number}.txt"));
+        let process = Process::start(&format!("bazel {command}"), process, &text, &self.guard);
+        let name = self.workspace.file_name().expect("a workspace has a name");
+        let execution_root = self.base.join("execroot").join(name);
+        Running { process, log, execution_root, began: Instant::now() }
+    }
+}
+
+impl Running {
+    /// Ctrl-C.
+    pub fn interrupt(&self) {
+        self.process.signal(Signal::SIGINT);
+    }
+
+    /// Whether it goes on.
+    pub fn is_alive(&self) -> bool {
+        self.process.is_alive()
+    }
+
+    /// Waits for its end.
+    pub async fn finish(mut self) -> Run {
+        let status = self.process.wait_exit(LIMIT).await;
+        Run {
+            code: status.code().unwrap_or(-1),
+            text: self.process.log_text(),
+            spawns: Spawn::read_all(&self.log),
+            took: self.began.elapsed(),
+            execution_root: self.execution_root,
+        }
+    }
+}
+
+impl Drop for Bazel {
+    fn drop(&mut self) {
+        let pid = fs::read_to_string(self.base.join("server/server.pid.txt")).unwrap_or_default();
+        let Ok(pid) = pid.trim().parse::<u32>() else { return };
+        let Ok(id) = i32::try_from(pid) else { return };
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            let _ = kill(Pid::from_raw(id), signal);
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while alive(pid) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}

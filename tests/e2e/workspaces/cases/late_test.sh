@@ -1,0 +1,3 @@
+#!/bin/sh
+echo "it will take its time"
+sleep "$1"

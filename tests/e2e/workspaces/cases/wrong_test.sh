@@ -1,0 +1,3 @@
+#!/bin/sh
+echo "six times seven is 41"
+exit 1
