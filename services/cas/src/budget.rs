@@ -86,12 +86,17 @@ impl Held {
     /// Takes room for `bytes` more; `RESOURCE_EXHAUSTED` when there is none for some time. A call never needs more
     /// than there is at all.
     pub async fn grow(&self, bytes: u64) -> Result<(), Status> {
+        self.grow_before(bytes, 0).await
+    }
+
+    /// As [`Held::grow`], while `unread` bytes of the client wait to be read.
+    pub(crate) async fn grow_before(&self, bytes: u64, unread: u64) -> Result<(), Status> {
         let units = self.units(bytes);
         let room = Arc::clone(&self.budget.room);
         let permit = if let Ok(permit) = Arc::clone(&room).try_acquire_many_owned(units) {
             permit
         } else {
-            let _place = Place::take(&self.budget, bytes.min(STREAM_WINDOW.into()))?;
+            let _place = Place::take(&self.budget, unread.min(STREAM_WINDOW.into()))?;
             let room = tokio::time::timeout(PATIENCE, room.acquire_many_owned(units)).await;
             room.ok().and_then(Result::ok).ok_or_else(crowded)?
         };
@@ -251,12 +256,13 @@ impl http_body::Body for Inward {
                 Some(Ok(frame)) => frame,
                 other => return Poll::Ready(other),
             };
-            let bytes = frame.data_ref().map_or(0, |data| this.lengths.take(data)) * COPIES;
+            let length = frame.data_ref().map_or(0, |data| this.lengths.take(data));
+            let bytes = length * COPIES;
             if bytes == 0 || this.held.try_grow(bytes) {
                 return Poll::Ready(Some(Ok(frame)));
             }
             let held = this.held.clone();
-            this.waiting = Some((frame, Box::pin(async move { held.grow(bytes).await })));
+            this.waiting = Some((frame, Box::pin(async move { held.grow_before(bytes, length).await })));
         }
         let Some((_, room)) = &mut this.waiting else { return Poll::Ready(None) };
         let room = ready!(room.as_mut().poll(cx));

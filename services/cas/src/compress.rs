@@ -102,7 +102,7 @@ pub(crate) struct Unpacking {
 impl Unpacking {
     /// Of a blob of `size` bytes: no more of it has to be looked back on.
     pub(crate) async fn new(size: u64, held: Held) -> Result<Self, Status> {
-        held.grow(DECODER_BYTES + size.min(1 << WINDOW_LOG_MAX)).await?;
+        held.grow_before(DECODER_BYTES + size.min(1 << WINDOW_LOG_MAX), size).await?;
         let mut decoder = Decoder::new().map_err(|error| broken(&error))?;
         let limit = DParameter::WindowLogMax(WINDOW_LOG_MAX);
         decoder.set_parameter(limit).map_err(|error| broken(&error))?;

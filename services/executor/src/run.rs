@@ -8,7 +8,8 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use input_root::{CollectError, Collected, InputError, InputRoot, OutputSpec};
 use model::{
-    ExecutionKey, ExecutionOffer, ExecutionOutcome, ExecutionProgress, ExecutionStage, Millis, StoredResult,
+    BlobDigest, DigestFunction, ExecutionKey, ExecutionOffer, ExecutionOutcome, ExecutionProgress,
+    ExecutionStage, Millis, StoredResult,
 };
 use prost::Message as _;
 use reapi::execution::ActionResult;
@@ -188,6 +189,7 @@ async fn conclude(
         crash_point(Step::ActionCached);
     }
     let exit_code = Some(result.exit_code);
+    let server_logs = if status.is_some() { logs(&result, execution.action.function) } else { Vec::new() };
     let (code, message) = status.unwrap_or_default();
     Ok(ExecutionOutcome {
         executor: Some(shared.id.clone()),
@@ -196,8 +198,17 @@ async fn conclude(
         missing: Vec::new(),
         exit_code,
         result: Some(stored(shared, &result).await?),
-        server_logs: Vec::new(),
+        server_logs,
     })
+}
+
+/// What a command had written when it was cut off.
+fn logs(result: &ActionResult, function: DigestFunction) -> Vec<(String, BlobDigest)> {
+    let one = |name: &str, digest: Option<&reapi::execution::Digest>| {
+        let digest = digest.and_then(|digest| reapi::digest::from_proto(digest, function).ok());
+        (name.to_owned(), digest.unwrap_or_else(|| function.empty()))
+    };
+    vec![one("stdout", result.stdout_digest.as_ref()), one("stderr", result.stderr_digest.as_ref())]
 }
 
 async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, Fault> {
@@ -205,7 +216,7 @@ async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, 
     if encoded.len() <= INLINE_MAX {
         return Ok(StoredResult::Inline(STANDARD.encode(encoded)));
     }
-    let kept = shared.cas.put_bytes(model::DigestFunction::Sha256, encoded.into()).await;
+    let kept = shared.cas.put_bytes(DigestFunction::Sha256, encoded.into()).await;
     kept.map(StoredResult::Blob).map_err(|error| Fault::internal(&error))
 }
 

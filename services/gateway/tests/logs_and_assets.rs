@@ -1,4 +1,5 @@
 //! Log streams and remote assets.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
@@ -21,10 +22,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status};
 
-async fn write(gateway: &Gateway, name: &str, pieces: Vec<WriteRequest>) -> Result<WriteResponse, Status> {
-    let mut pieces = pieces;
-    pieces[0].resource_name = name.to_owned();
-    let written = ByteStreamClient::new(gateway.channel.clone()).write(tokio_stream::iter(pieces)).await;
+async fn write(gateway: &Gateway, name: &str, piece: WriteRequest) -> Result<WriteResponse, Status> {
+    let pieces = tokio_stream::iter([WriteRequest { resource_name: name.to_owned(), ..piece }]);
+    let written = ByteStreamClient::new(gateway.channel.clone()).write(pieces).await;
     written.map(tonic::Response::into_inner)
 }
 
@@ -58,12 +58,12 @@ async fn a_log_stream_is_read_as_it_grows() {
         .unwrap()
         .into_inner();
     assert!(created.write_resource_name.starts_with(&format!("{}/", created.name)));
-    let error = write(&one, &created.name, vec![piece(0, "x", false)]).await.unwrap_err();
+    let error = write(&one, &created.name, piece(0, "x", false)).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     let error = read_all(&one, &created.write_resource_name, 0).await.unwrap_err();
     assert_eq!(error.code(), Code::InvalidArgument, "{error}");
     let forged = format!("{}/0123456789abcdef", created.name);
-    let error = write(&one, &forged, vec![piece(0, "x", false)]).await.unwrap_err();
+    let error = write(&one, &forged, piece(0, "x", false)).await.unwrap_err();
     assert_eq!(error.code(), Code::PermissionDenied, "{error}");
 
     // Read at another gateway, before there is anything.
@@ -86,11 +86,11 @@ async fn a_log_stream_is_read_as_it_grows() {
     let asked = QueryWriteStatusRequest { resource_name: name.clone() };
     let progress = ByteStreamClient::new(two.channel.clone()).query_write_status(asked).await.unwrap();
     assert_eq!((progress.get_ref().committed_size, progress.get_ref().complete), (8, false));
-    assert!(write(&two, &name, vec![piece(4, "overwritten", false)]).await.is_err());
-    assert_eq!(write(&two, &name, vec![piece(8, "three", true)]).await.unwrap().committed_size, 13);
+    assert!(write(&two, &name, piece(4, "overwritten", false)).await.is_err());
+    assert_eq!(write(&two, &name, piece(8, "three", true)).await.unwrap().committed_size, 13);
     assert_eq!(reader.message().await.unwrap().unwrap().data, b"three");
     assert_eq!(reader.message().await.unwrap(), None);
-    assert!(write(&two, &name, vec![piece(13, "more", false)]).await.is_err());
+    assert!(write(&two, &name, piece(13, "more", false)).await.is_err());
     assert_eq!(read_all(&one, &created.name, 0).await.unwrap(), "one two three");
     assert_eq!(read_all(&one, &created.name, 6).await.unwrap(), "o three");
     let unknown = format!("main/logstreams/{}", uuid::Uuid::new_v4().simple());

@@ -120,3 +120,16 @@ impl CasError {
         Self::Disk { what, path: path.display().to_string(), source }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_a_full_store() {
+        let error = |number: nix::errno::Errno| CasError::disk("writing", Path::new("/x"), number.into());
+        assert!(matches!(error(nix::errno::Errno::ENOSPC), CasError::Full));
+        assert!(matches!(error(nix::errno::Errno::EDQUOT), CasError::Full));
+        assert!(matches!(error(nix::errno::Errno::EIO), CasError::Disk { .. }));
+    }
+}

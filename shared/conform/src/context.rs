@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use reapi::execution::{CacheCapabilities, Digest, ExecutionCapabilities, ServerCapabilities, compressor};
+use reapi::execution::{
+    CacheCapabilities, Digest, ExecutionCapabilities, ServerCapabilities, compressor,
+    symlink_absolute_path_strategy,
+};
 
 use crate::{
     client::Client,
@@ -47,6 +50,11 @@ impl Cx {
             .is_some_and(|cache| cache.supported_compressors.contains(&compressor::Value::Zstd.into()))
     }
 
+    /// What it does with absolute symlinks.
+    pub(crate) fn symlink_strategy(&self) -> symlink_absolute_path_strategy::Value {
+        self.cache().map(CacheCapabilities::symlink_absolute_path_strategy).unwrap_or_default()
+    }
+
     /// The most bytes of a batch, if there is a limit.
     pub(crate) fn batch_max(&self) -> Option<usize> {
         let limit = usize::try_from(self.cache()?.max_batch_total_size_bytes).ok()?;
@@ -80,6 +88,7 @@ pub(crate) async fn within<T>(
 }
 
 /// A statement about something that the server does not offer holds, whatever it says.
+#[expect(clippy::unnecessary_wraps, reason = "it is the value of a check")]
 pub(crate) fn vacuous(what: &str) -> Judged {
     Ok(format!("{what}, so there is nothing to hold"))
 }

@@ -147,7 +147,7 @@ impl InputRoot {
     }
 }
 
-/// A folder that is thrown away when nobody uses it any more, unless it was moved by then. No two have one path.
+/// A folder that is thrown away when nobody uses it any more, unless it was moved by then.
 struct Folder {
     path: PathBuf,
     sweeper: Arc<Sweeper>,

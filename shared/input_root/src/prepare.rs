@@ -26,6 +26,9 @@ use crate::{
     sweep::{Junk, Sweeper, Yard},
 };
 
+/// The name of an input root in its slot.
+const ROOT: &str = "root";
+
 /// Portions of files that are put in place at a time; more wait for one another in the kernel.
 const PORTIONS_AT_ONCE: usize = 2;
 
@@ -64,7 +67,18 @@ impl InputRoots {
             Begun::Done(made) => made,
             Begun::Outlined(outline, portions) => self.fill(&folder, outline, portions, outputs).await?,
         };
+        let folder = self.settle(slot, &folder)?;
         Ok(InputRoot { folder, made })
+    }
+
+    /// Gives a finished input root the name that all of its slot have: a command must not see another path each time, or
+    /// what it writes of it differs. Until here the name was its own, so that one that is given up is in nobody's way.
+    fn settle(&self, slot: &Path, folder: &Folder) -> Result<Arc<Folder>, InputError> {
+        let path = slot.join(ROOT);
+        let failed = |what| InputError::io(what, &path);
+        self.inner.sweeper.discard(&path, None).map_err(failed("clearing"))?;
+        at::rename(CWD, &*folder.path, CWD, &*path).map_err(failed("naming"))?;
+        Ok(Arc::new(Folder { path, sweeper: Arc::clone(&self.inner.sweeper) }))
     }
 
     async fn fill(

@@ -59,6 +59,8 @@ impl Remote {
                         progress(&name, &metadata);
                     }
                     if operation.done {
+                        // To its end: a stream that is dropped before is reset, and a server bears few of these.
+                        while let Some(Ok(_)) = stream.next().await {}
                         let response = response(operation, &what)?;
                         return Ok(Executed { operation: name, response });
                     }

@@ -133,15 +133,25 @@ impl BenchFarm {
         Ok(())
     }
 
-    /// Ends the farm.
-    pub(crate) async fn stop(mut self) {
-        // Ours first: a lost connection would be reported.
-        self.client.bus().close(Duration::from_secs(2)).await;
+    fn terminate(&self) {
         if let Some(pid) = self.up.id().and_then(|pid| i32::try_from(pid).ok()) {
             let _ =
                 nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM);
         }
+    }
+
+    /// Ends the farm.
+    pub(crate) async fn stop(mut self) {
+        // Ours first: a lost connection would be reported.
+        self.client.bus().close(Duration::from_secs(2)).await;
+        self.terminate();
         let _ = tokio::time::timeout(Duration::from_secs(30), self.up.wait()).await;
-        drop(self.folder);
+    }
+}
+
+/// A measurement that failed leaves no farm behind.
+impl Drop for BenchFarm {
+    fn drop(&mut self) {
+        self.terminate();
     }
 }

@@ -1,6 +1,6 @@
-//! Execute and WaitExecution.
+//! `Execute` and `WaitExecution`.
 
-use model::{BlobDigest, ExecutionProgress, ExecutionRecord, ExecutionStage, Millis, Sequence};
+use model::{BlobDigest, ExecutionRecord, Sequence};
 use reapi::{
     execution::{ExecuteRequest, ExecuteResponse, WaitExecutionRequest, execution_server::Execution},
     longrunning::Operation,
@@ -97,13 +97,6 @@ pub(crate) async fn look(core: &Core, name: &OperationName) -> Result<Known, Sta
     let (sequence, record) = read(core, name).await?;
     let mut known = core.waiters.known(&name.key).unwrap_or_default();
     known.take(sequence, record);
-    if known.waits()
-        && let Ok(seen) = core.pools.look().await
-        && let Some(runner) = seen.runner(&name.key)
-    {
-        let (executor, stage) = (runner.executor.clone(), ExecutionStage::Running);
-        known.progress(ExecutionProgress { executor, stage, at_ms: Millis::now() });
-    }
     Ok(known)
 }
 

@@ -1,14 +1,16 @@
 //! What goes wrong behind the gateway, as clients are told it.
 
 use bus::BusError;
-use cas::CasError;
 use reapi::status;
 use telemetry::error_chain;
 use tonic::{Code, Status};
 
 use super::RETRY;
 
+pub(crate) use cas_service::status_of as store;
+
 /// A call of the bus that failed: whoever asks again soon may be lucky.
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn bus(error: BusError) -> Status {
     let text = error_chain(&error);
     tracing::warn!(error = text, "a call failed at the bus");
@@ -20,23 +22,4 @@ pub(crate) fn bus(error: BusError) -> Status {
         | BusError::Timeout { .. }
         | BusError::Failed { .. } => status::retry(Code::Unavailable, text, RETRY),
     }
-}
-
-/// A call of the store that failed.
-pub(crate) fn store(error: &CasError) -> Status {
-    let text = error_chain(error);
-    if matches!(
-        error,
-        CasError::TooLargeAtOnce { .. } | CasError::TooLarge { .. } | CasError::Malformed { .. }
-    ) {
-        return Status::invalid_argument(text);
-    }
-    if matches!(error, CasError::Full) {
-        return status::retry(Code::ResourceExhausted, text, RETRY);
-    }
-    tracing::warn!(error = text, "a call failed at the store");
-    if matches!(error, CasError::Backing { .. } | CasError::Stopping) {
-        return status::retry(Code::Unavailable, text, RETRY);
-    }
-    Status::internal(text)
 }

@@ -100,12 +100,11 @@ impl LogWrite for Logs {
             let mut last = false;
             loop {
                 // What has come is committed before more is waited for.
-                let next = match pieces.next().now_or_never() {
-                    Some(next) => next,
-                    None => {
-                        writer.flush(false).await?;
-                        pieces.next().await
-                    }
+                let next = if let Some(next) = pieces.next().now_or_never() {
+                    next
+                } else {
+                    writer.flush(false).await?;
+                    pieces.next().await
                 };
                 match next {
                     Some(Ok(LogPiece::Data(data))) => writer.write(&data).await?,

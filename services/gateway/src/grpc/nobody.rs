@@ -8,15 +8,16 @@ use futures::StreamExt as _;
 use model::{ExecutionKey, ExecutionOutcome, ExecutorControl, ExecutorId, Millis};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{state::Known, waiting::Waiters};
 
 /// How long the other gateways have to say that somebody waits there.
 const SILENCE: Duration = Duration::from_millis(500);
 /// How long a write is tried while the bus is away.
-const PATIENCE: Duration = Duration::from_secs(30);
-const TRIES: u32 = 10;
+const PATIENCE: Duration = Duration::from_secs(5);
+const TRIES: u32 = 20;
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What became of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,21 +30,28 @@ pub(crate) enum Cancelled {
     Unknown,
 }
 
-/// Nobody waits here for `key`: unless somebody does elsewhere, it ends.
+/// Nobody waits here for `key`: unless somebody does elsewhere, it ends. Tried until the bus is back, should it be away.
 pub(super) async fn waits(waiters: &Waiters, key: &ExecutionKey, known: &Known) {
     let bus = &waiters.shared.bus;
-    if known.is_over() || somebody_waits(bus, key).await {
+    let executor = known.progress.as_ref().map(|progress| progress.executor.clone());
+    if known.is_over() {
         return;
     }
-    let executor = known.progress.as_ref().map(|progress| progress.executor.clone());
-    match cancel(bus, key, executor, "nobody waits for it any more").await {
-        Ok(Cancelled::Now) => info!(execution = %key, "ended: nobody waits for it any more"),
-        Ok(Cancelled::Over | Cancelled::Unknown) => {}
-        Err(error) => {
-            let error = telemetry::error_chain(&error);
-            warn!(execution = %key, error, "nobody waits for it any more, and it could not be ended");
+    for _ in 0..TRIES {
+        if somebody_waits(bus, key).await {
+            return;
+        }
+        match cancel(bus, key, executor.clone(), "nobody waits for it any more").await {
+            Ok(Cancelled::Now) => return info!(execution = %key, "ended: nobody waits for it any more"),
+            Ok(Cancelled::Over | Cancelled::Unknown) => return,
+            Err(error) => debug!(execution = %key, error = telemetry::error_chain(&error), "not ended yet"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(RETRY) => {}
+            () = waiters.shared.stop.cancelled() => return,
         }
     }
+    warn!(execution = %key, "nobody waits for it any more, and it could not be ended: it runs to its end");
 }
 
 async fn somebody_waits(bus: &Bus, key: &ExecutionKey) -> bool {

@@ -1,13 +1,16 @@
-//! What the farm can run, and who lives that runs it: read from the bus, remembered for a moment.
+//! What the farm can run, and who lives that runs it: read from the bus, remembered for a moment. And why an execution
+//! waits: from the index if it can be had, else from what is remembered.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
 use bus::Bus;
+use index::actions::{Actions, Queue};
 use model::{
-    ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorStatus, Pool, PoolName,
+    ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis,
+    Pool, PoolName,
 };
 use policy::actions::{AdmitError, admit};
 use reapi::status;
@@ -22,6 +25,8 @@ const AGE: Duration = Duration::from_secs(2);
 const AGE_MAX: Duration = Duration::from_secs(30);
 /// A refusal rests on what is at most as old: a pool may have come since.
 const AGE_OF_REFUSAL: Duration = Duration::from_millis(200);
+/// A Redis that does not answer sooner is not waited for.
+const INDEX_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The pools and executors of the farm. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -29,6 +34,17 @@ pub(crate) struct Pools {
     bus: Bus,
     seen: Arc<Mutex<Option<Arc<Seen>>>>,
     reading: Arc<tokio::sync::Mutex<()>>,
+    /// Filled once Redis has answered.
+    index: Arc<OnceLock<Actions>>,
+}
+
+/// What is found out about an execution of which no executor has told yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whereabouts {
+    /// An executor has it.
+    With(ExecutorId),
+    /// It waits, for the reason in this sentence.
+    Waits(String),
 }
 
 /// The pools and executors at one time.
@@ -42,7 +58,33 @@ pub(crate) struct Seen {
 impl Pools {
     /// Nothing is read yet.
     pub(crate) fn new(bus: Bus) -> Self {
-        Self { bus, seen: Arc::default(), reading: Arc::default() }
+        Self { bus, seen: Arc::default(), reading: Arc::default(), index: Arc::default() }
+    }
+
+    /// The index answers from now on.
+    pub(crate) fn set_index(&self, actions: Actions) {
+        let _ = self.index.set(actions);
+    }
+
+    /// Who has an execution, or why it waits; `None` when nobody can be asked.
+    pub(crate) async fn whereabouts(&self, record: &ExecutionRecord) -> Option<Whereabouts> {
+        let (key, pool) = (record.execution.key(), &record.execution.pool);
+        if let Some(actions) = self.index.get() {
+            let asked = actions.queue(pool, Some(&key), Millis::now());
+            if let Ok(Ok(queue)) = tokio::time::timeout(INDEX_PATIENCE, asked).await
+                && queue.ready
+            {
+                return Some(match &queue.executor {
+                    Some(executor) => Whereabouts::With(executor.clone()),
+                    None => Whereabouts::Waits(why_in(record, &queue)),
+                });
+            }
+        }
+        let seen = self.look().await.ok()?;
+        Some(match seen.runner(&key) {
+            Some(runner) => Whereabouts::With(runner.executor.clone()),
+            None => Whereabouts::Waits(seen.why(record)),
+        })
     }
 
     /// The pool that can run what asks for `platform`.
@@ -105,12 +147,7 @@ impl Seen {
     /// What an execution that no executor has waits for, as a sentence.
     pub(crate) fn why(&self, record: &ExecutionRecord) -> String {
         let pool = &record.execution.pool;
-        let before = match &record.phase {
-            ExecutionPhase::Requeued { reason } => {
-                format!("attempt {} waits because the one before was lost ({reason}): ", record.attempt)
-            }
-            ExecutionPhase::Accepted | ExecutionPhase::Finished(_) => String::new(),
-        };
+        let before = before(record);
         let of_pool = || self.executors.iter().filter(|executor| executor.pool == *pool);
         let ready = || of_pool().filter(|executor| executor.status == ExecutorStatus::Ready);
         let (all, taking) = (of_pool().count(), ready().count());
@@ -129,6 +166,30 @@ impl Seen {
             }
         };
         format!("{before}{why}")
+    }
+}
+
+/// What an execution waits for, as the index sees it.
+fn why_in(record: &ExecutionRecord, queue: &Queue) -> String {
+    let (pool, before) = (&record.execution.pool, before(record));
+    let Queue { executors, waiting, running, .. } = queue;
+    let ahead = queue.place.map(|place| format!(", {place} of them before this one")).unwrap_or_default();
+    match executors {
+        0 => format!(
+            "{before}pool {pool} has no executor now; the action waits for one to start ({waiting} wait{ahead})"
+        ),
+        _ => format!(
+            "{before}pool {pool} has {running} actions in hand on {executors} executors and {waiting} that wait{ahead}"
+        ),
+    }
+}
+
+fn before(record: &ExecutionRecord) -> String {
+    match &record.phase {
+        ExecutionPhase::Requeued { reason } => {
+            format!("attempt {} waits because the one before was lost ({reason}): ", record.attempt)
+        }
+        ExecutionPhase::Accepted | ExecutionPhase::Finished(_) => String::new(),
     }
 }
 
@@ -187,6 +248,13 @@ mod tests {
         assert_eq!(why(full), "pool big is full: 5 actions run on 5 slots of 2 executors");
         let free = why(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
         assert!(free.contains("1 executors with 1 of 2 slots in use"), "{free}");
+        let queue = Queue { executors: 2, waiting: 9, running: 4, place: Some(7), ..Queue::default() };
+        let why = why_in(&record(), &queue);
+        assert!(
+            why.ends_with("4 actions in hand on 2 executors and 9 that wait, 7 of them before this one"),
+            "{why}"
+        );
+        assert!(why_in(&record(), &Queue::default()).contains("pool big has no executor now"));
         let again = record().requeued(Sequence(1), "its executor died".into(), Millis(5));
         let seen = Seen { pools: Vec::new(), executors: Vec::new(), at: Instant::now() };
         assert!(

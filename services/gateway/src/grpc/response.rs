@@ -99,12 +99,11 @@ fn status_of(outcome: &ExecutionOutcome, has_result: bool) -> rpc::Status {
         return rpc::Status::default();
     }
     let message = outcome.message.clone();
-    match Code::from_i32(outcome.code) {
-        code @ (Code::Unavailable | Code::ResourceExhausted) => {
-            status::rpc_status(&status::retry(code, message, super::RETRY))
-        }
-        code => rpc::Status { code: code.into(), message, details: Vec::new() },
+    let code = Code::from_i32(outcome.code);
+    if matches!(code, Code::Unavailable | Code::ResourceExhausted) {
+        return status::rpc_status(&status::retry(code, message, super::RETRY));
     }
+    rpc::Status { code: code.into(), message, details: Vec::new() }
 }
 
 /// What a person reads who asks why; the trace leads to the rest.

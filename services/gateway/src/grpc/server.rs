@@ -49,6 +49,13 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     cas_service::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let core = Core::new(context.bus.clone(), cas, config, context.stop.clone());
     let assets = AssetApi::new(core.clone(), context.data_folder("cas/tmp")?);
+    // Only for telling why something waits: not waited for here.
+    let (pools, asking) = (core.pools.clone(), context.clone());
+    tokio::spawn(async move {
+        if let Ok(index) = asking.index().await {
+            pools.set_index(index.actions());
+        }
+    });
     tokio::spawn(nobody::answer(core.bus.clone(), core.waiters.clone(), context.stop.clone()));
     let stop = context.stop.clone();
     let server = cas_service::server()
@@ -68,6 +75,8 @@ fn routes(core: &Core, assets: AssetApi) -> Routes {
         .add_service(LogStreamServiceServer::new(LogStreams::new(core.clone())))
         .add_service(FetchServer::new(assets.clone()))
         .add_service(PushServer::new(assets))
+        // Says that the process serves: what is behind it may be away, and calls say so.
+        .add_service(tonic_health::server::health_reporter().1)
 }
 
 /// A successor can listen here at once.

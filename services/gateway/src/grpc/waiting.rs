@@ -38,7 +38,7 @@ pub(super) struct Shared {
     pub(super) bus: Bus,
     /// How long an execution goes on for nobody.
     grace: Duration,
-    stop: CancellationToken,
+    pub(super) stop: CancellationToken,
     watched: Mutex<HashMap<ExecutionKey, Arc<Watched>>>,
     /// There is something to re-read again.
     filled: Notify,
@@ -209,12 +209,11 @@ impl Waiters {
         if watched.known.borrow().last.is_none() {
             return Ok(());
         }
-        match self.shared.bus.latest_execution(&watched.key).await? {
-            Some((sequence, record)) => watched.learn(sequence, record),
-            None => {
-                warn!(execution = %watched.key, "an execution that is waited for is stored no more");
-                watched.known.send_modify(|known| known.lost = true);
-            }
+        if let Some((sequence, record)) = self.shared.bus.latest_execution(&watched.key).await? {
+            watched.learn(sequence, record);
+        } else {
+            warn!(execution = %watched.key, "an execution that is waited for is stored no more");
+            watched.known.send_modify(|known| known.lost = true);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The stream of operations that Execute and WaitExecution answer with.
+//! The stream of operations that `Execute` and `WaitExecution` answer with.
 
 use std::{pin::Pin, time::Duration};
 
@@ -12,6 +12,7 @@ use tonic::{Code, Status};
 use super::{
     Core, RETRY,
     names::OperationName,
+    pools::Whereabouts,
     response::{self, Inline},
     state::{self, Known, Told},
     trace::ExecuteTrace,
@@ -23,7 +24,7 @@ const BEAT: Duration = Duration::from_secs(10);
 /// What has its executor before is not worth explaining.
 const WHY_AFTER: Duration = Duration::from_secs(1);
 
-/// What Execute and WaitExecution answer with.
+/// What `Execute` and `WaitExecution` answer with.
 pub(crate) type Operations = Pin<Box<dyn Stream<Item = Result<Operation, Status>> + Send>>;
 
 /// One client that waits for one execution.
@@ -137,18 +138,19 @@ impl Watching {
             self.why = None;
             return;
         };
-        let Ok(seen) = self.core.pools.look().await else { return };
-        if let Some(runner) = seen.runner(self.waiter.key()) {
-            let executor = runner.executor.clone();
-            let stage = ExecutionStage::Running;
-            self.waiter.learn_progress(ExecutionProgress { executor, stage, at_ms: Millis::now() });
-            return;
+        match self.core.pools.whereabouts(record).await {
+            None => {}
+            Some(Whereabouts::With(executor)) => {
+                let stage = ExecutionStage::Fetching;
+                self.waiter.learn_progress(ExecutionProgress { executor, stage, at_ms: Millis::now() });
+            }
+            Some(Whereabouts::Waits(why)) => {
+                if self.why.as_ref() != Some(&why) {
+                    tracing::info!(execution = %self.waiter.key(), why, "an execution waits");
+                }
+                self.why = Some(why);
+            }
         }
-        let why = seen.why(record);
-        if self.why.as_ref() != Some(&why) {
-            tracing::info!(execution = %self.waiter.key(), why, "an execution waits");
-        }
-        self.why = Some(why);
     }
 }
 
@@ -157,11 +159,19 @@ pub(crate) async fn as_it_stands(core: &Core, name: &OperationName, known: &Know
     if known.is_over() {
         return finished(core, name, known, &Inline::default()).await;
     }
-    let why = match known.record().filter(|_| known.waits()) {
-        Some(record) => core.pools.look().await.ok().map(|seen| seen.why(record)),
-        None => None,
+    let Some(record) = known.record().filter(|_| known.waits()) else {
+        return state::pending(name, known, None);
     };
-    state::pending(name, known, why.as_deref())
+    match core.pools.whereabouts(record).await {
+        None => state::pending(name, known, None),
+        Some(Whereabouts::Waits(why)) => state::pending(name, known, Some(&why)),
+        Some(Whereabouts::With(executor)) => {
+            let stage = ExecutionStage::Fetching;
+            let mut known = known.clone();
+            known.progress(ExecutionProgress { executor, stage, at_ms: Millis::now() });
+            state::pending(name, &known, None)
+        }
+    }
 }
 
 async fn finished(core: &Core, name: &OperationName, known: &Known, inline: &Inline) -> Operation {

@@ -1,6 +1,7 @@
 //! Gateways against real servers, and an executor that only pretends to run.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
+#![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

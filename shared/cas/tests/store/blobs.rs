@@ -270,3 +270,24 @@ async fn usage_is_told_in_blocks() {
     }
     assert_eq!(sink.0.load(std::sync::atomic::Ordering::Relaxed), blocks);
 }
+
+#[tokio::test]
+async fn blobs_are_listed_page_by_page() {
+    let store = store();
+    let mut wanted = Vec::new();
+    for n in 0..300_usize {
+        let function = DigestFunction::ALL[n % 2];
+        wanted.push(store.cas.put_bytes(function, noise(n + 1, n as u64)).await.unwrap());
+    }
+    wanted.sort();
+    let mut listed: Vec<BlobDigest> = Vec::new();
+    loop {
+        let page = store.cas.list(listed.last().copied(), 37).await.unwrap();
+        listed.extend(page.iter().map(|blob| blob.digest));
+        assert!(page.iter().all(|blob| blob.disk_bytes > 0));
+        if page.len() < 37 {
+            break;
+        }
+    }
+    assert_eq!(listed, wanted);
+}

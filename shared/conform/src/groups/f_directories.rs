@@ -31,7 +31,7 @@ pub(crate) const CHECKS: &[Check] = &[
 const INVALID: &[Code] = &[Code::InvalidArgument];
 
 async fn absolute_symlink(cx: &Cx) -> Judged {
-    let strategy = cx.cache().map(|cache| cache.symlink_absolute_path_strategy()).unwrap_or_default();
+    let strategy = cx.symlink_strategy();
     let inputs = Inputs::default().symlink("link", "/etc/hostname");
     let job = Job::sh("readlink link").inputs(inputs);
     match strategy {

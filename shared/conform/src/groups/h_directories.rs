@@ -76,8 +76,8 @@ async fn tree(cx: &Cx) -> Judged {
     need!(children.len() == 5, "the Tree has {} distinct children, 5 were expected", children.len());
     for directory in whole.root.iter().chain(&whole.children) {
         for node in &directory.directories {
-            let named = node.digest.clone().unwrap_or_default().hash;
-            need!(children.contains(&named), "the directory {} is not in the Tree", node.name);
+            let child = node.digest.clone().unwrap_or_default().hash;
+            need!(children.contains(&child), "the directory {} is not in the Tree", node.name);
         }
     }
     let run = cx.ok(&job.again()).await?;

@@ -74,7 +74,7 @@ async fn symlinks(cx: &Cx) -> Judged {
 }
 
 async fn absolute_symlink(cx: &Cx) -> Judged {
-    let strategy = cx.cache().map(|cache| cache.symlink_absolute_path_strategy()).unwrap_or_default();
+    let strategy = cx.symlink_strategy();
     let job = Job::sh("ln -s /etc/hostname out").outputs(["out"]);
     let within = Job::sh("mkdir out; ln -s /etc/hostname out/link").outputs(["out"]);
     match strategy {

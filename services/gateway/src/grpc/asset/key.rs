@@ -118,7 +118,7 @@ mod tests {
             key(AssetKind::Blob, DigestFunction::Sha256, uri, qualifiers)
         };
         assert_eq!(of("u", &[a.clone(), b.clone()]), of("u", &[b.clone(), a.clone()]));
-        assert_ne!(of("u", &[a.clone()]), of("u", &[b.clone()]));
+        assert_ne!(of("u", &[a]), of("u", &[b]));
         assert_ne!(of("u", &[qualifier("ab", "c")]), of("u", &[qualifier("a", "bc")]));
         assert_ne!(of("u", &[]), key(AssetKind::Directory, DigestFunction::Sha256, "u", &[]));
         assert!(reapi::instance::check(&instance("main")).is_err());
