@@ -31,6 +31,10 @@ pub fn status_of(error: &CasError) -> Status {
             tracing::warn!(error = telemetry::error_chain(error), "the object store failed");
             status::retry(Code::Unavailable, message, RETRY_SOON)
         }
+        CasError::Unreachable { .. } | CasError::Remote { .. } => {
+            tracing::warn!(error = telemetry::error_chain(error), "the farm behind the store failed");
+            status::retry(Code::Unavailable, message, RETRY_SOON)
+        }
         CasError::Stopping => status::retry(Code::Unavailable, message, RETRY_SOON),
         CasError::NotAFile { .. }
         | CasError::Disk { .. }

@@ -39,16 +39,12 @@ pub(crate) async fn run(shared: Arc<Shared>, offer: ExecutionOffer, hand: Hand) 
         outcome = execute(&shared, &offer, &hand) => outcome,
     };
     shared.hands.set_outputs(&key, None);
-    let outcome = match outcome {
-        Ok(outcome) => Some(outcome),
-        Err(fault) => fault.outcome(&shared.id),
-    };
-    match outcome {
-        Some(outcome) => {
-            debug!(%key, code = outcome.code, exit = outcome.exit_code, "action ended");
-            finish::finish(&shared, &offer, outcome).await;
-        }
-        None => debug!(%key, "action stopped"),
+    let outcome = outcome.map_or_else(|fault| fault.outcome(&shared.id), Some);
+    if let Some(outcome) = outcome {
+        debug!(%key, code = outcome.code, exit = outcome.exit_code, "action ended");
+        finish::finish(&shared, &offer, outcome).await;
+    } else {
+        debug!(%key, "action stopped");
     }
     shared.hands.release(&key);
 }

@@ -5,8 +5,8 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::Args;
 use model::BlobDigest;
 use reapi::execution::{
-    Action, ActionResult, Command, ExecuteOperationMetadata, Platform, command::EnvironmentVariable,
-    execution_stage, platform::Property,
+    Action, Command, ExecuteOperationMetadata, Platform, command::EnvironmentVariable, execution_stage,
+    platform::Property,
 };
 use remote::{Executed, Remote, action_of};
 use settings::Settings;
@@ -184,30 +184,18 @@ async fn finish(
     }
     let outputs = exec_outputs::fetch(remote, &result, &args.dir, wanted).await?;
     if globals.json {
-        stdout::json(&report(action, operation, &result, response.cached_result, &out, &err, outputs))?;
+        stdout::json(&Report {
+            action,
+            operation,
+            exit_code: result.exit_code,
+            cached: response.cached_result,
+            executor: result.execution_metadata.map(|it| it.worker).unwrap_or_default(),
+            stdout: String::from_utf8_lossy(&out).into_owned(),
+            stderr: String::from_utf8_lossy(&err).into_owned(),
+            outputs,
+        })?;
     } else if result.exit_code != 0 {
         return Err(Failure::plain(FAILED, format!("the command ended with exit code {}", result.exit_code)));
     }
     Ok(if result.exit_code == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
-}
-
-fn report(
-    action: BlobDigest,
-    operation: String,
-    result: &ActionResult,
-    cached: bool,
-    out: &[u8],
-    err: &[u8],
-    outputs: Vec<String>,
-) -> Report {
-    Report {
-        action,
-        operation,
-        exit_code: result.exit_code,
-        cached,
-        executor: result.execution_metadata.as_ref().map(|it| it.worker.clone()).unwrap_or_default(),
-        stdout: String::from_utf8_lossy(out).into_owned(),
-        stderr: String::from_utf8_lossy(err).into_owned(),
-        outputs,
-    }
 }

@@ -14,7 +14,7 @@ use crate::{
 /// Which server and instance, and how blobs are hashed.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RemoteArgs {
-    /// The Remote Execution API [default: as `forebay up` wrote it into the data folder, else grpc://127.0.0.1:8980]
+    /// The Remote Execution API [default: as `forebay up` wrote it into the data folder, else port 8980 of this machine]
     #[arg(long, value_name = "URL")]
     grpc: Option<String>,
     /// The instance name

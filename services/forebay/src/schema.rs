@@ -51,6 +51,8 @@ fn all() -> Vec<(String, Value)> {
         open::<CancelReply>(),
         open::<CreateReply>(),
         open::<Endpoints>(),
+        open::<model::ExecutionProgress>(),
+        open::<model::ExecutionRecord>(),
         open::<GroupsReply>(),
         open::<ListReply>(),
         open::<Rejection>(),

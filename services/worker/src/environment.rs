@@ -7,11 +7,7 @@ use model::BuildRecord;
 use crate::{Shared, bazel, folder::RunFolder};
 
 /// What a command of `record` sees: nothing of the worker's own environment but `PATH`.
-pub(crate) fn variables(
-    shared: &Shared,
-    record: &BuildRecord,
-    folder: &RunFolder,
-) -> Vec<(String, String)> {
+pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolder) -> Vec<(String, String)> {
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
     let path = format!("{}:{path}", shared.folder.programs().display());
     let build = &record.build;

@@ -85,8 +85,14 @@ impl Cas {
         instance: &str,
         action: &BlobDigest,
     ) -> Result<Option<Arc<ActionResult>>, CasError> {
-        let entry = Entry::action(instance, action);
         let counters = &self.inner.counters;
+        if let Some(farm) = self.farm() {
+            // Only the farm knows which result is the latest, and it has looked whether all is there.
+            let found = farm.get_action(instance, action).await?;
+            add(if found.is_some() { &counters.action_hits } else { &counters.action_misses }, 1);
+            return Ok(found.map(Arc::new));
+        }
+        let entry = Entry::action(instance, action);
         let Some(parsed) = self.load_action(entry).await? else {
             add(&counters.action_misses, 1);
             return Ok(None);
@@ -109,6 +115,9 @@ impl Cas {
     ) -> Result<(), CasError> {
         let wrong = |why| CasError::Malformed { digest: *action, wanted: "ActionResult", why };
         references(result, action.function).map_err(wrong)?;
+        if let Some(farm) = self.farm() {
+            return farm.put_action(instance, action, result).await;
+        }
         let entry = Entry::action(instance, action);
         self.put_record(entry, &result.encode_to_vec()).await
     }
@@ -116,9 +125,12 @@ impl Cas {
     /// Removes the result of an action; whether there was one.
     pub async fn remove_action(&self, instance: &str, action: &BlobDigest) -> Result<bool, CasError> {
         let entry = Entry::action(instance, action);
+        if let Some(farm) = self.farm() {
+            return Err(farm.no_removal());
+        }
         let local = self.hop(move |inner| inner.remove(&entry)).await?;
-        let stored = match &self.inner.backing {
-            Some(backing) => backing.remove(&entry).await?,
+        let stored = match self.objects() {
+            Some(objects) => objects.remove(&entry).await?,
             None => false,
         };
         Ok(local || stored)
@@ -153,14 +165,15 @@ impl Cas {
 
     /// Stores a small record that is no blob: in the object store first, then in the local tier.
     pub(crate) async fn put_record(&self, entry: Entry, content: &[u8]) -> Result<(), CasError> {
-        let through = self.inner.backing.is_some();
+        // A farm takes blobs and action results, no other records.
+        let through = self.objects().is_some();
         if self.is_full() && !through {
             return Err(CasError::Full);
         }
         let mut record = DigestFunction::Sha256.digest(content).hash.to_vec();
         record.extend_from_slice(content);
-        if let Some(backing) = &self.inner.backing {
-            backing.put(&entry, record.clone().into()).await?;
+        if let Some(objects) = self.objects() {
+            objects.put(&entry, record.clone().into()).await?;
         }
         match self.hop(move |inner| inner.write_record(&entry, &record)).await {
             Err(CasError::Full) if through => Ok(()),
@@ -170,8 +183,8 @@ impl Cas {
 
     /// Has a record of the object store in the local tier; whether there is one.
     pub(crate) async fn fetch_record(&self, entry: &Entry) -> Result<bool, CasError> {
-        let Some(backing) = &self.inner.backing else { return Ok(false) };
-        let Some(record) = backing.get_whole(entry, RESULT_BYTES_MAX).await? else { return Ok(false) };
+        let Some(objects) = self.objects() else { return Ok(false) };
+        let Some(record) = objects.get_whole(entry, RESULT_BYTES_MAX).await? else { return Ok(false) };
         let entry = *entry;
         self.hop(move |inner| inner.write_record(&entry, &record)).await?;
         Ok(true)

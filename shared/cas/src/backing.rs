@@ -1,222 +1,175 @@
-//! The object store behind the local tier.
+//! What is behind the local tier: an object store, or the store of a farm.
+
+pub(crate) mod farm;
+pub(crate) mod objects;
 
 use std::{
+    collections::HashSet,
     fs::File,
-    io::{self, Seek as _, SeekFrom},
-    path::Path,
-    sync::Arc,
+    io::{Seek as _, SeekFrom},
 };
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use model::BlobDigest;
-use object_store::{
-    GetOptions, GetResult, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart, path::Path as Key,
-};
-use tokio::task::spawn_blocking;
 
 use crate::{
-    Cas, CasError, CasWriter,
-    known::{Known, Seen},
-    layout::Entry,
-    read::{BlobStream, read_some},
-    store::add,
+    Cas, CasConfig, CasError, CasWriter, disk::Temp, layout::Entry, read::BlobStream, store::add,
+    write::UPLOADS,
 };
+use farm::Farm;
+use objects::Objects;
 
-/// So many look-ups go on at once.
-const LOOK_UPS: usize = 32;
-/// Larger files are uploaded in parts of this size.
-const PART_BYTES: usize = 8 << 20;
-/// So many parts of one file are on their way at once.
-const PARTS: usize = 2;
-
-/// An object store that has every blob that counts as stored.
+/// A store that has every blob that counts as stored.
 #[derive(Debug)]
-pub(crate) struct Backing {
-    store: Arc<dyn ObjectStore>,
-    prefix: Key,
+pub(crate) enum Backing {
+    Objects(Objects),
+    Remote(Farm),
 }
 
 impl Backing {
-    /// Opens the store at `url`. Credentials come from the environment, as the cloud's own tools take them.
-    pub(crate) fn open(url: &str) -> Result<Self, CasError> {
-        let unsupported = |why: String| CasError::Unsupported { url: url.to_owned(), why };
-        // Only the first in the process counts.
-        #[cfg(feature = "cloud")]
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let parsed = url::Url::parse(url).map_err(|error| unsupported(error.to_string()))?;
-        let cloud = |name: &str| ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
-        let options = std::env::vars().filter(|(name, _)| cloud(name));
-        let (store, prefix) =
-            object_store::parse_url_opts(&parsed, options).map_err(|error| unsupported(error.to_string()))?;
-        Ok(Self { store: store.into(), prefix })
-    }
-
-    fn key(&self, entry: &Entry) -> Key {
-        let mut key = self.prefix.to_string();
-        if !key.is_empty() {
-            key.push('/');
+    /// Opens what `url` names.
+    pub(crate) fn open(url: &str, config: &CasConfig) -> Result<Self, CasError> {
+        if Farm::is_meant(url) {
+            return Farm::open(url, config).map(Self::Remote);
         }
-        key.push_str(&entry.place());
-        Key::from(key)
+        Objects::open(url).map(Self::Objects)
     }
 
-    fn failed(what: &'static str, key: &Key) -> impl Fn(object_store::Error) -> CasError {
-        move |source| CasError::Backing { what, key: key.to_string(), source }
-    }
-
-    /// Those of `digests` that it does not have.
-    pub(crate) async fn absent(
-        &self,
-        digests: Vec<BlobDigest>,
-        known: &Known,
-    ) -> Result<Vec<BlobDigest>, CasError> {
-        let at = known.now();
-        let looked: Vec<(BlobDigest, bool)> = stream::iter(digests)
-            .map(|digest| async move { Ok::<_, CasError>((digest, self.has(&Entry::blob(digest)).await?)) })
-            .buffered(LOOK_UPS)
-            .try_collect()
-            .await?;
-        let (there, absent): (Vec<_>, Vec<_>) = looked.into_iter().partition(|(_, there)| *there);
-        for (digest, _) in there {
-            known.note(&digest, Seen { at, local: false, twin: false });
-        }
-        Ok(absent.into_iter().map(|(digest, _)| digest).collect())
-    }
-
-    async fn has(&self, entry: &Entry) -> Result<bool, CasError> {
-        let key = self.key(entry);
-        match self.store.head(&key).await {
-            Ok(meta) => Ok(entry.fits(meta.size)),
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(Self::failed("looking up", &key)(error)),
+    /// The pieces of a blob, from `start` on; none: it is not there.
+    async fn open_at(&self, digest: &BlobDigest, start: u64) -> Result<Option<BlobStream>, CasError> {
+        match self {
+            Self::Objects(objects) => objects.open_at(&Entry::blob(*digest), start).await,
+            Self::Remote(farm) => farm.open_at(digest, start).await,
         }
     }
 
-    pub(crate) async fn put(&self, entry: &Entry, content: Bytes) -> Result<(), CasError> {
-        let key = self.key(entry);
-        let stored = self.store.put(&key, PutPayload::from_bytes(content)).await;
-        stored.map(drop).map_err(Self::failed("writing", &key))
-    }
-
-    /// Uploads a file of `size` bytes.
-    pub(crate) async fn put_file(&self, entry: &Entry, path: &Path, size: u64) -> Result<(), CasError> {
-        let key = self.key(entry);
-        let unreadable = |source: io::Error| CasError::disk("reading", path, source);
-        let opened = path.to_owned();
-        let opened = spawn_blocking(move || File::open(opened)).await.map_err(|_| CasError::Stopping)?;
-        let mut file = opened.map_err(unreadable)?;
-        let mut upload = None;
-        loop {
-            let (back, part) = next_part(file).await?;
-            file = back;
-            let part = part.map_err(unreadable)?;
-            let last = part.len() < PART_BYTES;
-            if last && upload.is_none() {
-                return self.put(entry, part.into()).await;
-            }
-            let writer = match &mut upload {
-                Some(writer) => writer,
-                none => {
-                    let parts =
-                        self.store.put_multipart(&key).await.map_err(Self::failed("writing", &key))?;
-                    none.insert(WriteMultipart::new_with_chunk_size(parts, PART_BYTES))
+    /// A whole blob, as it is there.
+    async fn get_whole(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
+        match self {
+            Self::Objects(objects) => objects.get_whole(&Entry::blob(*digest), digest.size).await,
+            Self::Remote(farm) => {
+                let Some(mut pieces) = farm.open_at(digest, 0).await? else { return Ok(None) };
+                let mut content = BytesMut::new();
+                while let Some(piece) = pieces.try_next().await? {
+                    content.extend_from_slice(&piece);
+                    if content.len() as u64 > digest.size {
+                        return Err(CasError::TooLong { wanted: *digest });
+                    }
                 }
-            };
-            writer.wait_for_capacity(PARTS).await.map_err(Self::failed("writing", &key))?;
-            writer.put(part.into());
-            if last {
-                break;
+                Ok(Some(content.freeze()))
             }
         }
-        tracing::debug!(key = %key, size, "uploaded in parts");
-        match upload {
-            Some(writer) => writer.finish().await.map(drop).map_err(Self::failed("writing", &key)),
-            None => Ok(()),
-        }
     }
-
-    /// An object, from `start` on; none: it is not there.
-    pub(crate) async fn get(&self, entry: &Entry, start: u64) -> Result<Option<GetResult>, CasError> {
-        let key = self.key(entry);
-        let range = (start > 0).then_some(object_store::GetRange::Offset(start));
-        match self.store.get_opts(&key, GetOptions { range, ..GetOptions::default() }).await {
-            Ok(found) => Ok(Some(found)),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(Self::failed("reading", &key)(error)),
-        }
-    }
-
-    /// A whole object of at most `max` bytes.
-    pub(crate) async fn get_whole(&self, entry: &Entry, max: u64) -> Result<Option<Bytes>, CasError> {
-        let Some(found) = self.get(entry, 0).await? else { return Ok(None) };
-        if found.meta.size > max {
-            return Err(CasError::TooLargeAtOnce { digest: entry.digest, max });
-        }
-        found.bytes().await.map(Some).map_err(Self::failed("reading", &self.key(entry)))
-    }
-
-    pub(crate) async fn remove(&self, entry: &Entry) -> Result<bool, CasError> {
-        let key = self.key(entry);
-        match self.store.delete(&key).await {
-            Ok(()) => Ok(true),
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(Self::failed("removing", &key)(error)),
-        }
-    }
-}
-
-async fn next_part(file: File) -> Result<(File, io::Result<Vec<u8>>), CasError> {
-    let read = spawn_blocking(move || {
-        let part = read_some(&file, PART_BYTES as u64);
-        (file, part)
-    });
-    read.await.map_err(|_| CasError::Stopping)
 }
 
 impl Cas {
-    /// A whole blob out of the object store, verified and kept in the local tier.
-    pub(crate) async fn get_from_backing(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
+    /// The object store, if that is what is behind the local tier.
+    pub(crate) fn objects(&self) -> Option<&Objects> {
+        match &self.inner.backing {
+            Some(Backing::Objects(objects)) => Some(objects),
+            Some(Backing::Remote(_)) | None => None,
+        }
+    }
+
+    /// The farm, if that is what is behind the local tier.
+    pub(crate) fn farm(&self) -> Option<&Farm> {
+        match &self.inner.backing {
+            Some(Backing::Remote(farm)) => Some(farm),
+            Some(Backing::Objects(_)) | None => None,
+        }
+    }
+
+    /// Has a blob in the backing: `temp`, or without it a file that the local tier has.
+    pub(crate) async fn send_file(&self, digest: &BlobDigest, temp: Option<&Temp>) -> Result<(), CasError> {
+        let entry = Entry::blob(*digest);
+        match (&self.inner.backing, temp) {
+            (Some(Backing::Objects(objects)), Some(temp)) => {
+                objects.put_file(&entry, temp.path(), digest.size).await
+            }
+            (Some(Backing::Remote(farm)), temp) => {
+                let there = || self.inner.disk.layout.path(&entry);
+                farm.put_file(*digest, temp.map_or_else(there, |temp| temp.path().to_owned())).await
+            }
+            (Some(Backing::Objects(_)), None) | (None, _) => Ok(()),
+        }
+    }
+
+    /// Whole blobs out of the backing, verified and kept in the local tier; those that it has.
+    pub(crate) async fn get_many_from_backing(
+        &self,
+        digests: Vec<BlobDigest>,
+    ) -> Result<Vec<(BlobDigest, Bytes)>, CasError> {
+        let (small, others) = match self.farm() {
+            Some(_) => digests.into_iter().partition(remote::is_small),
+            None => (Vec::new(), digests),
+        };
+        let mut found = Vec::with_capacity(small.len());
+        if let Some(farm) = self.farm() {
+            found = self.get_batches(farm, &small).await?;
+        }
+        for digest in others {
+            found.extend(self.get_from_backing(&digest).await?.map(|content| (digest, content)));
+        }
+        Ok(found)
+    }
+
+    /// Has blobs in the local tier; those that the backing has.
+    pub(crate) async fn fetch_many(&self, digests: &[BlobDigest]) -> Result<HashSet<BlobDigest>, CasError> {
+        let (small, others): (Vec<_>, Vec<_>) = match self.farm() {
+            Some(_) => digests.iter().partition(|digest| remote::is_small(digest)),
+            None => (Vec::new(), digests.to_vec()),
+        };
+        let mut found = HashSet::with_capacity(digests.len());
+        if let Some(farm) = self.farm() {
+            found = self.fetch_batches(farm, &small).await?;
+        }
+        let fetched: Vec<(BlobDigest, bool)> = stream::iter(others)
+            .map(|digest| async move { Ok::<_, CasError>((digest, self.fetch(&digest).await?)) })
+            .buffered(UPLOADS)
+            .try_collect()
+            .await?;
+        found.extend(fetched.into_iter().filter_map(|(digest, fetched)| fetched.then_some(digest)));
+        Ok(found)
+    }
+
+    /// A whole blob out of the backing, verified and kept in the local tier.
+    async fn get_from_backing(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
         let Some(backing) = &self.inner.backing else { return Ok(None) };
-        let Some(content) = backing.get_whole(&Entry::blob(*digest), digest.size).await? else {
+        let Some(content) = backing.get_whole(digest).await? else {
             self.inner.known.forget(digest);
             return Ok(None);
         };
         add(&self.inner.counters.backing_reads, 1);
         let (digest, kept) = (*digest, content.clone());
         self.hop(move |inner| {
-            let found = digest.function.digest(&kept);
-            if found != digest {
-                return Err(CasError::Mismatch { wanted: digest, found });
-            }
+            inner.check_content(&digest, &kept)?;
             inner.keep_copy(&digest, &kept)
         })
         .await?;
         Ok(Some(content))
     }
 
-    /// Has a blob in the local tier; whether the object store has it.
-    pub(crate) async fn fetch(&self, digest: &BlobDigest) -> Result<bool, CasError> {
+    /// Has a blob in the local tier; whether the backing has it.
+    async fn fetch(&self, digest: &BlobDigest) -> Result<bool, CasError> {
         let Some(backing) = &self.inner.backing else { return Ok(false) };
         if self.inner.is_full() {
             return Err(CasError::Full);
         }
-        let Some(found) = backing.get(&Entry::blob(*digest), 0).await? else {
+        let Some(mut pieces) = backing.open_at(digest, 0).await? else {
             self.inner.known.forget(digest);
             return Ok(false);
         };
         add(&self.inner.counters.backing_reads, 1);
-        let key = found.meta.location.clone();
-        let mut pieces = found.into_stream();
         let mut writer = CasWriter::new(self, *digest, false);
         while let Some(piece) = pieces.next().await {
-            writer.write(piece.map_err(Backing::failed("reading", &key))?).await?;
+            writer.write(piece?).await?;
         }
         writer.finish().await?;
         Ok(true)
     }
 
-    /// Part of a blob out of the object store: through the local tier, or past it when that is full.
+    /// Part of a blob out of the backing: through the local tier, or past it when that is full.
     pub(crate) async fn read_from_backing(
         &self,
         digest: &BlobDigest,
@@ -237,9 +190,7 @@ impl Cas {
             Err(CasError::Full) => {}
             Err(error) => return Err(error),
         }
-        let Some(found) = backing.get(&Entry::blob(*digest), start).await? else { return Ok(None) };
-        let key = found.meta.location.clone();
-        let pieces = found.into_stream().map_err(move |source| Backing::failed("reading", &key)(source));
+        let Some(pieces) = backing.open_at(digest, start).await? else { return Ok(None) };
         let limited = pieces.scan(length, |left, piece| {
             let piece = piece.map(|mut piece| {
                 piece.truncate(usize::try_from(*left).unwrap_or(usize::MAX));

@@ -8,7 +8,8 @@ pub struct CasConfig {
     /// The folder of the local tier; everything of it is on one file system.
     pub root: PathBuf,
     /// The object store behind the local tier, as a URL: `s3://BUCKET/PREFIX`, `gs://…`, `az://…` (all three with
-    /// the cargo feature `cloud`), `file:///PATH`, `memory:///`. None: the local tier is all there is.
+    /// the cargo feature `cloud`), `file:///PATH`, `memory:///`. Or the store of a farm, over the Remote Execution API:
+    /// `grpc://HOST:PORT`, `grpc://HOST:PORT/INSTANCE`. None: the local tier is all there is.
     pub backing: Option<String>,
     /// Bytes of small blobs kept in memory.
     pub memory_bytes: u64,

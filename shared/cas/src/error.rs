@@ -1,6 +1,6 @@
 //! What can go wrong with the store.
 
-use std::{io, path::Path};
+use std::{io, path::Path, sync::Arc};
 
 use model::BlobDigest;
 
@@ -91,6 +91,27 @@ pub enum CasError {
         /// Why.
         #[source]
         source: object_store::Error,
+    },
+    /// The farm behind the local tier does not answer.
+    #[error(
+        "the farm's store at {url} does not answer; see that its gateway runs and can be reached from here, or correct \
+         cas_url"
+    )]
+    Unreachable {
+        /// Where.
+        url: String,
+        /// Why.
+        #[source]
+        source: Arc<remote::RemoteError>,
+    },
+    /// The farm behind the local tier refused, or broke off.
+    #[error("the farm's store at {url} refused a call or broke it off; its log says why")]
+    Remote {
+        /// Where.
+        url: String,
+        /// Why.
+        #[source]
+        source: Arc<remote::RemoteError>,
     },
     /// The URL names no store that is built in.
     #[error("object store {url:?} cannot be used: {why}")]

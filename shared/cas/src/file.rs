@@ -10,9 +10,11 @@ use std::{
 use futures::{StreamExt as _, stream};
 use model::{BlobDigest, DigestFunction};
 use nix::{fcntl::OFlag, unistd::geteuid};
+use remote::Source;
 
 use crate::{
     Cas, CasError,
+    backing::farm::Farm,
     disk::Temp,
     layout::Entry,
     read::read_some,
@@ -68,20 +70,46 @@ impl Cas {
             };
             Ok(paths.iter().map(stage).collect::<Vec<_>>())
         });
-        match staged.await {
-            Ok(staged) => {
+        match (staged.await, self.farm()) {
+            (Ok(staged), Some(farm)) => self.put_staged_farm(farm, staged).await,
+            (Ok(staged), None) => {
                 stream::iter(staged).map(|staged| self.put_staged(staged)).buffered(UPLOADS).collect().await
             }
-            Err(_) => (0..count).map(|_| Err(CasError::Stopping)).collect(),
+            (Err(_), _) => (0..count).map(|_| Err(CasError::Stopping)).collect(),
         }
+    }
+
+    /// Sends all of them together, then makes them visible.
+    async fn put_staged_farm(
+        &self,
+        farm: &Farm,
+        staged: Vec<Result<Staged, CasError>>,
+    ) -> Vec<Result<BlobDigest, CasError>> {
+        let count = staged.len();
+        let source = |staged: &Staged| {
+            let there = || self.inner.disk.layout.path(&Entry::blob(staged.digest));
+            let path = staged.temp.as_ref().map_or_else(there, |temp| temp.path().to_owned());
+            (staged.digest, Source::File(path))
+        };
+        let sent = farm.put_all(staged.iter().flatten().map(source).collect()).await;
+        let sent = sent.err();
+        let staged = match sent {
+            Some(failure) => return staged.into_iter().map(|s| s.and(Err(farm.failed(&failure)))).collect(),
+            None => staged,
+        };
+        let kept = self.hop(move |inner| {
+            let keep = |staged: Result<Staged, CasError>| Ok(inner.keep_staged(staged?)?.digest);
+            Ok(staged.into_iter().map(keep).collect())
+        });
+        kept.await.unwrap_or_else(|_| (0..count).map(|_| Err(CasError::Stopping)).collect())
     }
 
     /// Uploads what is still staged, then makes it visible.
     async fn put_staged(&self, staged: Result<Staged, CasError>) -> Result<BlobDigest, CasError> {
         let staged = staged?;
         let digest = staged.digest;
-        if let (Some(temp), Some(backing)) = (&staged.temp, &self.inner.backing) {
-            backing.put_file(&Entry::blob(digest), temp.path(), digest.size).await?;
+        if let (Some(temp), Some(objects)) = (&staged.temp, self.objects()) {
+            objects.put_file(&Entry::blob(digest), temp.path(), digest.size).await?;
             self.hop(move |inner| inner.keep_staged(staged)).await?;
         }
         Ok(digest)

@@ -10,7 +10,7 @@ use crate::{
     known::Seen,
     layout::Entry,
     store::{Inner, is_empty},
-    write::{BLOB_MODE, UPLOADS},
+    write::BLOB_MODE,
 };
 
 /// So many files are looked up with one hop.
@@ -67,19 +67,19 @@ impl Cas {
         Ok(absent.concat())
     }
 
-    /// Fetches files from the object store; those that it does not have.
+    /// Fetches files from the backing; those that it does not have.
     async fn fetch_files(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, CasError> {
         if self.inner.backing.is_none() {
             return Ok(wanted);
         }
-        let fetched: Vec<(Wanted, bool)> = stream::iter(wanted)
-            .map(|wanted| async move { Ok::<_, CasError>((wanted, self.fetch(&wanted.0).await?)) })
-            .buffered(UPLOADS)
-            .try_collect()
-            .await?;
-        let (fetched, absent): (Vec<_>, Vec<_>) = fetched.into_iter().partition(|(_, fetched)| *fetched);
-        let lost = self.have_files(fetched.into_iter().map(|(wanted, _)| wanted).collect()).await?;
-        Ok(absent.into_iter().map(|(wanted, _)| wanted).chain(lost).collect())
+        let mut digests: Vec<BlobDigest> = wanted.iter().map(|(digest, _)| *digest).collect();
+        digests.sort_unstable();
+        digests.dedup();
+        let there = self.fetch_many(&digests).await?;
+        let (fetched, absent): (Vec<_>, Vec<_>) =
+            wanted.into_iter().partition(|(digest, _)| there.contains(digest));
+        let lost = self.have_files(fetched).await?;
+        Ok(absent.into_iter().chain(lost).collect())
     }
 }
 

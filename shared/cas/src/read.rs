@@ -57,12 +57,15 @@ impl Cas {
         wanted.sort_unstable();
         wanted.dedup();
         let loaded = self.hop(move |inner| inner.load_many(&wanted)).await?;
+        let mut absent = Vec::new();
         for (digest, content) in loaded {
-            let content = match content {
-                Some(content) => Some(content),
-                None => self.get_from_backing(&digest).await?,
-            };
-            found.extend(content.map(|content| (digest, content)));
+            match content {
+                Some(content) => drop(found.insert(digest, content)),
+                None => absent.push(digest),
+            }
+        }
+        if !absent.is_empty() {
+            found.extend(self.get_many_from_backing(absent).await?);
         }
         for (digest, content) in digests.iter().zip(&mut contents).filter(|(_, content)| content.is_none()) {
             *content = found.get(digest).cloned();

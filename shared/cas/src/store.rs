@@ -41,6 +41,10 @@ const LOOK_UPS: usize = 2048;
 /// local tier. Nothing is ever evicted from it: give the bucket a life-cycle rule that is longer than `keep` since
 /// the *writing* of an object, because relying on an object cannot be recorded there.
 ///
+/// With a farm behind it (`grpc://`), the farm is what counts: it is asked what is missing, has each write before that
+/// counts as stored, and keeps action results. Its `keep` must not be shorter than this store's. The local tier holds
+/// copies.
+///
 /// What is written is always verified first. Whole reads ([`Cas::get`]) are verified when they come from the disk,
 /// streams only by their length (their reader has the digest and the bytes); what comes from the object store is
 /// verified when it fills the local tier. A file of the wrong length, such as a power cut leaves, is removed when it
@@ -135,7 +139,7 @@ impl Cas {
     /// Opens the store in its folder, making what is not there.
     pub fn open(config: CasConfig) -> Result<Self, CasError> {
         let disk = Disk::open(&config.root, config.fsync)?;
-        let backing = config.backing.as_deref().map(Backing::open).transpose()?;
+        let backing = config.backing.as_deref().map(|url| Backing::open(url, &config)).transpose()?;
         let budget = usize::try_from(config.in_flight_bytes).unwrap_or(usize::MAX).max(4 << 20);
         let small = config.memory_blob_bytes_max.clamp(1, 1 << 20);
         let items = usize::try_from(config.memory_bytes / small.min(4096)).unwrap_or(0).max(64);
@@ -200,6 +204,9 @@ impl Cas {
     /// Those of `digests` that are not there, each once, in the order they were asked for. The others are kept for
     /// another [`CasConfig::keep`].
     pub async fn missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
+        if let Some(farm) = self.farm() {
+            return farm.missing(digests).await;
+        }
         let now = self.inner.known.now();
         let mut cold: Vec<BlobDigest> = digests
             .iter()
@@ -219,8 +226,8 @@ impl Cas {
             .try_collect()
             .await?;
         let absent = absent.concat();
-        match &self.inner.backing {
-            Some(backing) => backing.absent(absent, &self.inner.known).await,
+        match self.objects() {
+            Some(objects) => objects.absent(absent, &self.inner.known).await,
             None => Ok(absent),
         }
     }

@@ -8,7 +8,7 @@ use model::{BlobDigest, DigestFunction};
 
 use crate::{
     Cas, CasError,
-    backing::Backing,
+    backing::{Backing, objects::Objects},
     layout::Entry,
     store::{Inner, is_empty},
 };
@@ -37,7 +37,8 @@ impl Cas {
         let count = blobs.len();
         let outcome = match &self.inner.backing {
             None => self.hop(move |inner| Ok(inner.put_many(&blobs))).await,
-            Some(backing) => self.put_many_through(backing, blobs).await,
+            Some(Backing::Objects(objects)) => self.put_many_through(objects, blobs).await,
+            Some(Backing::Remote(farm)) => self.put_many_farm(farm, blobs).await,
         };
         outcome.unwrap_or_else(|_| (0..count).map(|_| Err(CasError::Stopping)).collect())
     }
@@ -45,7 +46,7 @@ impl Cas {
     /// First the object store, then the local tier.
     async fn put_many_through(
         &self,
-        backing: &Backing,
+        objects: &Objects,
         blobs: Vec<(BlobDigest, Bytes)>,
     ) -> Result<Vec<Result<(), CasError>>, CasError> {
         let blobs = Arc::new(blobs);
@@ -53,7 +54,7 @@ impl Cas {
         let needed = self.hop(move |inner| Ok(inner.check_many(&checked))).await?;
         let uploads = blobs.iter().cloned().zip(needed).map(|((digest, content), needed)| async move {
             if needed? == Needed::Yes {
-                backing.put(&Entry::blob(digest), content).await?;
+                objects.put(&Entry::blob(digest), content).await?;
             }
             Ok(())
         });
@@ -121,13 +122,16 @@ impl Inner {
 
     /// Verifies a blob; then, whether it may have to be written.
     fn check(&self, digest: &BlobDigest, content: &[u8]) -> Result<Needed, CasError> {
-        self.check_size(digest)?;
-        let found = digest.function.digest(content);
-        if found != *digest {
-            return Err(CasError::Mismatch { wanted: *digest, found });
-        }
+        self.check_content(digest, content)?;
         let there = is_empty(digest) || self.known.fresh(digest, self.known.now()).is_some();
         Ok(if there { Needed::No } else { Needed::Yes })
+    }
+
+    /// Verifies a blob.
+    pub(crate) fn check_content(&self, digest: &BlobDigest, content: &[u8]) -> Result<(), CasError> {
+        self.check_size(digest)?;
+        let found = digest.function.digest(content);
+        if found == *digest { Ok(()) } else { Err(CasError::Mismatch { wanted: *digest, found }) }
     }
 
     pub(crate) fn check_size(&self, digest: &BlobDigest) -> Result<(), CasError> {
@@ -147,7 +151,15 @@ impl Inner {
         Ok(used)
     }
 
-    /// Writes a copy of what the object store has. When there is no room for it, that is no failure.
+    /// Writes a verified blob that was not there.
+    pub(crate) fn write_new(&self, digest: &BlobDigest, content: &[u8]) -> Result<(), CasError> {
+        if !is_empty(digest) {
+            self.used(self.write(digest, content)?);
+        }
+        Ok(())
+    }
+
+    /// Writes a copy of what the backing has. When there is no room for it, that is no failure.
     pub(crate) fn keep_copy(&self, digest: &BlobDigest, content: &[u8]) -> Result<(), CasError> {
         if is_empty(digest) || self.is_full() || self.rely(digest, self.known.now())? {
             return Ok(());

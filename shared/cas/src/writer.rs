@@ -127,14 +127,16 @@ impl CasWriter {
             return self.cas.put(&digest, pending.concat().into()).await;
         }
         let entry = Entry::blob(digest);
-        let backing = self.cas.inner.backing.as_ref().filter(|_| self.through);
-        let direct = backing.is_none();
+        let direct = self.cas.inner.backing.is_none() || !self.through;
         let verified = self.cas.hop(move |inner| match spool.complete(inner, &digest, &pending)? {
             Some(temp) if direct => inner.commit_blob(temp, &entry).map(|()| None),
             temp => Ok(temp),
         });
-        if let (Some(temp), Some(backing)) = (verified.await?, backing) {
-            backing.put_file(&entry, temp.path(), digest.size).await?;
+        let temp = verified.await?;
+        if !direct {
+            self.cas.send_file(&digest, temp.as_ref()).await?;
+        }
+        if let Some(temp) = temp {
             self.cas.hop(move |inner| inner.commit_blob(temp, &entry)).await?;
         }
         Ok(())

@@ -38,6 +38,26 @@ impl Remote {
         Ok(Self { channel, instance: instance.to_owned(), function })
     }
 
+    /// As [`Remote::connect`], but connects with the first call, and again whenever the connection is gone. Must be called
+    /// within a Tokio runtime.
+    pub fn lazily(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
+        let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
+        let channel = endpoint(url).map_err(unreachable)?.connect_lazy();
+        Ok(Self { channel, instance: instance.to_owned(), function })
+    }
+
+    /// The same connection with another digest function.
+    #[must_use]
+    pub fn with_function(&self, function: DigestFunction) -> Self {
+        Self { function, ..self.clone() }
+    }
+
+    /// The same connection with another instance name.
+    #[must_use]
+    pub fn with_instance(&self, instance: &str) -> Self {
+        Self { instance: instance.to_owned(), ..self.clone() }
+    }
+
     /// The digest function that it uses.
     pub fn function(&self) -> DigestFunction {
         self.function

@@ -9,7 +9,7 @@ use reapi::{
     digest::to_proto,
     execution::{
         Action, ActionResult, Command, ExecuteOperationMetadata, ExecuteRequest, ExecuteResponse,
-        ExecutionPolicy, GetActionResultRequest, WaitExecutionRequest,
+        ExecutionPolicy, GetActionResultRequest, UpdateActionResultRequest, WaitExecutionRequest,
     },
     longrunning::{CancelOperationRequest, Operation, operation},
 };
@@ -27,7 +27,7 @@ pub struct Executed {
 }
 
 impl Remote {
-    /// Executes an action whose blobs are uploaded; goes on with WaitExecution when the stream breaks. `progress` is told
+    /// Executes an action whose blobs are uploaded; goes on with `WaitExecution` when the stream breaks. `progress` is told
     /// of every step.
     pub async fn execute(
         &self,
@@ -66,9 +66,7 @@ impl Remote {
                     }
                     continue;
                 }
-                Some(Err(status)) if status.code() != Code::Unavailable || name.is_empty() => {
-                    return Err(refused(status));
-                }
+                Some(Err(status)) if !is_broken(&status) || name.is_empty() => return Err(refused(status)),
                 Some(Err(status)) => status,
                 None => tonic::Status::unavailable("the stream ended early"),
             };
@@ -76,7 +74,7 @@ impl Remote {
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
             match self.execution().wait_execution(again).await {
                 Ok(answer) => stream = answer.into_inner(),
-                Err(error) if error.code() == Code::Unavailable => drop(status),
+                Err(error) if is_broken(&error) => drop(status),
                 Err(error) => return Err(refused(error)),
             }
         }
@@ -103,6 +101,19 @@ impl Remote {
             Err(status) => Err(RemoteError::refused(format!("asking for the result of {action}"))(status)),
         }
     }
+
+    /// Writes the result of an action into the action cache.
+    pub async fn update_action(&self, action: &BlobDigest, result: ActionResult) -> Result<(), RemoteError> {
+        let request = UpdateActionResultRequest {
+            instance_name: self.instance.clone(),
+            action_digest: Some(to_proto(action)),
+            action_result: Some(result),
+            digest_function: self.function_value(),
+            ..UpdateActionResultRequest::default()
+        };
+        let answer = self.action_cache().update_action_result(request).await;
+        answer.map(drop).map_err(RemoteError::refused(format!("storing the result of {action}")))
+    }
 }
 
 /// An action of `command` over an input root, with the blobs that it is made of.
@@ -120,6 +131,11 @@ pub fn action_of(
     let digest = function.digest(&action);
     let blobs = [(command_digest, Source::Bytes(command.into())), (digest, Source::Bytes(action.into()))];
     (digest, blobs.into_iter().collect())
+}
+
+/// Whether a stream ended because its connection did, and not because the server had something to say.
+fn is_broken(status: &tonic::Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled)
 }
 
 fn metadata(operation: &Operation) -> Option<ExecuteOperationMetadata> {

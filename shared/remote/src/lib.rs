@@ -1,5 +1,5 @@
-//! A client of the Remote Execution API: uploads and downloads blobs, executes actions. For the command line and the
-//! benchmarks.
+//! A client of the Remote Execution API: uploads and downloads blobs, executes actions. For the command line, the
+//! benchmarks, and a store whose backing is another farm's.
 
 mod connect;
 mod error;
@@ -9,4 +9,4 @@ mod transfer;
 pub use connect::Remote;
 pub use error::RemoteError;
 pub use execute::{Executed, action_of};
-pub use transfer::Source;
+pub use transfer::{Source, batches, is_small};

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, io::SeekFrom, path::PathBuf};
 
 use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use model::BlobDigest;
 use reapi::{
     bytestream::{ReadRequest, WriteRequest},
@@ -79,7 +79,7 @@ impl Remote {
         blobs: &HashMap<BlobDigest, Source>,
         digests: &[BlobDigest],
     ) -> Result<(), RemoteError> {
-        let (small, large): (Vec<_>, Vec<_>) = digests.iter().partition(|digest| digest.size <= BATCH / 8);
+        let (small, large): (Vec<_>, Vec<_>) = digests.iter().partition(|digest| is_small(digest));
         let source = |digest: &BlobDigest| {
             let missing = RemoteError::Missing { digest: *digest };
             blobs.get(digest).cloned().map(|source| (*digest, source)).ok_or(missing)
@@ -91,11 +91,12 @@ impl Remote {
             .buffer_unordered(IN_FLIGHT)
             .try_collect::<()>()
             .await?;
-        for digest in large {
-            let (digest, source) = source(&digest)?;
-            self.write(&digest, source).await?;
-        }
-        Ok(())
+        let large: Vec<_> = large.iter().map(source).collect::<Result<_, _>>()?;
+        futures::stream::iter(large)
+            .map(|(digest, source)| async move { self.write(&digest, source).await })
+            .buffer_unordered(IN_FLIGHT)
+            .try_collect()
+            .await
     }
 
     async fn upload_batch(&self, batch: Vec<(BlobDigest, Source)>) -> Result<(), RemoteError> {
@@ -139,34 +140,74 @@ impl Remote {
         };
         let mut client = self.bytes();
         let call = client.write(tokio_stream::wrappers::ReceiverStream::new(receiver));
-        let (fed, answer) = tokio::join!(feed, call);
-        fed?;
-        answer.map(drop).map_err(RemoteError::refused(format!("uploading {digest}")))
+        let (sent, written) = tokio::join!(feed, call);
+        sent?;
+        written.map(drop).map_err(RemoteError::refused(format!("uploading {digest}")))
     }
 
     /// The content of small blobs, in the order asked for.
     pub async fn read_many(&self, digests: &[BlobDigest]) -> Result<Vec<Bytes>, RemoteError> {
-        let mut found = HashMap::new();
+        let mut contents = Vec::with_capacity(digests.len());
         for batch in batches(digests) {
-            let request = BatchReadBlobsRequest {
-                instance_name: self.instance.clone(),
-                digests: batch.iter().map(to_proto).collect(),
-                acceptable_compressors: Vec::new(),
-                digest_function: self.function_value(),
-            };
-            let what = "reading a batch of blobs";
-            let answer = self.cas().batch_read_blobs(request).await.map_err(RemoteError::refused(what))?;
-            for response in answer.into_inner().responses {
-                let digest = response.digest.unwrap_or_default();
-                if response.status.unwrap_or_default().code == 0 {
-                    found.insert(digest.hash, Bytes::from(response.data));
-                }
+            for (digest, content) in batch.iter().zip(self.read_batch(&batch).await?) {
+                contents.push(content.ok_or(RemoteError::Missing { digest: *digest })?);
             }
         }
+        Ok(contents)
+    }
+
+    /// The content of small blobs that fit one answer ([`batches`]), in the order asked for, unverified; none: it is not
+    /// there.
+    pub async fn read_batch(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, RemoteError> {
+        let request = BatchReadBlobsRequest {
+            instance_name: self.instance.clone(),
+            digests: digests.iter().map(to_proto).collect(),
+            acceptable_compressors: Vec::new(),
+            digest_function: self.function_value(),
+        };
+        let what = "reading a batch of blobs";
+        let answer = self.cas().batch_read_blobs(request).await.map_err(RemoteError::refused(what))?;
+        let mut found = HashMap::with_capacity(digests.len());
+        for response in answer.into_inner().responses {
+            let digest = response.digest.unwrap_or_default();
+            let status = response.status.unwrap_or_default();
+            let code = Code::from(status.code);
+            if code != Code::Ok && code != Code::NotFound {
+                return Err(RemoteError::refused(what)(tonic::Status::new(code, status.message)));
+            }
+            let content = (code == Code::Ok).then(|| Bytes::from(response.data));
+            found.insert((digest.hash, digest.size_bytes), content);
+        }
         let take = |digest: &BlobDigest| {
-            found.get(&digest.hex()).cloned().ok_or(RemoteError::Missing { digest: *digest })
+            let wanted = to_proto(digest);
+            let unanswered =
+                || RemoteError::Answer { what: what.into(), why: format!("nothing about {digest}") };
+            found.get(&(wanted.hash, wanted.size_bytes)).cloned().ok_or_else(unanswered)
         };
         digests.iter().map(take).collect()
+    }
+
+    /// The pieces of a blob from `offset` on, as they come, unverified; none: it is not there.
+    pub async fn open(
+        &self,
+        digest: &BlobDigest,
+        offset: u64,
+    ) -> Result<Option<BoxStream<'static, Result<Bytes, RemoteError>>>, RemoteError> {
+        let what = format!("reading {digest}");
+        let resource_name = format!("{}blobs/{digest}", self.prefix());
+        let read_offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        let request = ReadRequest { resource_name, read_offset, read_limit: 0 };
+        match self.bytes().read(request).await {
+            Ok(answer) => {
+                let pieces = answer.into_inner().map(move |piece| match piece {
+                    Ok(piece) => Ok(Bytes::from(piece.data)),
+                    Err(status) => Err(RemoteError::refused(what.clone())(status)),
+                });
+                Ok(Some(pieces.boxed()))
+            }
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(RemoteError::refused(what)(status)),
+        }
     }
 
     /// The content of one blob, whatever its size, in memory.
@@ -228,9 +269,11 @@ impl Remote {
         let what = format!("reading {digest}");
         let resource_name = format!("{}blobs/{digest}", self.prefix());
         let request = ReadRequest { resource_name, read_offset: 0, read_limit: 0 };
-        let refused = |status: tonic::Status| match status.code() {
-            Code::NotFound => RemoteError::Missing { digest: *digest },
-            _ => RemoteError::Refused { what: what.clone(), status: Box::new(status) },
+        let refused = |status: tonic::Status| {
+            if status.code() == Code::NotFound {
+                return RemoteError::Missing { digest: *digest };
+            }
+            RemoteError::Refused { what: what.clone(), status: Box::new(status) }
         };
         let mut pieces = self.bytes().read(request).await.map_err(refused)?.into_inner();
         while let Some(piece) = pieces.next().await {
@@ -294,8 +337,13 @@ fn request(name: &str, offset: u64, data: Vec<u8>, finish_write: bool) -> WriteR
     }
 }
 
+/// Whether a blob goes with others in one call, and not as a stream.
+pub fn is_small(digest: &BlobDigest) -> bool {
+    digest.size <= BATCH / 8
+}
+
 /// Groups of digests that fit one call.
-fn batches(digests: &[BlobDigest]) -> Vec<Vec<BlobDigest>> {
+pub fn batches(digests: &[BlobDigest]) -> Vec<Vec<BlobDigest>> {
     let mut batches: Vec<Vec<BlobDigest>> = Vec::new();
     let mut room = 0;
     for digest in digests {

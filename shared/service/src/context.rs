@@ -3,10 +3,10 @@
 use std::{net::SocketAddr, path::Path, sync::Arc};
 
 use bus::{Bus, Patience, SettingKey};
+use cas::{Cas, CasConfig};
 use index::Index;
 use jetstream::Topology;
 use settings::Settings;
-use cas::{Cas, CasConfig};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -125,8 +125,7 @@ impl Context {
 
 fn write_ready(path: &Path, ready: &Ready) -> Result<(), StartError> {
     let failed = |source| StartError::Write { path: path.display().to_string(), source };
-    let content =
-        serde_json::json!({ "http": ready.http, "grpc": ready.grpc, "metrics": ready.metrics, "pid": std::process::id() });
+    let content = serde_json::json!({ "http": ready.http, "grpc": ready.grpc, "metrics": ready.metrics, "pid": std::process::id() });
     let partial = path.with_extension("partial");
     std::fs::write(&partial, content.to_string()).map_err(failed)?;
     std::fs::rename(&partial, path).map_err(failed)

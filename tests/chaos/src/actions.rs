@@ -64,7 +64,8 @@ pub struct ActionAftermath {
 /// # Panics
 /// When servers or services do not start.
 pub async fn run(plan: &ActionPlan) -> (Farm, ActionAftermath) {
-    let builder = Farm::builder().only(&[]).env("FOREBAY_SANDBOX", "none").env("FOREBAY_ACTION_ATTEMPTS", "50");
+    let builder =
+        Farm::builder().only(&[]).env("FOREBAY_SANDBOX", "none").env("FOREBAY_ACTION_ATTEMPTS", "50");
     let farm = builder.env("FOREBAY_EXECUTOR_SLOTS", "4").start().await;
     let mut random = Random::new(plan.seed);
     let ports = [Port::reserve(), Port::reserve()];

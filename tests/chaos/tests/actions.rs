@@ -1,5 +1,7 @@
 //! Every accepted action ends in exactly one result while everything is killed.
 
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
 use chaos_tests::{
     ActionHistory, Broken,
     actions::{self, ActionPlan},

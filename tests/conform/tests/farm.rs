@@ -1,4 +1,10 @@
 //! The farm holds to every statement of the Remote Execution API, and each check notices the fault it is for.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 use std::collections::BTreeSet;
 
@@ -130,7 +136,17 @@ async fn each_fault_fails_its_check() {
         .map(|(fault, report)| format!("{fault:?}: {}", report.text(true)))
         .collect();
     assert!(unnoticed.is_empty(), "{unnoticed:#?}");
-    for (fault, report) in &reports {
-        println!("{fault:?}: {}", report.results[0].line());
-    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fault_fails_no_other_check() {
+    let farm = Place::new(&[]).await;
+    let fault = Fault::PrioritiesFromZero;
+    let upstream = farm.grpc().replacen("grpc://", "http://", 1).parse().unwrap();
+    let proxy = proxy(upstream, fault).await.unwrap();
+    let only: BTreeSet<u16> =
+        Fault::ALL.iter().filter(|other| **other != fault).map(|other| other.caught_by()).collect();
+    let options = Options { endpoint: proxy.endpoint.clone(), only, ..Options::default() };
+    let report = conform::run(options, |_| {}).await.unwrap();
+    assert_eq!(report.pass, Fault::ALL.len() - 1, "{}", others(&report));
 }

@@ -141,8 +141,8 @@ impl Farm {
     /// `grpc://HOST:PORT` of the gateway.
     pub fn grpc_url(&self) -> String {
         let services = self.services();
-        let gateways = services.iter().filter(|process| process.name().starts_with("gateway-"));
-        gateways.filter_map(|it| it.listening()?.grpc).next().expect("the farm runs a gateway")
+        let mut gateways = services.iter().filter(|process| process.name().starts_with("gateway-"));
+        gateways.find_map(|it| it.listening()?.grpc).expect("the farm runs a gateway")
     }
 
     /// `http://HOST:PORT/metrics` of every service, by name.

@@ -127,7 +127,7 @@ impl Watching {
         let record = known.record().filter(|_| known.waits())?;
         let seen = self.core.pools.remembered()?;
         let why = seen.is_empty(&record.execution.pool).then(|| seen.why(record))?;
-        tracing::info!(execution = %self.waiter.key(), why, "an execution waits");
+        tracing::debug!(execution = %self.waiter.key(), why, "an execution waits");
         Some(why)
     }
 
@@ -146,7 +146,7 @@ impl Watching {
             }
             Some(Whereabouts::Waits(why)) => {
                 if self.why.as_ref() != Some(&why) {
-                    tracing::info!(execution = %self.waiter.key(), why, "an execution waits");
+                    tracing::debug!(execution = %self.waiter.key(), why, "an execution waits");
                 }
                 self.why = Some(why);
             }

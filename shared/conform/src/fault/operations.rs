@@ -88,7 +88,7 @@ fn as_file(link: OutputSymlink) -> OutputFile {
 
 /// A result, as the fault has it.
 fn alter_result(fault: Fault, asked: &Asked, result: &mut ActionResult) {
-    if fault == Fault::SignalIsNine && result.exit_code > 128 {
+    if fault == Fault::SignalIsNine && (129..=192).contains(&result.exit_code) {
         result.exit_code = 9;
     }
     if fault == Fault::NoParents && asked.outputs().iter().any(|path| path.contains('/')) {

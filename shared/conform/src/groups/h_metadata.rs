@@ -78,13 +78,15 @@ async fn input_properties(cx: &Cx) -> Judged {
         InputFile { content: fresh_text().into_bytes(), executable: false, properties: Some(properties) };
     let plain = InputFile { properties: None, ..file.clone() };
     let inputs = Inputs::default().with("file", file).with("plain", plain);
-    let output = cx.output(&Job::sh("stat -c '%Y %a' file").inputs(inputs)).await?;
-    let (mtime, mode) = output.trim().split_once(' ').unwrap_or_default();
+    let output = cx.output(&Job::sh("stat -c '%Y %a' file; stat -c '%Y %a' plain").inputs(inputs)).await?;
+    let (own, plain) = output.trim().split_once('\n').unwrap_or_default();
+    let (mtime, mode) = own.split_once(' ').unwrap_or_default();
     need!(
         !has("mtime") || mtime == "1000000000",
         "the mtime of an input is {mtime}, 1000000000 was expected"
     );
     need!(!has("unix_mode") || mode == "640", "the mode of an input is {mode}, 640 was expected");
+    need!(plain != own, "a file of the same content has the properties of its twin");
     pass()
 }
 

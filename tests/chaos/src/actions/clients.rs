@@ -1,4 +1,4 @@
-//! Clients that behave as Bazel does: what is unavailable is tried again, a broken stream is taken up by WaitExecution,
+//! Clients that behave as Bazel does: what is unavailable is tried again, a broken stream is taken up by `WaitExecution`,
 //! an operation that nobody knows is executed anew.
 
 use std::{collections::HashMap, time::Duration};
@@ -23,6 +23,17 @@ pub struct Answer {
     pub got: Result<String, String>,
 }
 
+/// What Bazel tries again, and `NOT_FOUND`, after which it executes anew.
+const AGAIN: [Code; 8] = [
+    Code::Cancelled,
+    Code::Unknown,
+    Code::DeadlineExceeded,
+    Code::NotFound,
+    Code::ResourceExhausted,
+    Code::Aborted,
+    Code::Internal,
+    Code::Unavailable,
+];
 const RETRY: Duration = Duration::from_millis(300);
 
 pub(super) async fn run(plan: &ActionPlan, random: &mut Random, urls: Vec<String>) -> Vec<Answer> {
@@ -87,18 +98,8 @@ impl From<RemoteError> for Trouble {
     fn from(error: RemoteError) -> Self {
         let why = error.to_string();
         match &error {
-            RemoteError::Refused { status, .. } => match status.code() {
-                Code::Cancelled
-                | Code::Unknown
-                | Code::DeadlineExceeded
-                | Code::NotFound
-                | Code::ResourceExhausted
-                | Code::Aborted
-                | Code::Internal
-                | Code::Unavailable => Self::Again(why),
-                _ => Self::Final(why),
-            },
-            RemoteError::Unreachable { .. } => Self::Again(why),
+            RemoteError::Refused { status, .. } if !AGAIN.contains(&status.code()) => Self::Final(why),
+            RemoteError::Refused { .. } | RemoteError::Unreachable { .. } => Self::Again(why),
             RemoteError::Missing { .. } | RemoteError::File { .. } | RemoteError::Answer { .. } => {
                 Self::Final(why)
             }

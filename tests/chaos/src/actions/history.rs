@@ -66,7 +66,8 @@ impl ActionHistory {
         for answer in &self.answers {
             for operation in &answer.operations {
                 let key = operation.split_once("operations/").map_or(operation.as_str(), |(_, key)| key);
-                if !known.contains(key) && !operation.contains("cached") {
+                // A cached result has an operation and no execution.
+                if !known.contains(key) && !operation.contains("operations/done/") {
                     broken.push(Broken::Unknown(operation.clone()));
                 }
             }

@@ -1,6 +1,10 @@
 //! Whole-system tests: real servers, real services, each test with its own.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod acting;
+mod action_commands;
+mod action_limits;
+mod actions;
 mod bad_input;
 mod check;
 mod cluster;
@@ -12,9 +16,11 @@ mod idle;
 mod limits;
 mod python;
 mod results;
+mod scenario;
 mod schemas;
 mod servers_die;
 mod steps;
+mod steps_actions;
 mod telemetry;
 mod up;
 mod watch;

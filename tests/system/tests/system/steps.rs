@@ -8,14 +8,17 @@ use model::{BuildKey, BuildRequest, Invocation, Millis, Outcome, Priority, Seque
 use service::Step;
 use tokio::task::JoinHandle;
 
-use crate::check::{ended_within, request};
+use crate::{
+    check::{ended_within, request},
+    scenario::{Scenario, scenario, walk},
+};
 
 /// An acknowledgement that never comes is missed after 10 s; then a lease of 2 s and a run.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// What brings a service to a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// A request is published.
     Publish,
     /// A request that is not valid is published.
@@ -34,37 +37,6 @@ enum Way {
     QueueTimeout,
     /// A worker runs a build for too long.
     Overrun,
-}
-
-/// Every step has its way here: one without does not compile.
-fn way(step: Step) -> Way {
-    match step {
-        Step::RequestPulled | Step::EnqueuedWritten => Way::Publish,
-        Step::RejectionPublished => Way::PublishBad,
-        Step::CreateWritten
-        | Step::EventsRead
-        | Step::EventsApplied
-        | Step::Picked
-        | Step::Committed
-        | Step::Offered
-        | Step::OfferReceived
-        | Step::LeaseHeld
-        | Step::StartWritten
-        | Step::WorkspacePrepared
-        | Step::CommandSpawned
-        | Step::ChunkWritten
-        | Step::LeaseRenewed
-        | Step::CommandEnded
-        | Step::OutputsKept
-        | Step::FinishWritten
-        | Step::LeaseReleased => Way::Create,
-        Step::CancelWritten | Step::CancelRevoked => Way::Cancel,
-        Step::RebuildBegun => Way::Flush,
-        Step::ExpiryHeard | Step::VerdictWritten => Way::WorkerDies,
-        Step::OrphanFound => Way::LeaseVanishes,
-        Step::OverdueFound => Way::QueueTimeout,
-        Step::OverdueWritten => Way::Overrun,
-    }
 }
 
 impl Way {
@@ -94,7 +66,7 @@ struct Drive {
 }
 
 async fn kill_at(step: Step) {
-    let way = way(step);
+    let Scenario::Build(way) = scenario(step) else { panic!("{} is no step of a build", step.name()) };
     let mut builder = Farm::builder().without("gateway").without(step.service());
     if matches!(way, Way::QueueTimeout | Way::Overrun) {
         builder = builder.without("worker");
@@ -250,26 +222,7 @@ impl Drive {
     }
 }
 
-macro_rules! steps {
-    ($($test:ident = $step:ident),* $(,)?) => {
-        $(
-            #[tokio::test]
-            async fn $test() {
-                kill_at(Step::$step).await;
-            }
-        )*
-
-        #[test]
-        fn every_step_is_tested() {
-            let tested = [$(Step::$step),*];
-            let missing: Vec<&str> =
-                Step::ALL.iter().filter(|step| !tested.contains(step)).map(|step| step.name()).collect();
-            assert!(missing.is_empty(), "no test kills at {missing:?}");
-        }
-    };
-}
-
-steps! {
+walk! {
     killed_with_a_request_pulled = RequestPulled,
     killed_with_enqueued_written = EnqueuedWritten,
     killed_with_a_rejection_published = RejectionPublished,

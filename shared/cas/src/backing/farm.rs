@@ -1,0 +1,327 @@
+//! The store of a farm behind the local tier, over the Remote Execution API.
+//!
+//! The farm evicts, so that a file in the local tier says nothing about it: what counts as stored is what the farm was
+//! asked about, or was sent, within an eighth of `keep`.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use model::{BlobDigest, DigestFunction};
+use reapi::execution::ActionResult;
+use remote::{Remote, RemoteError, Source};
+use tokio::runtime::Handle;
+
+use crate::{
+    Cas, CasConfig, CasError,
+    known::{Known, Seen},
+    read::BlobStream,
+    store::{Inner, add, is_empty},
+};
+
+const SCHEME: &str = "grpc://";
+/// After a call that nobody answered, it is made again after these times.
+const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
+/// Batches on their way at once.
+const BATCHES: usize = 4;
+/// Less than this is sent without asking first whether it is needed.
+const UNASKED_BYTES: u64 = 128 << 10;
+const UNASKED: usize = 32;
+
+/// A call that failed, for each of the blobs that it was about.
+type Failure = Arc<RemoteError>;
+
+/// The store of a farm.
+#[derive(Debug)]
+pub(crate) struct Farm {
+    url: String,
+    remote: Remote,
+    /// What the farm was asked about lately.
+    known: Known,
+}
+
+impl Farm {
+    pub(crate) fn is_meant(url: &str) -> bool {
+        url.starts_with(SCHEME)
+    }
+
+    /// The instance `main` of the server at `grpc://HOST:PORT/main`. Connects with the first call.
+    pub(crate) fn open(url: &str, config: &CasConfig) -> Result<Self, CasError> {
+        let unsupported = |why: String| CasError::Unsupported { url: url.to_owned(), why };
+        let rest = url.strip_prefix(SCHEME).unwrap_or(url).trim_end_matches('/');
+        let (address, instance) = rest.split_once('/').unwrap_or((rest, ""));
+        let port = address.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
+        if port.is_none_or(|(host, _)| host.is_empty()) {
+            return Err(unsupported("it must be grpc://HOST:PORT or grpc://HOST:PORT/INSTANCE".to_owned()));
+        }
+        if Handle::try_current().is_err() {
+            return Err(unsupported("such a store is opened within a Tokio runtime".to_owned()));
+        }
+        let remote = Remote::lazily(address, instance, DigestFunction::Sha256)
+            .map_err(|error| unsupported(error.to_string()))?;
+        Ok(Self { url: url.to_owned(), remote, known: Known::new(config.known_max, config.keep) })
+    }
+
+    pub(crate) fn failed(&self, failure: &Failure) -> CasError {
+        if let RemoteError::Refused { status, .. } = &**failure
+            && status.code() == tonic::Code::ResourceExhausted
+        {
+            return CasError::Full;
+        }
+        let (url, source) = (self.url.clone(), Arc::clone(failure));
+        if failure.is_unreachable() {
+            CasError::Unreachable { url, source }
+        } else {
+            CasError::Remote { url, source }
+        }
+    }
+
+    /// Makes a call, and again when nobody answers: a server that is replaced is back at once.
+    async fn tried<T, F>(&self, call: impl Fn() -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, RemoteError>>,
+    {
+        for wait in WAITS {
+            match call().await {
+                Err(error) if error.is_unreachable() => {
+                    tracing::debug!(url = self.url, error = &error as &dyn std::error::Error, "trying again");
+                    tokio::time::sleep(wait).await;
+                }
+                outcome => return outcome.map_err(Arc::new),
+            }
+        }
+        call().await.map_err(Arc::new)
+    }
+
+    /// Those of `digests` that the farm lacks, each once, in their order; it keeps the others for its `keep`.
+    pub(crate) async fn missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
+        self.ask(digests).await.map_err(|failure| self.failed(&failure))
+    }
+
+    async fn ask(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, Failure> {
+        let at = self.known.now();
+        let mut mentioned = HashSet::new();
+        let is_cold = |digest: &&BlobDigest| !is_empty(digest) && self.known.fresh(digest, at).is_none();
+        let mut cold: Vec<BlobDigest> = digests.iter().filter(is_cold).copied().collect();
+        cold.retain(|digest| mentioned.insert(*digest));
+        let mut missing = HashSet::new();
+        for (remote, part) in self.by_function(&cold) {
+            missing.extend(self.tried(|| remote.missing(&part)).await?);
+        }
+        cold.retain(|digest| {
+            let lacks = missing.contains(digest);
+            if !lacks {
+                self.note(digest, at);
+            }
+            lacks
+        });
+        Ok(cold)
+    }
+
+    fn note(&self, digest: &BlobDigest, at: u64) {
+        self.known.note(digest, Seen { at, local: false, twin: false });
+    }
+
+    /// A request is about digests of one function.
+    fn by_function(&self, digests: &[BlobDigest]) -> Vec<(Remote, Vec<BlobDigest>)> {
+        let of = |function: DigestFunction| {
+            let part: Vec<_> = digests.iter().filter(|digest| digest.function == function).copied().collect();
+            (self.remote.with_function(function), part)
+        };
+        DigestFunction::ALL.into_iter().map(of).filter(|(_, part)| !part.is_empty()).collect()
+    }
+
+    /// Sends what the farm lacks. Then it has all of it.
+    pub(crate) async fn put_all(&self, blobs: Vec<(BlobDigest, Source)>) -> Result<(), Failure> {
+        let at = self.known.now();
+        let mut blobs: HashMap<BlobDigest, Source> = blobs.into_iter().collect();
+        blobs.retain(|digest, _| !is_empty(digest) && self.known.fresh(digest, at).is_none());
+        let bytes: u64 = blobs.keys().map(|digest| digest.size).sum();
+        if blobs.len() > UNASKED || bytes > UNASKED_BYTES {
+            let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
+            let missing: HashSet<BlobDigest> = self.ask(&digests).await?.into_iter().collect();
+            blobs.retain(|digest, _| missing.contains(digest));
+        }
+        let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
+        for (remote, part) in self.by_function(&digests) {
+            let part = part.into_iter().filter_map(|digest| blobs.remove_entry(&digest)).collect();
+            self.tried(|| remote.put_many(&part)).await?;
+        }
+        digests.iter().for_each(|digest| self.note(digest, at));
+        Ok(())
+    }
+
+    /// Sends a file.
+    pub(crate) async fn put_file(&self, digest: BlobDigest, path: PathBuf) -> Result<(), CasError> {
+        let sent = self.put_all(vec![(digest, Source::File(path))]).await;
+        sent.map_err(|failure| self.failed(&failure))
+    }
+
+    /// The pieces of a blob, from `start` on, unverified; none: it is not there.
+    pub(crate) async fn open_at(
+        &self,
+        digest: &BlobDigest,
+        start: u64,
+    ) -> Result<Option<BlobStream>, CasError> {
+        let remote = self.remote.with_function(digest.function);
+        let opened = self.tried(|| first(&remote, digest, start)).await;
+        let Some(pieces) = opened.map_err(|failure| self.failed(&failure))? else {
+            self.known.forget(digest);
+            return Ok(None);
+        };
+        let url = self.url.clone();
+        let failed = move |error| CasError::Remote { url: url.clone(), source: Arc::new(error) };
+        Ok(Some(pieces.map_err(failed).boxed()))
+    }
+
+    async fn read_batch(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, CasError> {
+        let function = digests.first().map_or(DigestFunction::Sha256, |digest| digest.function);
+        let remote = self.remote.with_function(function);
+        let read = self.tried(|| remote.read_batch(digests)).await;
+        read.map_err(|failure| self.failed(&failure))
+    }
+
+    pub(crate) async fn get_action(
+        &self,
+        instance: &str,
+        action: &BlobDigest,
+    ) -> Result<Option<ActionResult>, CasError> {
+        let remote = self.remote.with_function(action.function).with_instance(instance);
+        let found = self.tried(|| remote.cached(action)).await;
+        found.map_err(|failure| self.failed(&failure))
+    }
+
+    pub(crate) async fn put_action(
+        &self,
+        instance: &str,
+        action: &BlobDigest,
+        result: &ActionResult,
+    ) -> Result<(), CasError> {
+        let remote = self.remote.with_function(action.function).with_instance(instance);
+        let stored = self.tried(|| remote.update_action(action, result.clone())).await;
+        stored.map_err(|failure| self.failed(&failure))
+    }
+
+    /// Results cannot be removed over the API.
+    pub(crate) fn no_removal(&self) -> CasError {
+        let why = "results are removed on the farm, not over the Remote Execution API".to_owned();
+        CasError::Unsupported { url: self.url.clone(), why }
+    }
+}
+
+type Pieces = stream::BoxStream<'static, Result<Bytes, RemoteError>>;
+
+/// Opens a blob and waits for its first piece: a blob that is not there is found out with it.
+async fn first(remote: &Remote, digest: &BlobDigest, start: u64) -> Result<Option<Pieces>, RemoteError> {
+    let Some(mut pieces) = remote.open(digest, start).await? else { return Ok(None) };
+    match pieces.next().await {
+        Some(Err(RemoteError::Refused { status, .. })) if status.code() == tonic::Code::NotFound => Ok(None),
+        Some(Err(error)) => Err(error),
+        Some(Ok(piece)) => Ok(Some(stream::iter([Ok(piece)]).chain(pieces).boxed())),
+        None => Ok(Some(stream::empty().boxed())),
+    }
+}
+
+impl Cas {
+    /// Stores blobs on the farm, then in the local tier.
+    pub(crate) async fn put_many_farm(
+        &self,
+        farm: &Farm,
+        blobs: Vec<(BlobDigest, Bytes)>,
+    ) -> Result<Vec<Result<(), CasError>>, CasError> {
+        let blobs = Arc::new(blobs);
+        let checked = Arc::clone(&blobs);
+        let check = |inner: &Inner, blobs: &[(BlobDigest, Bytes)]| {
+            blobs.iter().map(|(digest, content)| inner.check_content(digest, content)).collect::<Vec<_>>()
+        };
+        let sound = self.hop(move |inner| Ok(check(inner, &checked))).await?;
+        let sources = blobs.iter().zip(&sound).filter(|(_, sound)| sound.is_ok());
+        let sources = sources.map(|((digest, content), _)| (*digest, Source::Bytes(content.clone())));
+        let sent = farm.put_all(sources.collect()).await;
+        let kept = self.hop(move |inner| {
+            let keep = |((digest, content), sound): (&(BlobDigest, Bytes), &Result<(), CasError>)| match sound
+            {
+                Ok(()) => inner.keep_copy(digest, content),
+                Err(_) => Ok(()),
+            };
+            let kept: Vec<_> = blobs.iter().zip(&sound).map(keep).collect();
+            Ok(sound.into_iter().zip(kept).map(|(sound, kept)| sound.and(kept)).collect::<Vec<_>>())
+        });
+        let kept = kept.await?;
+        let Err(failure) = sent else { return Ok(kept) };
+        // What is in the local tier does no harm: it counts only when the farm has it.
+        Ok(kept.into_iter().map(|kept| kept.and_then(|()| Err(farm.failed(&failure)))).collect())
+    }
+
+    /// Small blobs of the farm, verified and kept in the local tier; those that it has.
+    pub(crate) async fn get_batches(
+        &self,
+        farm: &Farm,
+        digests: &[BlobDigest],
+    ) -> Result<Vec<(BlobDigest, Bytes)>, CasError> {
+        let found: Vec<Vec<_>> = stream::iter(batches(digests))
+            .map(|batch| async move { self.read_batch(farm, batch, Inner::keep_copy).await })
+            .buffered(BATCHES)
+            .try_collect()
+            .await?;
+        Ok(found.concat())
+    }
+
+    /// Has small blobs in the local tier; those that the farm has.
+    pub(crate) async fn fetch_batches(
+        &self,
+        farm: &Farm,
+        digests: &[BlobDigest],
+    ) -> Result<HashSet<BlobDigest>, CasError> {
+        if !digests.is_empty() && self.is_full() {
+            return Err(CasError::Full);
+        }
+        let found: Vec<Vec<BlobDigest>> = stream::iter(batches(digests))
+            .map(|batch| async move {
+                let found = self.read_batch(farm, batch, Inner::write_new).await?;
+                Ok::<_, CasError>(found.into_iter().map(|(digest, _)| digest).collect())
+            })
+            .buffered(BATCHES)
+            .try_collect()
+            .await?;
+        Ok(found.concat().into_iter().collect())
+    }
+
+    async fn read_batch(
+        &self,
+        farm: &Farm,
+        batch: Vec<BlobDigest>,
+        keep: fn(&Inner, &BlobDigest, &[u8]) -> Result<(), CasError>,
+    ) -> Result<Vec<(BlobDigest, Bytes)>, CasError> {
+        let contents = farm.read_batch(&batch).await?;
+        self.hop(move |inner| {
+            let mut found = Vec::with_capacity(batch.len());
+            for (digest, content) in batch.into_iter().zip(contents) {
+                if let Some(content) = content {
+                    inner.check_content(&digest, &content)?;
+                    keep(inner, &digest, &content)?;
+                    found.push((digest, content));
+                } else {
+                    inner.known.forget(&digest);
+                }
+            }
+            add(&inner.counters.backing_reads, found.len() as u64);
+            Ok(found)
+        })
+        .await
+    }
+}
+
+/// Groups that fit one answer, each of one function.
+fn batches(digests: &[BlobDigest]) -> Vec<Vec<BlobDigest>> {
+    let of = |function| {
+        let part: Vec<_> = digests.iter().filter(|digest| digest.function == function).copied().collect();
+        remote::batches(&part)
+    };
+    DigestFunction::ALL.into_iter().flat_map(of).collect()
+}

@@ -1,0 +1,177 @@
+//! An object store behind the local tier.
+
+use std::{fs::File, io, path::Path, sync::Arc};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use model::BlobDigest;
+use object_store::{
+    GetOptions, GetResult, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart, path::Path as Key,
+};
+use tokio::task::spawn_blocking;
+
+use crate::{
+    CasError,
+    known::{Known, Seen},
+    layout::Entry,
+    read::{BlobStream, read_some},
+};
+
+/// So many look-ups go on at once.
+const LOOK_UPS: usize = 32;
+/// Larger files are uploaded in parts of this size.
+const PART_BYTES: usize = 8 << 20;
+/// So many parts of one file are on their way at once.
+const PARTS: usize = 2;
+
+/// An object store that has every blob that counts as stored.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    store: Arc<dyn ObjectStore>,
+    prefix: Key,
+}
+
+impl Objects {
+    /// Opens the store at `url`. Credentials come from the environment, as the cloud's own tools take them.
+    pub(crate) fn open(url: &str) -> Result<Self, CasError> {
+        let unsupported = |why: String| CasError::Unsupported { url: url.to_owned(), why };
+        // Only the first in the process counts.
+        #[cfg(feature = "cloud")]
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let parsed = url::Url::parse(url).map_err(|error| unsupported(error.to_string()))?;
+        let cloud = |name: &str| ["AWS_", "AZURE_", "GOOGLE_"].iter().any(|prefix| name.starts_with(prefix));
+        let options = std::env::vars().filter(|(name, _)| cloud(name));
+        let (store, prefix) =
+            object_store::parse_url_opts(&parsed, options).map_err(|error| unsupported(error.to_string()))?;
+        Ok(Self { store: store.into(), prefix })
+    }
+
+    fn key(&self, entry: &Entry) -> Key {
+        let mut key = self.prefix.to_string();
+        if !key.is_empty() {
+            key.push('/');
+        }
+        key.push_str(&entry.place());
+        Key::from(key)
+    }
+
+    fn failed(what: &'static str, key: &Key) -> impl Fn(object_store::Error) -> CasError {
+        move |source| CasError::Backing { what, key: key.to_string(), source }
+    }
+
+    /// Those of `digests` that it does not have.
+    pub(crate) async fn absent(
+        &self,
+        digests: Vec<BlobDigest>,
+        known: &Known,
+    ) -> Result<Vec<BlobDigest>, CasError> {
+        let at = known.now();
+        let looked: Vec<(BlobDigest, bool)> = stream::iter(digests)
+            .map(|digest| async move { Ok::<_, CasError>((digest, self.has(&Entry::blob(digest)).await?)) })
+            .buffered(LOOK_UPS)
+            .try_collect()
+            .await?;
+        let (there, absent): (Vec<_>, Vec<_>) = looked.into_iter().partition(|(_, there)| *there);
+        for (digest, _) in there {
+            known.note(&digest, Seen { at, local: false, twin: false });
+        }
+        Ok(absent.into_iter().map(|(digest, _)| digest).collect())
+    }
+
+    async fn has(&self, entry: &Entry) -> Result<bool, CasError> {
+        let key = self.key(entry);
+        match self.store.head(&key).await {
+            Ok(meta) => Ok(entry.fits(meta.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(Self::failed("looking up", &key)(error)),
+        }
+    }
+
+    pub(crate) async fn put(&self, entry: &Entry, content: Bytes) -> Result<(), CasError> {
+        let key = self.key(entry);
+        let stored = self.store.put(&key, PutPayload::from_bytes(content)).await;
+        stored.map(drop).map_err(Self::failed("writing", &key))
+    }
+
+    /// Uploads a file of `size` bytes.
+    pub(crate) async fn put_file(&self, entry: &Entry, path: &Path, size: u64) -> Result<(), CasError> {
+        let key = self.key(entry);
+        let unreadable = |source: io::Error| CasError::disk("reading", path, source);
+        let opened = path.to_owned();
+        let opened = spawn_blocking(move || File::open(opened)).await.map_err(|_| CasError::Stopping)?;
+        let mut file = opened.map_err(unreadable)?;
+        let mut upload = None;
+        loop {
+            let (back, part) = next_part(file).await?;
+            file = back;
+            let part = part.map_err(unreadable)?;
+            let last = part.len() < PART_BYTES;
+            if last && upload.is_none() {
+                return self.put(entry, part.into()).await;
+            }
+            let writer = match &mut upload {
+                Some(writer) => writer,
+                none => {
+                    let parts =
+                        self.store.put_multipart(&key).await.map_err(Self::failed("writing", &key))?;
+                    none.insert(WriteMultipart::new_with_chunk_size(parts, PART_BYTES))
+                }
+            };
+            writer.wait_for_capacity(PARTS).await.map_err(Self::failed("writing", &key))?;
+            writer.put(part.into());
+            if last {
+                break;
+            }
+        }
+        tracing::debug!(key = %key, size, "uploaded in parts");
+        match upload {
+            Some(writer) => writer.finish().await.map(drop).map_err(Self::failed("writing", &key)),
+            None => Ok(()),
+        }
+    }
+
+    /// An object, from `start` on; none: it is not there.
+    async fn get(&self, entry: &Entry, start: u64) -> Result<Option<GetResult>, CasError> {
+        let key = self.key(entry);
+        let range = (start > 0).then_some(object_store::GetRange::Offset(start));
+        match self.store.get_opts(&key, GetOptions { range, ..GetOptions::default() }).await {
+            Ok(found) => Ok(Some(found)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(Self::failed("reading", &key)(error)),
+        }
+    }
+
+    /// The pieces of an object, from `start` on; none: it is not there.
+    pub(crate) async fn open_at(&self, entry: &Entry, start: u64) -> Result<Option<BlobStream>, CasError> {
+        let Some(found) = self.get(entry, start).await? else { return Ok(None) };
+        let key = found.meta.location.clone();
+        let pieces = found.into_stream().map_err(move |source| Self::failed("reading", &key)(source));
+        Ok(Some(pieces.boxed()))
+    }
+
+    /// A whole object of at most `max` bytes.
+    pub(crate) async fn get_whole(&self, entry: &Entry, max: u64) -> Result<Option<Bytes>, CasError> {
+        let Some(found) = self.get(entry, 0).await? else { return Ok(None) };
+        if found.meta.size > max {
+            return Err(CasError::TooLargeAtOnce { digest: entry.digest, max });
+        }
+        found.bytes().await.map(Some).map_err(Self::failed("reading", &self.key(entry)))
+    }
+
+    pub(crate) async fn remove(&self, entry: &Entry) -> Result<bool, CasError> {
+        let key = self.key(entry);
+        match self.store.delete(&key).await {
+            Ok(()) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(Self::failed("removing", &key)(error)),
+        }
+    }
+}
+
+async fn next_part(file: File) -> Result<(File, io::Result<Vec<u8>>), CasError> {
+    let read = spawn_blocking(move || {
+        let part = read_some(&file, PART_BYTES as u64);
+        (file, part)
+    });
+    read.await.map_err(|_| CasError::Stopping)
+}

@@ -1,0 +1,196 @@
+//! Actions that ask for much, or for what they must not have.
+
+use std::time::{Duration, Instant};
+
+use farm::SOON;
+use prost::Message as _;
+use reapi::{
+    digest::to_proto,
+    execution::{
+        Action, Directory, DirectoryNode, ExecuteOperationMetadata, FileNode, Platform, platform::Property,
+    },
+    rpc,
+};
+use remote::RemoteError;
+
+use crate::acting::{self, SHA256, processes_with};
+
+/// What is decided without running anything.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+fn asking_for(name: &str, value: &str) -> Action {
+    let properties = vec![Property { name: name.into(), value: value.into() }];
+    Action { platform: Some(Platform { properties }), ..Action::default() }
+}
+
+fn reason(metadata: &ExecuteOperationMetadata) -> Option<String> {
+    let all = &metadata.partial_execution_metadata.as_ref()?.auxiliary_metadata;
+    let any = all.iter().find(|any| any.type_url.ends_with("/google.rpc.Status"))?;
+    Some(rpc::Status::decode(any.value.as_slice()).ok()?.message)
+}
+
+#[tokio::test]
+async fn a_known_pool_without_executors_says_so_until_one_joins() {
+    let farm = acting::builder().start().await;
+    let mut executor = farm.take("executor");
+    executor.term();
+    executor.wait_exit(SOON).await;
+    let remote = acting::remote(&farm).await;
+    let action = acting::upload(&remote, "echo out").await;
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let client = remote.clone();
+    let execution = tokio::spawn(async move {
+        let progress = |_: &str, metadata: &ExecuteOperationMetadata| {
+            let _ = tell.send(reason(metadata));
+        };
+        client.execute(&action, false, 0, progress).await
+    });
+    let why = async {
+        loop {
+            if let Some(why) = told.recv().await.expect("it waits") {
+                return why;
+            }
+        }
+    };
+    let why = tokio::time::timeout(SOON, why).await.expect("a reason is told");
+    assert!(why.contains("pool default has no executor now"), "{why}");
+    farm.keep(farm.spawn("executor").await);
+    let executed = tokio::time::timeout(SOON, execution).await.expect("it runs").unwrap().unwrap();
+    assert_eq!(acting::stdout(&remote, &executed.response).await, "out\n");
+}
+
+#[tokio::test]
+async fn what_no_pool_offers_is_refused_at_once() {
+    let farm = acting::builder().start().await;
+    let remote = acting::remote(&farm).await;
+    for (name, value, says) in [
+        ("Flavour", "sour", ["ISA", "OSFamily", "Pool"]),
+        ("OSFamily", "plan9", ["OSFamily", "plan9", "linux"]),
+    ] {
+        let (command, root) = (acting::sh("true"), SHA256.empty());
+        let action = acting::upload_as(&remote, &command, asking_for(name, value), &root).await;
+        let began = Instant::now();
+        let error = remote.execute(&action, false, 0, |_, _| {}).await.unwrap_err();
+        let RemoteError::Refused { status, .. } = error else { panic!("{error:?}") };
+        assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+        assert_eq!(status.code(), tonic::Code::FailedPrecondition, "{status:?}");
+        for part in [name, value].into_iter().chain(says) {
+            assert!(status.message().contains(part), "{part}: {}", status.message());
+        }
+    }
+    let (command, root) = (acting::sh("echo out"), SHA256.empty());
+    let fits = acting::upload_as(&remote, &command, asking_for("OSFamily", "Linux"), &root).await;
+    let response = acting::executed(&remote, fits).await;
+    assert_eq!(acting::stdout(&remote, &response).await, "out\n");
+    assert_eq!(acting::histories(&farm).await.len(), 1, "what is refused leaves no record");
+}
+
+#[tokio::test]
+async fn a_diamond_of_inputs_is_refused_and_harms_nobody() {
+    let farm = acting::builder().start().await;
+    let remote = acting::remote(&farm).await;
+    let content = acting::put(&remote, "content").await;
+    let file = FileNode { name: "file".into(), digest: Some(to_proto(&content)), ..FileNode::default() };
+    let leaf = Directory { files: vec![file], ..Directory::default() };
+    let mut root = acting::put(&remote, leaf.encode_to_vec()).await;
+    let mut small = root;
+    for depth in 1..=30 {
+        let twice = ["a", "b"].map(|name| DirectoryNode { name: name.into(), digest: Some(to_proto(&root)) });
+        let directory = Directory { directories: twice.into(), ..Directory::default() };
+        root = acting::put(&remote, directory.encode_to_vec()).await;
+        if depth == 6 {
+            small = root;
+        }
+    }
+    // Two to the power of thirty files cannot be made.
+    let action = acting::upload_as(&remote, &acting::sh("true"), Action::default(), &root).await;
+    let began = Instant::now();
+    let (code, message) = match remote.execute(&action, false, 0, |_, _| {}).await {
+        Ok(executed) => {
+            let status = executed.response.status.unwrap();
+            (status.code, status.message)
+        }
+        Err(RemoteError::Refused { status, .. }) => (status.code().into(), status.message().to_owned()),
+        Err(error) => panic!("{error:?}"),
+    };
+    assert!(began.elapsed() < AT_ONCE, "{:?}: {message}", began.elapsed());
+    assert_eq!(code, i32::from(tonic::Code::InvalidArgument), "{message}");
+    // Two to the power of six can.
+    let command = acting::sh("find . -name file | wc -l; cat a/b/a/b/a/b/file");
+    let action = acting::upload_as(&remote, &command, Action::default(), &small).await;
+    let response = acting::executed(&remote, action).await;
+    assert_eq!(acting::stdout(&remote, &response).await, "64\ncontent");
+}
+
+#[tokio::test]
+async fn a_quarter_of_a_gibibyte_of_stdout_is_kept() {
+    let farm = acting::builder().start().await;
+    let remote = acting::remote(&farm).await;
+    let action = acting::upload(&remote, "head -c 268435456 /dev/zero").await;
+    let response = acting::executed(&remote, action).await;
+    assert_eq!(response.status.as_ref().map_or(0, |status| status.code), 0, "{:?}", response.status);
+    let result = response.result.unwrap();
+    assert_eq!((result.exit_code, result.stdout_raw.len()), (0, 0));
+    let digest = reapi::digest::from_proto(&result.stdout_digest.unwrap(), SHA256).unwrap();
+    let (mut read, mut zeros) = (0, true);
+    let all = remote.read_to(&digest, async |piece| {
+        read += piece.len();
+        zeros &= piece.iter().all(|byte| *byte == 0);
+        Ok(())
+    });
+    all.await.unwrap();
+    assert_eq!((digest.size, read, zeros), (256 << 20, 256 << 20, true));
+}
+
+#[tokio::test]
+async fn what_an_action_leaves_in_the_background_is_dead() {
+    for sandbox in ["none", "bubblewrap"] {
+        let farm = acting::builder().env("FOREBAY_SANDBOX", sandbox).start().await;
+        let remote = acting::remote(&farm).await;
+        let marker = format!("marker-{}-{sandbox}", std::process::id());
+        let script = format!(
+            "(sleep 1000; : {marker}) & setsid sh -c 'trap \"\" TERM HUP; sleep 1000; : {marker}' & echo out"
+        );
+        let action = acting::upload(&remote, &script).await;
+        let began = Instant::now();
+        let response = acting::executed(&remote, action).await;
+        assert_eq!(acting::stdout(&remote, &response).await, "out\n", "{sandbox}");
+        assert!(began.elapsed() < SOON, "{sandbox}: it waited for its children");
+        assert_eq!(processes_with(&marker), [0_u32; 0], "{sandbox}");
+    }
+}
+
+#[tokio::test]
+async fn an_action_that_writes_to_its_inputs_changes_no_blob() {
+    for sandbox in ["none", "bubblewrap"] {
+        let farm = acting::builder().env("FOREBAY_SANDBOX", sandbox).start().await;
+        let remote = acting::remote(&farm).await;
+        let (plain, tool) =
+            (acting::put(&remote, "plain\n").await, acting::put(&remote, "#!/bin/sh\necho tool\n").await);
+        let file = |name: &str, digest, is_executable| FileNode {
+            name: name.into(),
+            digest: Some(to_proto(&digest)),
+            is_executable,
+            ..FileNode::default()
+        };
+        let files = vec![file("plain", plain, false), file("tool", tool, true)];
+        let root = Directory { files, ..Directory::default() };
+        let root = acting::put(&remote, root.encode_to_vec()).await;
+        let attack = "for f in plain tool; do echo x >> $f; chmod 777 $f; echo x > $f; true > $f; cp /bin/sh $f; \
+                      dd if=/dev/zero of=$f bs=1 count=1 conv=notrunc; truncate -s 1 $f; done 2> /dev/null; \
+                      rm -f plain; echo mine > plain; cat plain";
+        let action = acting::upload_as(&remote, &acting::sh(attack), Action::default(), &root).await;
+        let response = acting::executed(&remote, action).await;
+        // It may put another file in its place.
+        assert_eq!(acting::stdout(&remote, &response).await, "mine\n", "{sandbox}");
+        for (digest, content) in [(plain, "plain\n"), (tool, "#!/bin/sh\necho tool\n")] {
+            assert_eq!(remote.read(&digest).await.unwrap(), content.as_bytes(), "{sandbox}");
+        }
+        // Others read what was there.
+        farm.replace("executor", &[]).await;
+        let reader = acting::sh("cat plain; ./tool");
+        let action = acting::upload_as(&remote, &reader, Action::default(), &root).await;
+        let response = acting::executed(&remote, action).await;
+        assert_eq!(acting::stdout(&remote, &response).await, "plain\ntool\n", "{sandbox}");
+    }
+}

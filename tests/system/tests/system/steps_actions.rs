@@ -1,0 +1,170 @@
+//! SIGKILL at every step between two effects of an action's way: it ends once, in bounded time, with its right result.
+
+use std::time::Duration;
+
+use farm::{Builder, Farm, SOON, ServiceProcess};
+use remote::{Executed, Remote, RemoteError};
+use service::Step;
+use tokio::task::JoinHandle;
+
+use crate::{
+    acting::{self, Outside},
+    scenario::{Scenario, scenario, walk},
+};
+
+/// A lease of 2 s runs out at most, or an offer, and it runs again.
+const BOUND: Duration = Duration::from_secs(20);
+/// `google.rpc.Code` UNAVAILABLE
+const UNAVAILABLE: i32 = 14;
+
+/// What brings a service to a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// An action is executed.
+    Execute,
+    /// Redis forgets everything while it runs.
+    Flush,
+    /// The executor that runs it dies.
+    ExecutorDies,
+    /// It waits too long.
+    QueueTimeout,
+}
+
+type Execution = JoinHandle<Result<Executed, RemoteError>>;
+
+struct Drive {
+    farm: Farm,
+    remote: Remote,
+    outside: Outside,
+    way: Way,
+}
+
+async fn kill_at(step: Step) {
+    let Scenario::Action(way) = scenario(step) else { panic!("{} is no step of an action", step.name()) };
+    let farm = without(acting::builder(), step.service(), way).start().await;
+    match way {
+        Way::Execute => {}
+        // The index is there already: it is lost, not missing.
+        Way::Flush | Way::ExecutorDies => farm.keep(farm.spawn("scheduler").await),
+        // Its pool is known.
+        Way::QueueTimeout => {
+            let mut executor = farm.spawn("executor").await;
+            executor.term();
+            executor.wait_exit(SOON).await;
+        }
+    }
+    let drive = Drive { remote: acting::remote(&farm).await, outside: Outside::of(&farm), farm, way };
+    let (mut victim, execution) = drive.provoke(step).await;
+    let status = victim.wait_exit(BOUND).await;
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    assert_eq!(signal, Some(9), "{status} at {}\n{}", step.name(), victim.log_tail());
+    assert!(victim.log_text().contains("dying here as FOREBAY_CRASH_AT says"), "{}", victim.log_tail());
+    drive.farm.keep(drive.farm.spawn(step.service()).await);
+    drive.outside.go();
+
+    let executed = tokio::time::timeout(BOUND, execution).await.expect("the execution ends");
+    drive.assert_end(step, &executed.unwrap().unwrap()).await;
+}
+
+fn without(builder: Builder, service: &str, way: Way) -> Builder {
+    match way {
+        Way::Execute | Way::Flush | Way::ExecutorDies => builder.without(service),
+        Way::QueueTimeout => {
+            builder.without(service).without("executor").env("FOREBAY_ACTION_QUEUE_TIMEOUT_SECONDS", "1")
+        }
+    }
+}
+
+impl Drive {
+    async fn victim(&self, step: Step) -> ServiceProcess {
+        self.farm.spawn_with_env(step.service(), &[("FOREBAY_CRASH_AT", step.name())]).await
+    }
+
+    async fn execute(&self) -> Execution {
+        let script = match self.way {
+            Way::Execute | Way::QueueTimeout => "echo kept > kept; echo out".to_owned(),
+            Way::Flush | Way::ExecutorDies => self.outside.script(),
+        };
+        acting::execute(&self.remote, acting::upload(&self.remote, &script).await)
+    }
+
+    async fn provoke(&self, step: Step) -> (ServiceProcess, Execution) {
+        match self.way {
+            Way::Execute | Way::QueueTimeout => {
+                let victim = self.victim(step).await;
+                (victim, self.execute().await)
+            }
+            Way::Flush => {
+                let (victim, execution) = self.running(step).await;
+                self.farm.servers.flush_redis();
+                (victim, execution)
+            }
+            Way::ExecutorDies => {
+                let (victim, execution) = self.running(step).await;
+                let mut executor = self.farm.take("executor");
+                executor.kill9();
+                executor.wait_exit(SOON).await;
+                // Its successor releases its lease.
+                self.farm.keep(self.farm.spawn("executor").await);
+                (victim, execution)
+            }
+        }
+    }
+
+    /// The action runs, and the only scheduler is the one that is to die.
+    async fn running(&self, step: Step) -> (ServiceProcess, Execution) {
+        let execution = self.execute().await;
+        self.outside.begun(1).await;
+        drop(self.farm.take("scheduler"));
+        (self.victim(step).await, execution)
+    }
+
+    async fn assert_end(&self, step: Step, executed: &Executed) {
+        let response = &executed.response;
+        let record = acting::only_end(&self.farm).await;
+        assert!(executed.operation.ends_with(&record.execution.key().to_string()), "{executed:?}");
+        let outcome = record.outcome().unwrap();
+        if self.way == Way::QueueTimeout {
+            let status = response.status.as_ref().unwrap();
+            assert_eq!((status.code, outcome.code), (UNAVAILABLE, UNAVAILABLE), "{status:?}");
+            assert!(status.message.contains("pool default has no executor"), "{status:?}");
+            return;
+        }
+        assert_eq!((outcome.code, outcome.exit_code), (0, Some(0)), "{outcome:?}");
+        assert_eq!(acting::stdout(&self.remote, response).await, "out\n");
+        let files = &response.result.as_ref().unwrap().output_files;
+        let digest =
+            reapi::digest::from_proto(files.first().unwrap().digest.as_ref().unwrap(), acting::SHA256);
+        assert_eq!(self.remote.read(&digest.unwrap()).await.unwrap(), b"kept\n", "{files:?}");
+        // One that died with an offer in doubt may not have begun an attempt, as far as anyone knows.
+        let (most, runs) = match self.way {
+            Way::Execute if step == Step::ActionResultWritten => (1, 0),
+            Way::Execute if step.service() == "executor" => (2, 0),
+            Way::Execute | Way::QueueTimeout => (1, 0),
+            Way::Flush => (1, 1),
+            Way::ExecutorDies => (2, 2),
+        };
+        assert!(record.attempt.0 <= most, "{record:#?}");
+        assert_eq!(self.outside.runs(), runs, "{record:#?}");
+    }
+}
+
+walk! {
+    killed_with_records_read = ActionEventsRead,
+    killed_with_records_applied = ActionEventsApplied,
+    killed_with_an_action_rebuild_begun = ActionRebuildBegun,
+    killed_with_executions_picked = ActionPicked,
+    killed_with_executions_committed = ActionCommitted,
+    killed_with_execution_offers_answered = ActionOffered,
+    killed_with_a_lost_executor_heard_of = ExecutorLossHeard,
+    killed_with_a_lost_executor_written = ExecutorLossWritten,
+    killed_with_an_overdue_execution_found = ActionOverdueFound,
+    killed_with_an_overdue_execution_ended = ActionOverdueWritten,
+    killed_with_an_execution_offer_received = ActionOfferReceived,
+    killed_with_an_execution_taken = ActionTaken,
+    killed_with_the_inputs_ready = ActionInputsReady,
+    killed_with_the_action_ended = ActionCommandEnded,
+    killed_with_the_action_outputs_kept = ActionOutputsKept,
+    killed_with_the_action_cached = ActionCached,
+    killed_with_the_result_written = ActionResultWritten,
+}
