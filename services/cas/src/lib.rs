@@ -26,5 +26,5 @@ pub use capabilities::{
 };
 pub use fault::{bounded, status_of};
 pub use server::{incoming, routes, serve, server};
-pub use service::run;
+pub use service::{keep_bounds, run};
 pub use usage::StoreUsage;

@@ -4,7 +4,7 @@
 
 use std::{fs::OpenOptions, path::PathBuf, sync::Arc};
 
-use ::service::{Context, Ready, ServiceError, StartError};
+use ::service::{Context, Ready, Running, ServiceError, StartError};
 use cas::{Cas, CasError, Evictor, EvictorConfig};
 use nix::fcntl::{Flock, FlockArg};
 use policy::InstanceRules;
@@ -33,7 +33,11 @@ impl Default for Config {
 }
 
 /// Runs the service until it is told to stop.
-pub async fn run(context: Context) -> Result<(), ServiceError> {
+pub fn run(context: Context) -> Running {
+    Box::pin(serve_all(context))
+}
+
+async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let config = Config::default();
     let instances = context.settings.instances.parse();
     let instances: InstanceRules = instances.map_err(|error: policy::ParseRuleError| {
@@ -52,6 +56,24 @@ pub async fn run(context: Context) -> Result<(), ServiceError> {
     context.ready(Ready { grpc: Some(grpc), ..Ready::default() }).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the cas service", error))??;
+    }
+    Ok(())
+}
+
+/// For a service whose store may have nobody else on its folder: says what it adds and hears whether the store is full;
+/// with a backing it also evicts, or waits to, while another process does.
+pub async fn keep_bounds(context: &Context, cas: &Cas) -> Result<(), ServiceError> {
+    StoreUsage::join(cas, &context.bus, context.stop.clone()).await?;
+    if cas.config().backing.is_some() {
+        let (context, cas) = (context.clone(), cas.clone());
+        tokio::spawn(async move {
+            if let Err(error) = evict(context, cas, Config::default()).await {
+                tracing::error!(
+                    error = telemetry::error_chain(&error),
+                    "the store is not kept within its bounds"
+                );
+            }
+        });
     }
     Ok(())
 }

@@ -13,11 +13,15 @@ mod requests;
 mod trace;
 
 use model::Priority;
-use service::{Context, Ready, ServiceError};
+use service::{Context, Ready, Running, ServiceError};
 use tokio::task::JoinSet;
 
 /// Runs the service until it is told to stop.
-pub async fn run(context: Context) -> Result<(), ServiceError> {
+pub fn run(context: Context) -> Running {
+    Box::pin(serve_all(context))
+}
+
+async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let index = context.index().await?;
     let mut tasks = JoinSet::new();
     for priority in Priority::ALL {

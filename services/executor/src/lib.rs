@@ -25,7 +25,7 @@ use std::{sync::Arc, time::Duration};
 use cas::Cas;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use model::{ExecutorId, Millis, Pool, PoolName};
-use service::{Context, Ready, ServiceError, StartError};
+use service::{Context, Ready, Running, ServiceError, StartError};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -51,13 +51,18 @@ enum Ended {
 }
 
 /// Runs the service until it is told to stop and its actions have ended or were given back.
-pub async fn run(context: Context) -> Result<(), ServiceError> {
+pub fn run(context: Context) -> Running {
+    Box::pin(serve_all(context))
+}
+
+async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let pool = pool(&context)?;
     let root = context.data_folder("executor")?;
     let unusable =
         |source| ServiceError::Start(StartError::Write { path: root.display().to_string(), source });
     let folder = ExecutorFolder::hold(&root).map_err(unusable)?;
     let cas = context.cas()?;
+    cas_service::keep_bounds(&context, &cas).await?;
     let uid = context.settings.action_uid;
     let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))

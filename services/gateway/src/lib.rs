@@ -19,7 +19,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use client::Client;
 use grpc::GrpcConfig;
-use service::{Context, Ready, ServiceError, StartError};
+use service::{Context, Ready, Running, ServiceError, StartError};
 use tokio::net::TcpListener;
 
 use listener::Guarded;
@@ -29,7 +29,11 @@ use routes::Gateway;
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// Serves both until told to stop.
-pub async fn run(context: Context) -> Result<(), ServiceError> {
+pub fn run(context: Context) -> Running {
+    Box::pin(serve_all(context))
+}
+
+async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let gateway = Gateway {
         client: Client::new(context.bus.clone()),
         store: context.store().await?,

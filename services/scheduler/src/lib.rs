@@ -15,7 +15,7 @@ mod projector;
 
 use std::sync::Arc;
 
-use service::{Context, Ready, ServiceError};
+use service::{Context, Ready, Running, ServiceError};
 use tokio::{sync::Notify, task::JoinSet};
 
 /// What wakes whom inside the process.
@@ -34,7 +34,11 @@ struct Wakes {
 }
 
 /// Runs the service until it is told to stop.
-pub async fn run(context: Context) -> Result<(), ServiceError> {
+pub fn run(context: Context) -> Running {
+    Box::pin(serve_all(context))
+}
+
+async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let actions = context.index().await?.actions();
     let wakes = Wakes::default();
     let mut tasks = JoinSet::new();

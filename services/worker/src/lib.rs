@@ -26,7 +26,7 @@ use std::{
 };
 
 use model::{Millis, WorkerId};
-use service::{Context, Ready, ServiceError, StartError};
+use service::{Context, Ready, Running, ServiceError, StartError};
 use store::Store;
 use tokio::task::JoinSet;
 use tracing::info;
@@ -47,7 +47,11 @@ struct Shared {
 }
 
 /// Runs the service until it is told to stop and its builds have ended or were given back.
-pub async fn run(context: Context) -> Result<(), ServiceError> {
+pub fn run(context: Context) -> Running {
+    Box::pin(serve_all(context))
+}
+
+async fn serve_all(context: Context) -> Result<(), ServiceError> {
     // For archives by https; whoever was first stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let program =

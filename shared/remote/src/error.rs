@@ -59,7 +59,10 @@ impl RemoteError {
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            Self::Refused { status, .. } => status.code() == Code::Unavailable,
+            // A status that came from the server has no source: this one is of a connection that broke.
+            Self::Refused { status, .. } => {
+                status.code() == Code::Unavailable || std::error::Error::source(&**status).is_some()
+            }
             Self::Missing { .. } | Self::File { .. } | Self::Answer { .. } => false,
         }
     }

@@ -12,6 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::StartError;
 
+/// A service that runs. Boxed, so that its code is compiled with its own crate and not again with every program that
+/// starts it.
+pub type Running = std::pin::Pin<Box<dyn Future<Output = Result<(), crate::ServiceError>> + Send>>;
+
 /// What a service is given. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Context {

@@ -4,6 +4,6 @@ mod context;
 mod crash;
 mod error;
 
-pub use context::{Context, Ready};
+pub use context::{Context, Ready, Running};
 pub use crash::{Step, crash_point};
 pub use error::{ServiceError, StartError};

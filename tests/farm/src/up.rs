@@ -40,6 +40,9 @@ impl Up {
         let data = folder.join("up");
         fs::create_dir_all(&data).expect("the data folder");
         let mut command = bare_command(&["up", "--nats-port", "0", "--redis-port", "0", "--http-port", "0"]);
+        if !args.contains(&"--grpc-port") {
+            command.args(["--grpc-port", "0"]);
+        }
         command.args(args).arg("--data").arg(&data).envs(env.iter().copied());
         let process = Process::start("up", command, &folder.join("up.log"), guard);
         Self { process, data }

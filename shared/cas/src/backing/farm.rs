@@ -152,7 +152,9 @@ impl Farm {
             let part = part.into_iter().filter_map(|digest| blobs.remove_entry(&digest)).collect();
             self.tried(|| remote.put_many(&part)).await?;
         }
-        digests.iter().for_each(|digest| self.note(digest, at));
+        for digest in &digests {
+            self.note(digest, at);
+        }
         Ok(())
     }
 

@@ -16,7 +16,9 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().unwrap();
+        // Open to the user that actions run as.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        let folder = tempfile::Builder::new().prefix("forebay-test-").permissions(open).tempdir().unwrap();
         Self { guard: Guard::start(folder.path()), folder }
     }
 
@@ -37,12 +39,15 @@ async fn up_says_where_everything_is_and_runs_builds() {
     let endpoints = up.endpoints().await;
     let names: Vec<&str> = endpoints.processes.keys().map(String::as_str).collect();
     let wanted = [
+        "cas",
         "dispatcher",
         "enqueuer",
+        "executor",
         "gateway",
         "nats-server",
         "reaper",
         "redis-server",
+        "scheduler",
         "worker-1",
         "worker-2",
     ];
@@ -56,6 +61,8 @@ async fn up_says_where_everything_is_and_runs_builds() {
     let health = http.get(format!("{}/healthz", endpoints.http.unwrap())).send().await.unwrap();
     assert!(health.status().is_success());
     let output = up.cli(&["submit", "--follow", "--", "echo", "hello"]).await;
+    assert_eq!((output.code, output.stdout.as_str()), (0, "hello\n"), "{output:?}");
+    let output = up.cli(&["exec", "--", "echo", "hello"]).await;
     assert_eq!((output.code, output.stdout.as_str()), (0, "hello\n"), "{output:?}");
     assert_eq!(json(&up.cli(&["workers", "--json"]).await).as_array().unwrap().len(), 2);
     assert_eq!(json(&up.cli(&["ls", "--json"]).await)["builds"].as_array().unwrap().len(), 1);
