@@ -119,6 +119,8 @@ fn sorted(value: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::{all, pretty};
 
     #[test]
@@ -132,7 +134,10 @@ mod tests {
     #[test]
     fn names_are_the_messages() {
         let names: Vec<String> = all().into_iter().map(|(name, _)| name).collect();
-        assert!(names.contains(&"WatchLine".to_owned()) && names.contains(&"BuildView".to_owned()));
-        assert_eq!(names.len(), 13);
+        for message in ["BuildRequest", "BuildView", "WatchLine", "ExecutionRecord"] {
+            assert!(names.iter().any(|name| name == message), "{message}");
+        }
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        assert_eq!(distinct.len(), names.len(), "two messages would share one file: {names:?}");
     }
 }
