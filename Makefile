@@ -30,8 +30,10 @@ e2e: tools build ## real clients against a real farm: all that Bazel and BuildSt
 	@infra/tools/clients.sh --all
 	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests
 
-bench: tools build ## measure builds a second on this machine
+bench: tools build ## measure builds, actions and the store on this machine
 	$(FOREBAY) bench builds --queued 1000000
+	$(FOREBAY) bench actions
+	$(FOREBAY) bench cas
 
 demo: tools build ## a farm on this machine compiles zlib, bzip2 and Lua
 	python3 infra/demo/demo.py

@@ -36,7 +36,8 @@ const PORTIONS_AT_ONCE: usize = 2;
 const TICK: Duration = Duration::from_millis(11);
 
 impl InputRoots {
-    /// Sets up the input root of an action in a new folder in the folder `slot`.
+    /// Sets up the input root of an action in the folder `slot`, which holds one at a time and is given to one caller at
+    /// a time: an input root that is still there is thrown away.
     ///
     /// The working directory has to be in the input root. The directories that outputs lie in are made, the outputs
     /// themselves are not. Whoever drops this future before it ends leaves nothing behind.

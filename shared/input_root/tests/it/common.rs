@@ -6,6 +6,7 @@ use std::{
     os::unix::{fs::MetadataExt as _, fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use cas::{Cas, CasConfig};
@@ -43,6 +44,7 @@ pub(crate) struct Rig {
     pub(crate) dir: TempDir,
     pub(crate) cas: Cas,
     pub(crate) roots: InputRoots,
+    pub(crate) slots: AtomicU32,
 }
 
 impl Rig {
@@ -54,18 +56,28 @@ impl Rig {
     pub(crate) fn with(change: impl FnOnce(&mut InputRootsConfig)) -> Self {
         let dir = TempDir::new().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::create_dir(dir.path().join("slot")).unwrap();
+        fs::create_dir(dir.path().join("slots")).unwrap();
         let cas = Cas::open(CasConfig::new(dir.path().join("cas"))).unwrap();
         let mut config = InputRootsConfig::new(cas.clone(), dir.path().join("roots"), Some(NOBODY));
         // Each takes a while to be removed.
         config.stock = 8;
         change(&mut config);
         let roots = InputRoots::open(config).unwrap();
-        Self { dir, cas, roots }
+        Self { dir, cas, roots, slots: AtomicU32::new(0) }
     }
 
+    /// The folder of another slot: each holds one input root at a time.
     pub(crate) fn slot(&self) -> PathBuf {
-        self.dir.path().join("slot")
+        let number = self.slots.fetch_add(1, Ordering::Relaxed);
+        let slot = self.dir.path().join(format!("slots/{number}"));
+        fs::create_dir(&slot).unwrap();
+        slot
+    }
+
+    /// What is in any slot's folder.
+    pub(crate) fn in_slots(&self) -> Vec<PathBuf> {
+        let paths = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        paths(self.dir.path().join("slots")).flat_map(paths).collect()
     }
 
     pub(crate) async fn put(&self, content: &[u8]) -> BlobDigest {

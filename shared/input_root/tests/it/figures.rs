@@ -16,11 +16,11 @@ async fn many(rig: &Rig, count: usize, per_dir: usize) -> model::BlobDigest {
 
 /// A store that remembers nothing, over the folder of another.
 fn forgetful(rig: Rig) -> Rig {
-    let Rig { dir, cas, roots } = rig;
+    let Rig { dir, cas, roots, slots } = rig;
     drop((cas, roots));
     let cas = cas::Cas::open(cas::CasConfig::new(dir.path().join("cas"))).unwrap();
     let config = input_root::InputRootsConfig::new(cas.clone(), dir.path().join("roots"), Some(NOBODY));
-    Rig { roots: input_root::InputRoots::open(config).unwrap(), dir, cas }
+    Rig { roots: input_root::InputRoots::open(config).unwrap(), dir, cas, slots }
 }
 
 /// What it takes to make as many directories, and to link all files of a folder into one of them, and no more.

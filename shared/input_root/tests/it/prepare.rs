@@ -3,6 +3,7 @@
 use std::{
     fs,
     os::unix::fs::MetadataExt as _,
+    path::PathBuf,
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -81,7 +82,7 @@ async fn all_missing_blobs_are_named() {
     gone.push(a);
     gone.sort_unstable();
     assert_eq!(missing(rig.prepare_for(&root, &OutputSpec::default()).await.err().unwrap()), gone);
-    assert!(fs::read_dir(rig.slot()).unwrap().next().is_none());
+    assert_eq!(rig.in_slots(), Vec::<PathBuf>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -248,7 +249,7 @@ async fn a_dropped_preparation_and_a_restart_leave_nothing() {
     assert_eq!(listing(root.path()).len(), 3000 + 7 + 1);
     rig.roots.release(root).await;
     rig.roots.settled().await;
-    let Rig { dir, cas, roots } = rig;
+    let Rig { dir, cas, roots, .. } = rig;
     drop(roots);
     let config = input_root::InputRootsConfig::new(cas, dir.path().join("roots"), Some(NOBODY));
     let roots = InputRoots::open(config).unwrap();

@@ -3,12 +3,14 @@
 use std::{fs, path::Path, process::Stdio};
 
 use bus::{EventKind, EventSubject, stream};
-use farm::{Farm, Guard, Output, Up, bare_command, repository};
+use farm::{Farm, Guard, Output, SOON, Up, bare_command, repository};
+use futures::StreamExt as _;
 use model::{BuildKey, BuildRequest, Context, Outcome, Priority};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::{
+    acting,
     check::{ended_as, script},
     python::python,
 };
@@ -122,6 +124,7 @@ async fn real_messages_fit_their_schemas() {
         farm.bus().last_stored(stream::REJECTED, "forebay.build.rejected.g").await.unwrap().unwrap();
     cases.good("Rejection", &serde_json::from_slice(&rejected.payload).unwrap());
     printed(&farm, keys.first().unwrap(), &mut cases).await;
+    executed(&mut cases).await;
     let guard: &Guard = farm.servers.guard();
     let mut up = Up::start(farm.folder(), guard, &["--no-services"], &[]).await;
     up.endpoints().await;
@@ -130,6 +133,26 @@ async fn real_messages_fit_their_schemas() {
         &serde_json::from_slice(&fs::read(up.data().join("endpoints.json")).unwrap()).unwrap(),
     );
     cases.validate().await;
+}
+
+/// What is said of actions on their live subjects.
+async fn executed(cases: &mut Cases) {
+    let farm = acting::builder().start().await;
+    let mut live = farm.bus().client().subscribe("forebay.action.live.>").await.unwrap();
+    farm.bus().client().flush().await.unwrap();
+    let remote = acting::remote(&farm).await;
+    for script in ["echo x > kept; echo text", "exit 3"] {
+        let action = acting::upload(&remote, script).await;
+        acting::executed(&remote, action).await;
+    }
+    let mut ended = 0;
+    while ended < 2 {
+        let message = tokio::time::timeout(SOON, live.next()).await.expect("both end").unwrap();
+        let value: Value = serde_json::from_slice(&message.payload).unwrap();
+        let progress = message.headers.is_some_and(|headers| headers.get("Forebay-Progress").is_some());
+        ended += usize::from(value.get("event").is_some_and(|event| event == "ACTION_FINISHED"));
+        cases.good(if progress { "ExecutionProgress" } else { "ExecutionRecord" }, &value);
+    }
 }
 
 /// What the command line and HTTP say.
