@@ -20,6 +20,8 @@ pub(crate) struct Hand {
     pub(crate) stop: CancellationToken,
     /// Where its command writes, while it runs.
     pub(crate) outputs: Option<Outputs>,
+    /// Only its result is still to be written: whoever sees that knows that there is room again.
+    finishing: bool,
 }
 
 /// The files that a running command writes to.
@@ -75,7 +77,8 @@ impl Hands {
         if held.contains_key(key) {
             return (ExecutionVerdict::Taken, None);
         }
-        if held.len() >= usize::from(self.capacity()) {
+        let room = usize::from(self.capacity());
+        if held.values().filter(|hand| !hand.finishing).take(room).count() == room {
             drop(held);
             // The schedulers think that there is room.
             self.announce.notify_one();
@@ -86,16 +89,25 @@ impl Hands {
         (ExecutionVerdict::Taken, Some(hand))
     }
 
+    /// Its outputs are kept and its result is about to be written: it takes no room from now on.
+    pub(crate) fn finishing(&self, key: &ExecutionKey) {
+        if let Some(hand) = self.lock().get_mut(key) {
+            hand.outputs = None;
+            hand.finishing = true;
+        }
+        self.changed.notify_waiters();
+    }
+
     /// It is done with.
     pub(crate) fn release(&self, key: &ExecutionKey) {
         self.lock().remove(key);
         self.changed.notify_waiters();
     }
 
-    /// Its command runs and writes here, or has ended.
-    pub(crate) fn set_outputs(&self, key: &ExecutionKey, outputs: Option<Outputs>) {
+    /// Its command runs and writes here.
+    pub(crate) fn set_outputs(&self, key: &ExecutionKey, outputs: Outputs) {
         if let Some(hand) = self.lock().get_mut(key) {
-            hand.outputs = outputs;
+            hand.outputs = Some(outputs);
         }
         self.changed.notify_waiters();
     }

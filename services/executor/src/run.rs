@@ -38,7 +38,7 @@ pub(crate) async fn run(shared: Arc<Shared>, offer: ExecutionOffer, hand: Hand) 
         () = hand.stop.cancelled() => Err(Fault::Stopped),
         outcome = execute(&shared, &offer, &hand) => outcome,
     };
-    shared.hands.set_outputs(&key, None);
+    shared.hands.finishing(&key);
     let outcome = outcome.map_or_else(|fault| fault.outcome(&shared.id), Some);
     if let Some(outcome) = outcome {
         debug!(%key, code = outcome.code, exit = outcome.exit_code, "action ended");
@@ -141,7 +141,7 @@ async fn watch(
     hand: &Hand,
 ) -> Result<Outcome, sandbox::SandboxError> {
     let mut running = slot.run(run).await?;
-    shared.hands.set_outputs(key, Some(outputs));
+    shared.hands.set_outputs(key, outputs);
     loop {
         match running.next_event().await? {
             Event::Started(_) => progress(shared, key, ExecutionStage::Running).await,

@@ -24,7 +24,7 @@ if status == 'gone' then
     news = 1
   end
   bury(executor)
-  redis.call('UNLINK', it)
+  redis.call('UNLINK', it, P .. 'ended:' .. executor)
   heard(executor)
   return {ready and 1 or 0, news, 0, dead}
 end
@@ -43,7 +43,7 @@ for i = 10, #ARGV do
   elseif seq and not owner then
     unwait(key, of)
     claim(key, executor, of)
-  else
+  elseif seq or not redis.call('ZSCORE', P .. 'ended:' .. executor, key) then
     extra = extra + 1
     if ready and not seq then dead[#dead + 1] = key end
   end

@@ -37,7 +37,9 @@ for i = 0, tonumber(ARGV[5]) - 1 do
       local executor = unclaim(key, pool)
       if executor then
         touched[executor] = true
-        if op == 'F' and executor ~= ARGV[b + 6] then
+        if op == 'F' and executor == ARGV[b + 6] then
+          ended(key, executor, seq)
+        elseif op == 'F' then
           astray[#astray + 1] = key
           astray[#astray + 1] = executor
         end

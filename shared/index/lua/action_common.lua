@@ -52,6 +52,12 @@ local function unwait(key, pool)
   return redis.call('ZREM', P .. 'waiting:' .. pool, key) == 1
 end
 
+-- Its executor ended it. A heartbeat on its way may still name it, for as long as that takes; it has no slot any more.
+local function ended(key, executor, seq)
+  redis.call('ZADD', P .. 'ended:' .. executor, seq, key)
+  redis.call('ZREMRANGEBYRANK', P .. 'ended:' .. executor, 0, -1025)
+end
+
 -- Back to its queue, from an executor that has it not. Returns the executor.
 local function give_back(key)
   local seq, score, expires, pool = entry(key)

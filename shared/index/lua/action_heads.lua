@@ -56,7 +56,9 @@ end
 for _, executor in ipairs(redis.call('ZRANGEBYSCORE', P .. 'executors', '-inf', now, 'LIMIT', 0, 16)) do
   rest(executor)
   bury(executor)
-  if redis.call('EXISTS', P .. 'claims:' .. executor) == 0 then redis.call('UNLINK', P .. 'executor:' .. executor) end
+  if redis.call('EXISTS', P .. 'claims:' .. executor) == 0 then
+    redis.call('UNLINK', P .. 'executor:' .. executor, P .. 'ended:' .. executor)
+  end
 end
 local heads, hold = {}, state[3] or '0'
 if tonumber(hold) <= now then

@@ -203,6 +203,24 @@ async fn an_end_frees_the_slot_and_tells_whom_it_passed_by() {
 }
 
 #[tokio::test]
+async fn a_heartbeat_that_still_names_what_has_ended_takes_no_slot() {
+    let mut test = Test::start().await;
+    let keys = test.accept(2).await;
+    test.announce(&heartbeat("e", 2, &[])).await;
+    for _ in 0..2 {
+        test.commit_one().await;
+    }
+    // Both end; the heartbeat was sent before the executor knew. One of them it did not end itself: that runs there.
+    let events = [test.finished(&keys[0], Some("e")), test.finished(&keys[1], None)];
+    test.apply(&events).await;
+    let heard = test.announce(&heartbeat("e", 2, &keys)).await;
+    assert_eq!((heard.extra, heard.dead), (1, vec![keys[1].clone()]));
+    test.accept(2).await;
+    let heads = test.heads(NOW, &[]).await;
+    assert_eq!(heads.pools[0].free, [(id("e"), 1)]);
+}
+
+#[tokio::test]
 async fn a_busy_executor_gets_nothing_until_it_is_heard_of() {
     let mut test = Test::start().await;
     test.accept(1).await;

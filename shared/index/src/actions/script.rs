@@ -18,6 +18,7 @@ use redis::Script;
 /// - `executors` ZSET by expiry; `members:<pool>` ZSET the same of one pool. `executor:<executor>` HASH: `pool`, `slots`,
 ///   `host`, `heartbeat`, `extra` (slots taken by what is not its claim), `open` (whether it is offered anything).
 ///   `free:<pool>` ZSET: open executors with free slots, by how many.
+/// - `ended:<executor>` ZSET: the last executions that it ended itself, by position: a heartbeat may still name them.
 /// - `awaited` SET: executors that have not been heard of since a rebuild.
 pub(crate) const META: &str = "forebay:{actions}:meta";
 
