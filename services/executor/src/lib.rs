@@ -16,6 +16,7 @@ mod live_output;
 mod metadata;
 mod offers;
 mod outcome;
+mod progress;
 mod run;
 mod spec;
 mod stages;

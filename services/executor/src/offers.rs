@@ -47,7 +47,7 @@ async fn answer(shared: &Arc<Shared>, message: Message) {
         }
         let (verdict, hand) = shared.hands.take(&key);
         if let Some(hand) = hand {
-            tokio::spawn(run::run(shared.clone(), offer, hand));
+            run::begin(shared, offer, hand);
         }
         verdicts.push(verdict);
     }

@@ -1,21 +1,24 @@
 //! One action, from the offer to its result.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures::FutureExt as _;
 use input_root::{CollectError, Collected, InputError, InputRoot, OutputSpec};
 use model::{
-    BlobDigest, DigestFunction, ExecutionKey, ExecutionOffer, ExecutionOutcome, ExecutionProgress,
-    ExecutionStage, Millis, StoredResult,
+    BlobDigest, DigestFunction, Execution, ExecutionKey, ExecutionOffer, ExecutionOutcome, ExecutionStage,
+    StoredResult,
 };
 use prost::Message as _;
 use reapi::execution::ActionResult;
 use sandbox::{Cause, Ended, Event, NotStarted, Outcome, Run};
 use service::{Step, crash_point};
 use telemetry::metrics::{Histogram, observe};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
@@ -23,6 +26,7 @@ use crate::{
     hands::{Hand, Outputs},
     metadata::{Times, metadata},
     outcome::{Fault, code},
+    progress::Progress,
     spec::Spec,
     stages::Stage,
 };
@@ -30,16 +34,56 @@ use crate::{
 /// Bytes of an encoded result on the bus at most; a larger one is kept in the store.
 const INLINE_MAX: usize = 64 << 10;
 
-/// Runs what was offered and writes its result, unless it is stopped: then nobody wants one.
-pub(crate) async fn run(shared: Arc<Shared>, offer: ExecutionOffer, hand: Hand) {
+/// Has what was offered run in the next free slot, and writes its result, unless it is stopped: then nobody wants one.
+pub(crate) fn begin(shared: &Arc<Shared>, offer: ExecutionOffer, hand: Hand) {
+    if shared.cas.config().backing.is_some() {
+        // What it needs is fetched while it waits for a slot.
+        tokio::spawn(fetch_ahead(Arc::clone(shared), offer.record.execution.clone(), hand.stop.clone()));
+    }
+    let (shared, main) = (Arc::clone(shared), tokio::runtime::Handle::current());
+    shared.clone().stages.give(Box::new(move |stage| {
+        Box::pin(async move {
+            let run = AssertUnwindSafe(run(&shared, &offer, &hand, stage)).catch_unwind().await;
+            let outcome = run.unwrap_or_else(|_| {
+                stage.break_slot();
+                Fault::new(code::INTERNAL, "the executor panicked".to_owned()).outcome(&shared.id)
+            });
+            // The slot has more to do than to wait for the word of the store.
+            main.spawn(settle(shared, offer, outcome));
+        })
+    }));
+}
+
+async fn fetch_ahead(shared: Arc<Shared>, execution: Execution, stop: CancellationToken) {
+    let fetch = async {
+        if let Ok(spec) = Spec::read(&shared.cas, &execution).await
+            && let Err(error) = shared.inputs.fetch(&spec.input_root).await
+        {
+            debug!(key = %execution.key(), error = telemetry::error_chain(&error), "fetched again in the slot");
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = fetch => {}
+    }
+}
+
+/// The outcome; `None` when nobody wants it.
+async fn run(shared: &Shared, offer: &ExecutionOffer, hand: &Hand, stage: &mut Stage) -> Option<ExecutionOutcome> {
     let key = offer.record.execution.key();
+    let progress = Progress::of(shared, &key);
     let outcome = tokio::select! {
         biased;
         () = hand.stop.cancelled() => Err(Fault::Stopped),
-        outcome = execute(&shared, &offer, &hand) => outcome,
+        outcome = execute(shared, offer, hand, stage, &progress) => outcome,
+        () = progress.grow_loud() => Err(Fault::Stopped),
     };
+    outcome.map_or_else(|fault| fault.outcome(&shared.id), Some)
+}
+
+async fn settle(shared: Arc<Shared>, offer: ExecutionOffer, outcome: Option<ExecutionOutcome>) {
+    let key = offer.record.execution.key();
     shared.hands.finishing(&key);
-    let outcome = outcome.map_or_else(|fault| fault.outcome(&shared.id), Some);
     if let Some(outcome) = outcome {
         debug!(%key, code = outcome.code, exit = outcome.exit_code, "action ended");
         finish::finish(&shared, &offer, outcome).await;
@@ -49,47 +93,43 @@ pub(crate) async fn run(shared: Arc<Shared>, offer: ExecutionOffer, hand: Hand) 
     shared.hands.release(&key);
 }
 
-async fn execute(shared: &Shared, offer: &ExecutionOffer, hand: &Hand) -> Result<ExecutionOutcome, Fault> {
+async fn execute(
+    shared: &Shared,
+    offer: &ExecutionOffer,
+    hand: &Hand,
+    stage: &mut Stage,
+    progress: &Progress<'_>,
+) -> Result<ExecutionOutcome, Fault> {
     let execution = &offer.record.execution;
     let key = execution.key();
     let mut times = Times { queued: execution.accepted_at_ms.into(), ..Times::default() };
-    let mut held = shared.stages.hold().await;
     times.started = SystemTime::now();
-    progress(shared, &key, ExecutionStage::Fetching).await;
-    let stage = held.stage().ok_or_else(|| Fault::new(code::INTERNAL, "a slot is gone".to_owned()))?;
+    progress.enter(ExecutionStage::Fetching).await;
     times.fetch_started = SystemTime::now();
     let spec = Spec::read(&shared.cas, execution).await?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| unprepared(&error))?;
     let prepared = shared.inputs.prepare(stage.work(), &spec.input_root, &outputs).await;
     let root = prepared.map_err(|error| unprepared(&error))?;
     times.fetch_ended = SystemTime::now();
-    observe(
-        Histogram::ActionFetchSeconds,
-        &[],
-        times.fetch_ended.duration_since(times.fetch_started).unwrap_or_default(),
-    );
+    let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
+    observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
-    let ended = command(shared, &key, stage, &spec, &root, hand).await;
+    let ended = command(shared, &key, stage, &spec, &root, hand, progress).await;
     let collected = match &ended {
         Ok(ended) => {
             crash_point(Step::ActionCommandEnded);
             observe(Histogram::ActionRunSeconds, &[], ended.wall);
-            progress(shared, &key, ExecutionStage::Uploading).await;
+            progress.enter(ExecutionStage::Uploading).await;
             times.upload_started = SystemTime::now();
             let console = stage.console();
             let collected = shared.inputs.collect(&root, &outputs, &console, execution.action.function).await;
             times.upload_ended = SystemTime::now();
-            observe(
-                Histogram::ActionUploadSeconds,
-                &[],
-                times.upload_ended.duration_since(times.upload_started).unwrap_or_default(),
-            );
+            observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
             Some(collected)
         }
         Err(_) => None,
     };
     shared.inputs.release(root).await;
-    drop(held);
     let ended = ended?;
     let Some(collected) = collected else { return Err(Fault::Stopped) };
     conclude(shared, offer, &ended, collected, times).await
@@ -103,6 +143,7 @@ async fn command(
     spec: &Spec,
     root: &InputRoot,
     hand: &Hand,
+    progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
     let settings = &shared.context.settings;
     let (stdout, stderr) = stage.outputs();
@@ -120,7 +161,7 @@ async fn command(
         memory_bytes_max: Some(settings.action_memory_bytes_max).filter(|bytes| *bytes > 0),
     };
     let slot = stage.slot().await.map_err(|error| Fault::internal(&error))?;
-    let outcome = watch(shared, key, slot, run, Outputs { stdout, stderr }, hand).await;
+    let outcome = watch(shared, key, slot, run, Outputs { stdout, stderr }, hand, progress).await;
     match outcome {
         Ok(Outcome::Ended(ended)) => Ok(ended),
         Ok(Outcome::NotStarted { why, message }) => Err(not_started(why, message)),
@@ -139,12 +180,13 @@ async fn watch(
     run: Run,
     outputs: Outputs,
     hand: &Hand,
+    progress: &Progress<'_>,
 ) -> Result<Outcome, sandbox::SandboxError> {
     let mut running = slot.run(run).await?;
     shared.hands.set_outputs(key, outputs);
     loop {
         match running.next_event().await? {
-            Event::Started(_) => progress(shared, key, ExecutionStage::Running).await,
+            Event::Started(_) => progress.enter(ExecutionStage::Running).await,
             Event::Done(outcome) => {
                 debug_assert!(!hand.stop.is_cancelled() || matches!(outcome, Outcome::Ended(_)));
                 return Ok(outcome);
@@ -257,11 +299,4 @@ fn unprepared(error: &InputError) -> Fault {
 
 fn uncollected(error: &CollectError) -> Fault {
     if matches!(error, CollectError::Stopping) { Fault::Stopped } else { Fault::internal(error) }
-}
-
-async fn progress(shared: &Shared, key: &ExecutionKey, stage: ExecutionStage) {
-    let progress = ExecutionProgress { executor: shared.id.clone(), stage, at_ms: Millis::now() };
-    if let Err(error) = shared.context.bus.publish_progress(key, &progress).await {
-        debug!(error = telemetry::error_chain(&error), "progress was not told");
-    }
 }

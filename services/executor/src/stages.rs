@@ -1,24 +1,43 @@
 //! The places where commands run, one at a time in each.
 
 use std::{
+    collections::VecDeque,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
+use futures::future::LocalBoxFuture;
 use input_root::Owner;
 use sandbox::{Bubblewrap, Cgroups, Parent, Sandbox, Slot, SlotConfig, User};
 use service::ServiceError;
 use settings::Settings;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::warn;
 
 use crate::folder::ExecutorFolder;
 
-/// All places. Cheap to clone.
+/// All places, each with a thread of its own: what an action does to files blocks nobody else. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Stages {
-    free: Arc<Mutex<Vec<Stage>>>,
-    count: Arc<Semaphore>,
+    queue: Arc<Queue>,
+    _ended: Arc<DropGuard>,
+}
+
+/// An action that waits for a place, and all that is to be done with it there.
+pub(crate) type Job = Box<dyn for<'a> FnOnce(&'a mut Stage) -> LocalBoxFuture<'a, ()> + Send>;
+
+#[derive(Default)]
+struct Queue {
+    jobs: Mutex<VecDeque<Job>>,
+    ready: Notify,
+    ended: CancellationToken,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").finish_non_exhaustive()
+    }
 }
 
 /// One place.
@@ -27,14 +46,6 @@ pub(crate) struct Stage {
     config: SlotConfig,
     slot: Option<Slot>,
     folder: PathBuf,
-}
-
-/// A place in use: it is free again when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Held {
-    stages: Stages,
-    stage: Option<Stage>,
-    _permit: tokio::sync::OwnedSemaphorePermit,
 }
 
 impl Stages {
@@ -49,7 +60,9 @@ impl Stages {
             .map_err(|error| ServiceError::failed("finding our own program", error))?;
         let sandbox = if settings.sandbox == "none" { Sandbox::None } else { Sandbox::Bubblewrap };
         let cgroups = Cgroups::detect(&Parent::default());
-        let mut stages = Vec::new();
+        let queue = Arc::new(Queue::default());
+        let stages = Self { _ended: Arc::new(queue.ended.clone().drop_guard()), queue };
+        let mut starting = Vec::new();
         for number in 0..settings.executor_slot_count() {
             let folder = folder.slot(number);
             std::fs::create_dir_all(&folder)
@@ -66,35 +79,68 @@ impl Stages {
                 processes_max: None,
                 cgroups: cgroups.clone(),
             };
-            let slot = Slot::start(config.clone()).await.map_err(failed)?;
-            stages.push(Stage { config, slot: Some(slot), folder });
+            let stage = Stage { config, slot: None, folder };
+            starting.push(stages.start_thread(number, stage)?);
         }
-        let count = Arc::new(Semaphore::new(stages.len()));
-        Ok(Self { free: Arc::new(Mutex::new(stages)), count })
+        for started in starting {
+            match started.await {
+                Ok(outcome) => outcome.map_err(failed)?,
+                Err(_) => return Err(ServiceError::failed("starting a slot", "its thread ended")),
+            }
+        }
+        Ok(stages)
     }
 
-    /// A free place, as soon as there is one.
-    pub(crate) async fn hold(&self) -> Held {
-        let Ok(permit) = self.count.clone().acquire_owned().await else {
-            // Never closed.
-            std::future::pending().await
+    /// Does a job in the next place that is free.
+    pub(crate) fn give(&self, job: Job) {
+        self.queue.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_back(job);
+        self.queue.ready.notify_one();
+    }
+
+    /// Starts the thread of a place; it says when the place is usable.
+    fn start_thread(&self, number: u16, mut stage: Stage) -> Result<Started, ServiceError> {
+        let failed = |error| ServiceError::failed("starting the thread of a slot", error);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let queue = Arc::clone(&self.queue);
+        let (started, outcome) = oneshot::channel();
+        let serve = move || {
+            cas::dedicate_thread();
+            runtime.block_on(async {
+                match stage.slot().await {
+                    Ok(_) => drop(started.send(Ok(()))),
+                    Err(error) => return drop(started.send(Err(error))),
+                }
+                while let Some(job) = queue.next().await {
+                    job(&mut stage).await;
+                }
+            });
         };
-        let stage = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Held { stages: self.clone(), stage, _permit: permit }
+        std::thread::Builder::new().name(format!("slot-{number}")).spawn(serve).map_err(failed)?;
+        Ok(outcome)
     }
 }
 
-impl Held {
-    /// The place. There is one for each permit.
-    pub(crate) fn stage(&mut self) -> Option<&mut Stage> {
-        self.stage.as_mut()
-    }
-}
+type Started = oneshot::Receiver<Result<(), sandbox::SandboxError>>;
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(stage) = self.stage.take() {
-            self.stages.free.lock().unwrap_or_else(PoisonError::into_inner).push(stage);
+impl Queue {
+    /// The next job; `None` when there will be none.
+    async fn next(&self) -> Option<Job> {
+        loop {
+            let ready = self.ready.notified();
+            let (job, more) = {
+                let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+                (jobs.pop_front(), !jobs.is_empty())
+            };
+            if let Some(job) = job {
+                if more {
+                    self.ready.notify_one();
+                }
+                return Some(job);
+            }
+            tokio::select! {
+                () = self.ended.cancelled() => return None,
+                () = ready => {}
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod action;
 mod backing;
+mod blocking;
 mod config;
 mod disk;
 mod error;
@@ -22,6 +23,7 @@ mod wire;
 mod write;
 mod writer;
 
+pub use blocking::{dedicate_thread, is_thread_dedicated};
 pub use config::CasConfig;
 pub use error::CasError;
 pub use evict::{CasRoom, Evictor, EvictorConfig, Pass};

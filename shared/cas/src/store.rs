@@ -18,6 +18,7 @@ use crate::{
     CasConfig, CasError,
     action::ActionMemo,
     backing::Backing,
+    blocking::is_thread_dedicated,
     disk::Disk,
     known::{Known, Moment, Seen},
     layout::Entry,
@@ -244,11 +245,23 @@ impl Cas {
         self.inner.memory.remove(digest);
     }
 
+    /// Does what takes less than a hop where we are.
+    pub(crate) async fn hop_unless<T: Send + 'static>(
+        &self,
+        short: bool,
+        work: impl FnOnce(&Inner) -> Result<T, CasError> + Send + 'static,
+    ) -> Result<T, CasError> {
+        if short && !self.inner.config.fsync { work(&self.inner) } else { self.hop(work).await }
+    }
+
     /// Does what blocks on a thread for it.
     pub(crate) async fn hop<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, CasError> + Send + 'static,
     ) -> Result<T, CasError> {
+        if is_thread_dedicated() {
+            return work(&self.inner);
+        }
         let permit = Arc::clone(&self.inner.hops).acquire_owned().await.map_err(|_| CasError::Stopping)?;
         let inner = Arc::clone(&self.inner);
         let done = tokio::task::spawn_blocking(move || {

@@ -18,6 +18,10 @@ pub(crate) const BLOB_MODE: u32 = 0o444;
 /// So many uploads of a batch to the object store go on at once.
 pub(crate) const UPLOADS: usize = 16;
 
+/// Blobs, and bytes of each, that are written without a hop.
+const SHORT_BLOBS: usize = 4;
+const SHORT_BYTES: usize = 4 << 10;
+
 impl Cas {
     /// Stores a blob whose content is at hand.
     pub async fn put(&self, digest: &BlobDigest, content: Bytes) -> Result<(), CasError> {
@@ -36,7 +40,7 @@ impl Cas {
     pub async fn put_many(&self, blobs: Vec<(BlobDigest, Bytes)>) -> Vec<Result<(), CasError>> {
         let count = blobs.len();
         let outcome = match &self.inner.backing {
-            None => self.hop(move |inner| Ok(inner.put_many(&blobs))).await,
+            None => self.hop_unless(is_short(&blobs), move |inner| Ok(inner.put_many(&blobs))).await,
             Some(Backing::Objects(objects)) => self.put_many_through(objects, blobs).await,
             Some(Backing::Remote(farm)) => self.put_many_farm(farm, blobs).await,
         };
@@ -67,6 +71,11 @@ impl Cas {
         })
         .await
     }
+}
+
+/// Whether to write them takes less than to have another thread do it.
+fn is_short(blobs: &[(BlobDigest, Bytes)]) -> bool {
+    blobs.len() <= SHORT_BLOBS && blobs.iter().all(|(_, content)| content.len() <= SHORT_BYTES)
 }
 
 /// Whether a blob that was verified must be written.

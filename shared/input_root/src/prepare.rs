@@ -1,6 +1,7 @@
 //! Before an action and after it: its folder is set up, and kept or thrown away.
 
 use std::{
+    collections::HashSet,
     ffi::CString,
     io,
     os::fd::{AsFd, OwnedFd},
@@ -70,6 +71,20 @@ impl InputRoots {
         };
         let folder = self.settle(slot, &folder)?;
         Ok(InputRoot { folder, made })
+    }
+
+    /// Has all that an input root needs in the store's local tier, so that nothing is fetched when it is prepared.
+    pub async fn fetch(&self, root: &BlobDigest) -> Result<(), InputError> {
+        let plan = self.inner.plans.load(root).await?;
+        let (mut seen, mut dirs, mut wanted) = (HashSet::new(), vec![plan], Vec::new());
+        while let Some(dir) = dirs.pop() {
+            if seen.insert(dir.digest) {
+                wanted.extend(dir.files.iter().map(|file| (file.digest, file.executable)));
+                dirs.extend(dir.dirs.iter().map(|(_, below)| Arc::clone(below)));
+            }
+        }
+        self.inner.config.cas.local_paths(&wanted).await?;
+        Ok(())
     }
 
     /// Gives a finished input root the name that all of its slot have: a command must not see another path each time, or
@@ -297,10 +312,13 @@ fn keep(yard: &Yard, pool: &Pool, used: Used, folder: &Path) -> Vec<PathBuf> {
     junk
 }
 
-/// Runs what blocks on a thread for that.
+/// Runs what blocks on a thread for that, unless this is one.
 pub(crate) async fn blocking<T: Send + 'static, E: From<Stopped> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
+    if cas::is_thread_dedicated() {
+        return work();
+    }
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {

@@ -1,0 +1,51 @@
+//! Telling what is being done for an execution, to whoever waits for it.
+
+use std::{cell::Cell, time::Duration};
+
+use model::{ExecutionKey, ExecutionProgress, ExecutionStage, Millis};
+use tracing::debug;
+
+use crate::Shared;
+
+/// Nobody reads of what is over sooner, and each message is carried through three processes.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Where one execution stands.
+pub(crate) struct Progress<'a> {
+    shared: &'a Shared,
+    key: &'a ExecutionKey,
+    stage: Cell<Option<ExecutionStage>>,
+    loud: Cell<bool>,
+}
+
+impl<'a> Progress<'a> {
+    /// It has only begun.
+    pub(crate) fn of(shared: &'a Shared, key: &'a ExecutionKey) -> Self {
+        Self { shared, key, stage: Cell::new(None), loud: Cell::new(false) }
+    }
+
+    /// This is being done from now on.
+    pub(crate) async fn enter(&self, stage: ExecutionStage) {
+        self.stage.set(Some(stage));
+        if self.loud.get() {
+            self.tell(stage).await;
+        }
+    }
+
+    /// After a while, tells what is being done, and from then on at once. Never ends.
+    pub(crate) async fn grow_loud(&self) {
+        tokio::time::sleep(QUIET).await;
+        self.loud.set(true);
+        if let Some(stage) = self.stage.get() {
+            self.tell(stage).await;
+        }
+        std::future::pending().await
+    }
+
+    async fn tell(&self, stage: ExecutionStage) {
+        let progress = ExecutionProgress { executor: self.shared.id.clone(), stage, at_ms: Millis::now() };
+        if let Err(error) = self.shared.context.bus.publish_progress(self.key, &progress).await {
+            debug!(error = telemetry::error_chain(&error), "progress was not told");
+        }
+    }
+}
