@@ -101,6 +101,13 @@ impl ServeArgs {
         }
     }
 
+    /// Whether it is a service that does one thing after the other, which more threads would only pass around. There may
+    /// be any number of its processes.
+    pub(crate) fn is_one_loop(&self) -> bool {
+        let one_loop = [Service::Enqueuer, Service::Dispatcher, Service::Reaper, Service::Scheduler];
+        matches!(self.services.as_slice(), [one] if one_loop.contains(one))
+    }
+
     fn apply(&self, settings: &mut Settings) {
         if let Some(address) = &self.metrics_listen {
             settings.metrics_listen.clone_from(address);

@@ -29,14 +29,17 @@ const REPAIR: Duration = Duration::from_secs(1);
 /// Answers that free nothing are settled with the next pass, which is forced after this.
 const SETTLE: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_millis(100);
+/// From one pass to the next at least while executions wait for others to end: a pass then places several.
+const APART: Duration = Duration::from_millis(2);
 
 /// Dispatches until the service stops.
 pub(crate) async fn run(context: Context, actions: Actions, wakes: Wakes) -> Result<(), ServiceError> {
     let answers = Answers::default();
     let mut dispatcher =
-        Dispatcher { context: context.clone(), actions, wakes, answers, offers: JoinSet::new() };
+        Dispatcher { context: context.clone(), actions, wakes, answers, offers: JoinSet::new(), crowded: false };
     let mut timer: Option<Instant> = None;
     let mut failing = false;
+    let mut next_pass = Instant::now();
     loop {
         tokio::select! {
             () = context.stop.cancelled() => break,
@@ -47,9 +50,12 @@ pub(crate) async fn run(context: Context, actions: Actions, wakes: Wakes) -> Res
                 continue;
             }
         }
+        tokio::time::sleep_until(next_pass).await;
+        let begun = Instant::now();
         timer = match dispatcher.pass().await {
             Ok(again) => {
                 failing = false;
+                next_pass = if dispatcher.crowded { begun + APART } else { begun };
                 again
             }
             Err(error) => {
@@ -88,6 +94,8 @@ struct Dispatcher {
     wakes: Wakes,
     answers: Answers,
     offers: JoinSet<()>,
+    /// The last pass left executions waiting.
+    crowded: bool,
 }
 
 impl Dispatcher {
@@ -105,6 +113,7 @@ impl Dispatcher {
                 self.wakes.overdue.notify_one();
             }
             let picks = decide(&heads.pools);
+            self.crowded = heads.waiting > picks.len() as u64;
             if picks.is_empty() {
                 return Ok(next_look(&heads, now));
             }

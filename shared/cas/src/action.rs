@@ -137,11 +137,16 @@ impl Cas {
     }
 
     async fn load_action(&self, entry: Entry) -> Result<Option<Arc<Parsed>>, CasError> {
-        let loaded = self.hop(move |inner| inner.load_action(&entry)).await?;
+        // To look whether it is there takes less than a hop.
+        let loaded = match self.inner.find_action(&entry)? {
+            Found::Absent => None,
+            Found::Remembered(parsed) => Some(parsed),
+            Found::Stored => self.hop(move |inner| inner.read_action(&entry)).await?,
+        };
         if loaded.is_some() || !self.fetch_record(&entry).await? {
             return Ok(loaded);
         }
-        self.hop(move |inner| inner.load_action(&entry)).await
+        self.hop(move |inner| inner.read_action(&entry)).await
     }
 
     async fn is_complete(&self, parsed: &Parsed) -> Result<bool, CasError> {
@@ -191,8 +196,16 @@ impl Cas {
     }
 }
 
+/// What the local tier has of an action's result.
+enum Found {
+    Absent,
+    Remembered(Arc<Parsed>),
+    /// On the disk, and kept for a while from now on.
+    Stored,
+}
+
 impl Inner {
-    fn load_action(&self, entry: &Entry) -> Result<Option<Arc<Parsed>>, CasError> {
+    fn find_action(&self, entry: &Entry) -> Result<Found, CasError> {
         let path = self.disk.layout.path(entry);
         let now = self.known.now();
         if let Some(parsed) = self.actions.0.get(&entry.digest)
@@ -200,16 +213,19 @@ impl Inner {
         {
             let touched = parsed.touched.load(Ordering::Relaxed);
             if touched.checked_sub(1).is_some_and(|at| self.known.is_fresh(at, now)) {
-                return Ok(Some(parsed));
+                return Ok(Found::Remembered(parsed));
             }
             if self.disk.touch(entry)? {
                 parsed.touched.store(now + 1, Ordering::Relaxed);
-                return Ok(Some(parsed));
+                return Ok(Found::Remembered(parsed));
             }
         }
-        if !self.disk.touch(entry)? {
-            return Ok(None);
-        }
+        Ok(if self.disk.touch(entry)? { Found::Stored } else { Found::Absent })
+    }
+
+    fn read_action(&self, entry: &Entry) -> Result<Option<Arc<Parsed>>, CasError> {
+        let path = self.disk.layout.path(entry);
+        let now = self.known.now();
         let Some((content, meta)) = self.read_record(entry, &path)? else { return Ok(None) };
         let Some(parsed) = parse(&content, &meta, entry.digest.function, now) else {
             self.disk.remove_damaged(&path);
