@@ -1,6 +1,6 @@
 //! Telling what is being done for an execution, to whoever waits for it.
 
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, convert::Infallible, time::Duration};
 
 use model::{ExecutionKey, ExecutionProgress, ExecutionStage, Millis};
 use tracing::debug;
@@ -33,7 +33,7 @@ impl<'a> Progress<'a> {
     }
 
     /// After a while, tells what is being done, and from then on at once. Never ends.
-    pub(crate) async fn grow_loud(&self) {
+    pub(crate) async fn grow_loud(&self) -> Infallible {
         tokio::time::sleep(QUIET).await;
         self.loud.set(true);
         if let Some(stage) = self.stage.get() {

@@ -69,14 +69,19 @@ async fn fetch_ahead(shared: Arc<Shared>, execution: Execution, stop: Cancellati
 }
 
 /// The outcome; `None` when nobody wants it.
-async fn run(shared: &Shared, offer: &ExecutionOffer, hand: &Hand, stage: &mut Stage) -> Option<ExecutionOutcome> {
+async fn run(
+    shared: &Shared,
+    offer: &ExecutionOffer,
+    hand: &Hand,
+    stage: &mut Stage,
+) -> Option<ExecutionOutcome> {
     let key = offer.record.execution.key();
     let progress = Progress::of(shared, &key);
     let outcome = tokio::select! {
         biased;
         () = hand.stop.cancelled() => Err(Fault::Stopped),
-        outcome = execute(shared, offer, hand, stage, &progress) => outcome,
-        () = progress.grow_loud() => Err(Fault::Stopped),
+        outcome = execute(shared, offer, stage, &progress) => outcome,
+        never = progress.grow_loud() => match never {},
     };
     outcome.map_or_else(|fault| fault.outcome(&shared.id), Some)
 }
@@ -96,7 +101,6 @@ async fn settle(shared: Arc<Shared>, offer: ExecutionOffer, outcome: Option<Exec
 async fn execute(
     shared: &Shared,
     offer: &ExecutionOffer,
-    hand: &Hand,
     stage: &mut Stage,
     progress: &Progress<'_>,
 ) -> Result<ExecutionOutcome, Fault> {
@@ -114,14 +118,14 @@ async fn execute(
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
-    let ended = command(shared, &key, stage, &spec, &root, hand, progress).await;
+    let ended = command(shared, &key, stage, &spec, &root, progress).await;
     let collected = match &ended {
         Ok(ended) => {
             crash_point(Step::ActionCommandEnded);
             observe(Histogram::ActionRunSeconds, &[], ended.wall);
             progress.enter(ExecutionStage::Uploading).await;
             times.upload_started = SystemTime::now();
-            let console = stage.console();
+            let console = stage.console(ended);
             let collected = shared.inputs.collect(&root, &outputs, &console, execution.action.function).await;
             times.upload_ended = SystemTime::now();
             observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
@@ -142,7 +146,6 @@ async fn command(
     stage: &mut Stage,
     spec: &Spec,
     root: &InputRoot,
-    hand: &Hand,
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
     let settings = &shared.context.settings;
@@ -161,7 +164,7 @@ async fn command(
         memory_bytes_max: Some(settings.action_memory_bytes_max).filter(|bytes| *bytes > 0),
     };
     let slot = stage.slot().await.map_err(|error| Fault::internal(&error))?;
-    let outcome = watch(shared, key, slot, run, Outputs { stdout, stderr }, hand, progress).await;
+    let outcome = watch(shared, key, slot, run, Outputs { stdout, stderr }, progress).await;
     match outcome {
         Ok(Outcome::Ended(ended)) => Ok(ended),
         Ok(Outcome::NotStarted { why, message }) => Err(not_started(why, message)),
@@ -179,7 +182,6 @@ async fn watch(
     slot: &mut sandbox::Slot,
     run: Run,
     outputs: Outputs,
-    hand: &Hand,
     progress: &Progress<'_>,
 ) -> Result<Outcome, sandbox::SandboxError> {
     let mut running = slot.run(run).await?;
@@ -187,10 +189,7 @@ async fn watch(
     loop {
         match running.next_event().await? {
             Event::Started(_) => progress.enter(ExecutionStage::Running).await,
-            Event::Done(outcome) => {
-                debug_assert!(!hand.stop.is_cancelled() || matches!(outcome, Outcome::Ended(_)));
-                return Ok(outcome);
-            }
+            Event::Done(outcome) => return Ok(outcome),
         }
     }
 }

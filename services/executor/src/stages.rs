@@ -8,7 +8,7 @@ use std::{
 
 use futures::future::LocalBoxFuture;
 use input_root::Owner;
-use sandbox::{Bubblewrap, Cgroups, Parent, Sandbox, Slot, SlotConfig, User};
+use sandbox::{Bubblewrap, Cgroups, Ended, Parent, Sandbox, Slot, SlotConfig, User};
 use service::ServiceError;
 use settings::Settings;
 use tokio::sync::{Notify, oneshot};
@@ -152,9 +152,12 @@ impl Stage {
     }
 
     /// Where the command wrote.
-    pub(crate) fn console(&self) -> input_root::Console {
+    pub(crate) fn console(&self, ended: &Ended) -> input_root::Console {
         let (stdout, stderr) = self.outputs();
-        input_root::Console { stdout, stderr }
+        input_root::Console {
+            stdout: Some(stdout).filter(|_| ended.stdout_bytes > 0),
+            stderr: Some(stderr).filter(|_| ended.stderr_bytes > 0),
+        }
     }
 
     /// Where the command's stdout and stderr go.

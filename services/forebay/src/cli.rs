@@ -119,10 +119,8 @@ impl Cli {
             Command::Serve(args) if args.is_one_loop() => tokio::runtime::Builder::new_current_thread(),
             _ => tokio::runtime::Builder::new_multi_thread(),
         };
-        let runtime = runtime
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::new(1, "cannot start threads", &error))?;
+        let runtime =
+            runtime.enable_all().build().map_err(|error| Failure::new(1, "cannot start threads", &error))?;
         let code = runtime.block_on(dispatch(self.command, &self.globals, settings));
         // A read from a terminal or a slow disk must not keep a finished command.
         runtime.shutdown_background();

@@ -35,8 +35,14 @@ const APART: Duration = Duration::from_millis(2);
 /// Dispatches until the service stops.
 pub(crate) async fn run(context: Context, actions: Actions, wakes: Wakes) -> Result<(), ServiceError> {
     let answers = Answers::default();
-    let mut dispatcher =
-        Dispatcher { context: context.clone(), actions, wakes, answers, offers: JoinSet::new(), crowded: false };
+    let mut dispatcher = Dispatcher {
+        context: context.clone(),
+        actions,
+        wakes,
+        answers,
+        offers: JoinSet::new(),
+        crowded: false,
+    };
     let mut timer: Option<Instant> = None;
     let mut failing = false;
     let mut next_pass = Instant::now();

@@ -34,6 +34,8 @@ use crate::{
     layout::{Entry, Layout},
 };
 
+/// So many are looked for in the trash themselves; for more it is listed first.
+const FEW: usize = 2;
 /// Folders note their changes only every few milliseconds.
 const TRASH_QUIET: Duration = Duration::from_millis(100);
 
@@ -95,10 +97,12 @@ impl Disk {
         for entry in entries {
             there.push(self.touch_path(entry, &self.layout.path(entry))?);
         }
-        if there.contains(&false) && !self.trash_was_quiet(started) {
-            for (entry, there) in entries.iter().zip(&mut there).filter(|(_, there)| !**there) {
-                *there = self.touch(entry)?;
-            }
+        let missed = there.iter().filter(|there| !**there).count();
+        if missed > FEW && self.trash_was_quiet(started) {
+            return Ok(there);
+        }
+        for (entry, there) in entries.iter().zip(&mut there).filter(|(_, there)| !**there) {
+            *there = self.look_closer(entry, &self.layout.path(entry), Self::touch_path)?.is_some();
         }
         Ok(there)
     }

@@ -25,7 +25,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -151,10 +151,27 @@ impl InputRoot {
 struct Folder {
     path: PathBuf,
     sweeper: Arc<Sweeper>,
+    moved: AtomicBool,
+}
+
+impl Folder {
+    fn new(path: PathBuf, sweeper: &Arc<Sweeper>) -> Self {
+        Self { path, sweeper: Arc::clone(sweeper), moved: AtomicBool::new(false) }
+    }
+
+    /// Gives it another path, where it is somebody else's.
+    fn move_to(&self, path: &Path) -> std::io::Result<()> {
+        at::rename(rustix::fs::CWD, &*self.path, rustix::fs::CWD, path)?;
+        self.moved.store(true, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        if self.moved.load(Ordering::Relaxed) {
+            return;
+        }
         if let Err(error) = self.sweeper.discard(&self.path, None) {
             tracing::warn!(path = %self.path.display(), %error, "an input root cannot be thrown away");
         }

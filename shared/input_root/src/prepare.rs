@@ -50,7 +50,7 @@ impl InputRoots {
     ) -> Result<InputRoot, InputError> {
         let plan = self.inner.plans.load(root).await?;
         let path = slot.join(self.next().to_string());
-        let folder = Arc::new(Folder { path, sweeper: Arc::clone(&self.inner.sweeper) });
+        let folder = Arc::new(Folder::new(path, &self.inner.sweeper));
         let (inner, this, spec) = (Arc::clone(&self.inner), Arc::clone(&folder), outputs.clone());
         let begun = blocking(move || {
             let failed = |what| InputError::io(what, &this.path);
@@ -92,9 +92,11 @@ impl InputRoots {
     fn settle(&self, slot: &Path, folder: &Folder) -> Result<Arc<Folder>, InputError> {
         let path = slot.join(ROOT);
         let failed = |what| InputError::io(what, &path);
-        self.inner.sweeper.discard(&path, None).map_err(failed("clearing"))?;
-        at::rename(CWD, &*folder.path, CWD, &*path).map_err(failed("naming"))?;
-        Ok(Arc::new(Folder { path, sweeper: Arc::clone(&self.inner.sweeper) }))
+        if folder.move_to(&path).is_err() {
+            self.inner.sweeper.discard(&path, None).map_err(failed("clearing"))?;
+            folder.move_to(&path).map_err(failed("naming"))?;
+        }
+        Ok(Arc::new(Folder::new(path, &self.inner.sweeper)))
     }
 
     async fn fill(
@@ -171,7 +173,7 @@ impl InputRoots {
         let InputRoot { folder, made } = root;
         let (tree, inner) = (self.next(), Arc::clone(&self.inner));
         let moved = blocking(move || {
-            if at::rename(CWD, &*folder.path, CWD, inner.pool.folder(tree)).is_ok() {
+            if folder.move_to(&inner.pool.folder(tree)).is_ok() {
                 inner.keeper.keep(Used { tree, made, permit });
                 return Ok(());
             }

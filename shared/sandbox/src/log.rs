@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +33,13 @@ impl Log {
     pub(crate) fn create(path: &Path, user: Option<User>, over: watch::Receiver<bool>) -> io::Result<Self> {
         let mut options = File::options();
         let file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
-        if file.metadata()?.len() > 0 {
+        let before = file.metadata()?;
+        if before.len() > 0 {
             file.set_len(0)?;
         }
-        if let Some(User { uid, gid }) = user {
+        if let Some(User { uid, gid }) = user
+            && (before.uid(), before.gid()) != (uid, gid)
+        {
             fchown(&file, Some(uid), Some(gid))?;
         }
         Ok(Self { path: path.to_owned(), file: Arc::new(file), over })
@@ -47,9 +50,13 @@ impl Log {
         Ok(self.file.try_clone()?.into())
     }
 
-    /// Takes away what is longer than `bytes`.
-    pub(crate) fn cut(&self, bytes: u64) -> io::Result<()> {
-        if self.len()? > bytes { self.file.set_len(bytes) } else { Ok(()) }
+    /// Takes away what is longer than `bytes`; how long it is then.
+    pub(crate) fn cut(&self, bytes: u64) -> io::Result<u64> {
+        let length = self.len()?;
+        if length > bytes {
+            self.file.set_len(bytes)?;
+        }
+        Ok(length.min(bytes))
     }
 
     /// Where it is.

@@ -280,8 +280,7 @@ impl Under {
 
     /// Cuts a log to what is allowed; tells its length then.
     fn cut(&self, log: &Log) -> Result<u64, SandboxError> {
-        let cut = log.cut(self.run.output_bytes_max).and_then(|()| log.len());
-        cut.map_err(|source| SandboxError::file("cutting", log.path(), source))
+        log.cut(self.run.output_bytes_max).map_err(|source| SandboxError::file("cutting", log.path(), source))
     }
 
     /// What it means that bubblewrap ended without having run the command. It says so on standard error.

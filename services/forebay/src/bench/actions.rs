@@ -33,7 +33,7 @@ pub(crate) struct ActionsArgs {
     #[arg(long, value_name = "N", default_value_t = 64)]
     in_flight: usize,
     /// Actions that the executor runs at a time
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 16)]
     executor_slots: u16,
     /// Measure only this part: none, bubblewrap, hits or inputs
     #[arg(long, value_name = "PART")]

@@ -22,6 +22,10 @@ enum Stream {
     Long(PathBuf),
 }
 
+impl Stream {
+    const EMPTY: Self = Self::Short(Bytes::new());
+}
+
 impl InputRoots {
     /// Puts standard output and standard error into the store: for actions that ended without outputs.
     pub async fn console(
@@ -30,8 +34,13 @@ impl InputRoots {
         function: DigestFunction,
     ) -> Result<Collected, CollectError> {
         let Console { stdout, stderr } = console.clone();
-        let (stdout, stderr) =
-            blocking(move || Ok::<_, CollectError>((read(&stdout)?, read(&stderr)?))).await?;
+        let (stdout, stderr) = match (stdout, stderr) {
+            (None, None) => (Stream::EMPTY, Stream::EMPTY),
+            (stdout, stderr) => {
+                let read = |path: Option<PathBuf>| path.map_or(Ok(Stream::EMPTY), |path| read(&path));
+                blocking(move || Ok::<_, CollectError>((read(stdout)?, read(stderr)?))).await?
+            }
+        };
         let (stdout, stdout_digest) = self.stream(stdout, function).await?;
         let (stderr, stderr_digest) = self.stream(stderr, function).await?;
         let (stdout_digest, stderr_digest) = (Some(stdout_digest), Some(stderr_digest));
@@ -60,7 +69,7 @@ fn read(path: &Path) -> Result<Stream, CollectError> {
     let failed = || CollectError::io("reading", path.display().to_string());
     let mut file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stream::Short(Bytes::new())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Stream::EMPTY),
         Err(error) => return Err(failed()(error)),
     };
     let size = file.metadata().map_err(failed())?.len();

@@ -23,10 +23,10 @@ use grove::{Grove, LinkKind, Top, Walk};
 /// Where the output streams of a command were written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Console {
-    /// Standard output; a file that is not there is empty.
-    pub stdout: PathBuf,
+    /// Standard output, unless nothing was written; a file that is not there is empty.
+    pub stdout: Option<PathBuf>,
     /// Standard error; likewise.
-    pub stderr: PathBuf,
+    pub stderr: Option<PathBuf>,
 }
 
 /// What an action put out, all of it in the store.

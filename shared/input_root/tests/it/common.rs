@@ -110,8 +110,10 @@ impl Rig {
         root: &InputRoot,
         spec: &OutputSpec,
     ) -> Result<Collected, CollectError> {
-        let console =
-            Console { stdout: self.dir.path().join("stdout"), stderr: self.dir.path().join("stderr") };
+        let console = Console {
+            stdout: Some(self.dir.path().join("stdout")),
+            stderr: Some(self.dir.path().join("stderr")),
+        };
         self.roots.collect(root, spec, &console, SHA).await
     }
 
