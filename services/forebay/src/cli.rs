@@ -115,9 +115,10 @@ impl Cli {
             self.command.log_filter().clone_into(&mut telemetry.filter);
         }
         let guard = telemetry::init_with(telemetry);
-        let mut runtime = match &self.command {
-            Command::Serve(args) if args.is_one_loop() => tokio::runtime::Builder::new_current_thread(),
-            _ => tokio::runtime::Builder::new_multi_thread(),
+        let mut runtime = if matches!(&self.command, Command::Serve(args) if args.is_one_loop()) {
+            tokio::runtime::Builder::new_current_thread()
+        } else {
+            tokio::runtime::Builder::new_multi_thread()
         };
         let runtime =
             runtime.enable_all().build().map_err(|error| Failure::new(1, "cannot start threads", &error))?;

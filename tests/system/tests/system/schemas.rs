@@ -135,13 +135,13 @@ async fn real_messages_fit_their_schemas() {
     cases.validate().await;
 }
 
-/// What is said of actions on their live subjects.
+/// What is said of actions on their live subjects; of their progress only when they take a while.
 async fn executed(cases: &mut Cases) {
     let farm = acting::builder().start().await;
     let mut live = farm.bus().client().subscribe("forebay.action.live.>").await.unwrap();
     farm.bus().client().flush().await.unwrap();
     let remote = acting::remote(&farm).await;
-    for script in ["echo x > kept; echo text", "exit 3"] {
+    for script in ["echo x > kept; echo text; sleep 0.3", "exit 3"] {
         let action = acting::upload(&remote, script).await;
         acting::executed(&remote, action).await;
     }
