@@ -1,6 +1,10 @@
 //! Telling what is being done for an execution, to whoever waits for it.
 
-use std::{cell::Cell, convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use model::{ExecutionKey, ExecutionProgress, ExecutionStage, Millis};
 use tracing::debug;
@@ -14,20 +18,24 @@ const QUIET: Duration = Duration::from_millis(100);
 pub(crate) struct Progress<'a> {
     shared: &'a Shared,
     key: &'a ExecutionKey,
-    stage: Cell<Option<ExecutionStage>>,
-    loud: Cell<bool>,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    stage: Option<ExecutionStage>,
+    loud: bool,
 }
 
 impl<'a> Progress<'a> {
     /// It has only begun.
     pub(crate) fn of(shared: &'a Shared, key: &'a ExecutionKey) -> Self {
-        Self { shared, key, stage: Cell::new(None), loud: Cell::new(false) }
+        Self { shared, key, state: Mutex::default() }
     }
 
     /// This is being done from now on.
     pub(crate) async fn enter(&self, stage: ExecutionStage) {
-        self.stage.set(Some(stage));
-        if self.loud.get() {
+        if self.change(|state| state.stage = Some(stage)).loud {
             self.tell(stage).await;
         }
     }
@@ -35,11 +43,16 @@ impl<'a> Progress<'a> {
     /// After a while, tells what is being done, and from then on at once. Never ends.
     pub(crate) async fn grow_loud(&self) -> Infallible {
         tokio::time::sleep(QUIET).await;
-        self.loud.set(true);
-        if let Some(stage) = self.stage.get() {
+        if let Some(stage) = self.change(|state| state.loud = true).stage {
             self.tell(stage).await;
         }
         std::future::pending().await
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) -> State {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut state);
+        *state
     }
 
     async fn tell(&self, stage: ExecutionStage) {

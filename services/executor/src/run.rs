@@ -3,7 +3,7 @@
 use std::{
     panic::AssertUnwindSafe,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -36,14 +36,25 @@ const INLINE_MAX: usize = 64 << 10;
 
 /// Has what was offered run in the next free slot, and writes its result, unless it is stopped: then nobody wants one.
 pub(crate) fn begin(shared: &Arc<Shared>, offer: ExecutionOffer, hand: Hand) {
-    if shared.cas.config().backing.is_some() {
-        // What it needs is fetched while it waits for a slot.
-        tokio::spawn(fetch_ahead(Arc::clone(shared), offer.record.execution.clone(), hand.stop.clone()));
+    if shared.cas.config().backing.is_none() {
+        give(shared, offer, hand, Duration::ZERO);
+        return;
     }
+    // What comes from afar is fetched before it takes a slot, many things at a time.
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let begun = Instant::now();
+        fetch(&shared, &offer.record.execution, &hand.stop).await;
+        give(&shared, offer, hand, begun.elapsed());
+    });
+}
+
+/// Has an action run whose inputs took so long to fetch.
+fn give(shared: &Arc<Shared>, offer: ExecutionOffer, hand: Hand, fetched: Duration) {
     let (shared, main) = (Arc::clone(shared), tokio::runtime::Handle::current());
     shared.clone().stages.give(Box::new(move |stage| {
         Box::pin(async move {
-            let run = AssertUnwindSafe(run(&shared, &offer, &hand, stage)).catch_unwind().await;
+            let run = AssertUnwindSafe(run(&shared, &offer, &hand, stage, fetched)).catch_unwind().await;
             let outcome = run.unwrap_or_else(|_| {
                 stage.break_slot();
                 Fault::new(code::INTERNAL, "the executor panicked".to_owned()).outcome(&shared.id)
@@ -54,17 +65,22 @@ pub(crate) fn begin(shared: &Arc<Shared>, offer: ExecutionOffer, hand: Hand) {
     }));
 }
 
-async fn fetch_ahead(shared: Arc<Shared>, execution: Execution, stop: CancellationToken) {
+/// Has the inputs of an action in the local tier. What fails here is tried again, and told, in the slot.
+async fn fetch(shared: &Shared, execution: &Execution, stop: &CancellationToken) {
+    let key = execution.key();
+    let progress = Progress::of(shared, &key);
+    progress.enter(ExecutionStage::Fetching).await;
     let fetch = async {
-        if let Ok(spec) = Spec::read(&shared.cas, &execution).await
+        if let Ok(spec) = Spec::read(&shared.cas, execution).await
             && let Err(error) = shared.inputs.fetch(&spec.input_root).await
         {
-            debug!(key = %execution.key(), error = telemetry::error_chain(&error), "fetched again in the slot");
+            debug!(%key, error = telemetry::error_chain(&error), "fetched again in the slot");
         }
     };
     tokio::select! {
         () = stop.cancelled() => {}
         () = fetch => {}
+        never = progress.grow_loud() => match never {},
     }
 }
 
@@ -74,13 +90,14 @@ async fn run(
     offer: &ExecutionOffer,
     hand: &Hand,
     stage: &mut Stage,
+    fetched: Duration,
 ) -> Option<ExecutionOutcome> {
     let key = offer.record.execution.key();
     let progress = Progress::of(shared, &key);
     let outcome = tokio::select! {
         biased;
         () = hand.stop.cancelled() => Err(Fault::Stopped),
-        outcome = execute(shared, offer, stage, &progress) => outcome,
+        outcome = execute(shared, offer, stage, fetched, &progress) => outcome,
         never = progress.grow_loud() => match never {},
     };
     outcome.map_or_else(|fault| fault.outcome(&shared.id), Some)
@@ -102,14 +119,16 @@ async fn execute(
     shared: &Shared,
     offer: &ExecutionOffer,
     stage: &mut Stage,
+    fetched: Duration,
     progress: &Progress<'_>,
 ) -> Result<ExecutionOutcome, Fault> {
     let execution = &offer.record.execution;
     let key = execution.key();
     let mut times = Times { queued: execution.accepted_at_ms.into(), ..Times::default() };
-    times.started = SystemTime::now();
+    // As if it had been fetched here and now: the wait for a slot is no part of either.
+    times.started = SystemTime::now().checked_sub(fetched).unwrap_or_else(SystemTime::now);
+    times.fetch_started = times.started;
     progress.enter(ExecutionStage::Fetching).await;
-    times.fetch_started = SystemTime::now();
     let spec = Spec::read(&shared.cas, execution).await?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| unprepared(&error))?;
     let prepared = shared.inputs.prepare(stage.work(), &spec.input_root, &outputs).await;
