@@ -35,10 +35,6 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-/// The services make and drop small things in many threads, which the system's allocator is slow at.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // A shim makes namespaces: nothing may have started a thread before.
     if std::env::args_os().nth(1).is_some_and(|first| first == "shim") {

@@ -45,6 +45,7 @@ pub struct Bazel {
     logs: PathBuf,
     guard: Guard,
     runs: AtomicU32,
+    version: Version,
 }
 
 /// A command of Bazel that runs.
@@ -92,6 +93,7 @@ impl Bazel {
             logs: place.folder("bazel/logs"),
             guard: place.guard().clone(),
             runs: AtomicU32::new(0),
+            version,
         }
     }
 
@@ -167,8 +169,15 @@ impl Running {
     }
 }
 
-impl Drop for Bazel {
-    fn drop(&mut self) {
+impl Bazel {
+    /// Whether it cancels its calls on Ctrl-C. The old one gives up waiting for them, and no more: the farm hears of it when
+    /// its server ends.
+    pub fn cancels_calls(&self) -> bool {
+        self.version != Version::Two
+    }
+
+    /// Ends the server that it keeps.
+    pub fn end_server(&self) {
         let pid = fs::read_to_string(self.base.join("server/server.pid.txt")).unwrap_or_default();
         let Ok(pid) = pid.trim().parse::<u32>() else { return };
         let Ok(id) = i32::try_from(pid) else { return };
@@ -179,5 +188,11 @@ impl Drop for Bazel {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
+    }
+}
+
+impl Drop for Bazel {
+    fn drop(&mut self) {
+        self.end_server();
     }
 }

@@ -112,7 +112,13 @@ pub(crate) async fn interrupt_stops_actions(bazel: &Bazel, rig: &Rig) {
     })
     .await;
     build.interrupt();
-    let client = build.finish();
+    let client = async {
+        let run = build.finish().await;
+        if !bazel.cancels_calls() {
+            bazel.end_server();
+        }
+        run
+    };
     let stopped = until("the action is gone", GONE, || processes_with_word(&marker).is_empty());
     let (run, took) = tokio::join!(client, stopped);
     let run = run.ended(8);
