@@ -168,3 +168,32 @@ impl Hands {
         self.changed.notified().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::ExecutionId;
+
+    use super::*;
+
+    fn key() -> ExecutionKey {
+        ExecutionKey { group: "g".parse().unwrap(), id: ExecutionId::generate() }
+    }
+
+    #[test]
+    fn a_result_that_is_being_written_takes_no_room() {
+        let hands = Hands::new(1);
+        let keys = [key(), key(), key(), key()];
+        for key in keys.iter().take(2) {
+            assert_eq!(hands.take(key).0, ExecutionVerdict::Taken);
+        }
+        assert_eq!(hands.take(&keys[2]).0, ExecutionVerdict::Busy);
+        // Whoever reads the result offers the next one at once, before we know that it was stored.
+        hands.finishing(&keys[0]);
+        assert_eq!(hands.take(&keys[2]).0, ExecutionVerdict::Taken);
+        assert_eq!(hands.take(&keys[3]).0, ExecutionVerdict::Busy);
+        // It is still ours: not taken a second time, and named to the schedulers.
+        let (verdict, again) = hands.take(&keys[0]);
+        assert!(verdict == ExecutionVerdict::Taken && again.is_none());
+        assert!(hands.keys().contains(&keys[0]));
+    }
+}

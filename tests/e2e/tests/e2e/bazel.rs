@@ -162,7 +162,7 @@ async fn eviction_under_a_build() {
     assert!(written() > 150, "only {} MB: nothing had to go", written());
 }
 
-/// Puts a new megabyte there, again and again.
+/// Puts a new megabyte there, again and again; less in the time that a blob is promised for than the store holds.
 async fn fill(rig: &Rig, folder: &Path) {
     let folder = folder.join("filler");
     fs::create_dir_all(&folder).unwrap();
@@ -175,6 +175,6 @@ async fn fill(rig: &Rig, folder: &Path) {
         // Full of what is promised: refused, and that is right.
         assert!(put.code == 0 || put.stderr.contains("full"), "{put:?}");
         fs::write(&file, []).unwrap();
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
     }
 }
