@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "the exemption of tests does not reach their helpers")]
 
-use std::{net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use cas::{Cas, CasConfig, CasError};
@@ -49,12 +53,11 @@ impl Farm {
         self.serving = Some((stop, serving));
     }
 
-    /// Breaks all connections.
+    /// Ends the server; when this returns, all connections are closed.
     async fn stop(&mut self) {
         let (stop, serving) = self.serving.take().unwrap();
         drop(stop);
-        serving.abort();
-        let _ = serving.await;
+        tokio::time::timeout(Duration::from_secs(10), serving).await.unwrap().unwrap();
     }
 
     fn machine(&self) -> Machine {
