@@ -303,6 +303,7 @@ impl FakeExecutor {
             tokio::spawn(inner.clone().serve_offers(offers)),
             tokio::spawn(inner.clone().serve_control(control)),
             tokio::spawn(inner.clone().serve_asked(asked)),
+            tokio::spawn(inner.clone().serve_reconnects()),
             tokio::spawn(renew(bus, lease.clone())),
         ];
         Self { inner, lease, tasks }
@@ -396,7 +397,19 @@ impl Inner {
     async fn say(&self, status: ExecutorStatus) {
         let payload = encode(Encoding::Json, &self.content(status));
         self.bus.client().publish(Subject::ExecutorHeartbeat.to_string(), payload).await.unwrap();
-        self.bus.client().flush().await.unwrap();
+        // Without a server there is nobody to hear it; it is said again when there is.
+        let _ = self.bus.client().flush().await;
+    }
+
+    /// Says what it has when the connection is back, as every executor does: a question may have come before.
+    async fn serve_reconnects(self: Arc<Self>) {
+        let mut reconnects = self.bus.reconnects();
+        loop {
+            reconnects.next().await;
+            if !*self.gone.lock().unwrap() {
+                self.say(ExecutorStatus::Ready).await;
+            }
+        }
     }
 
     async fn serve_asked(self: Arc<Self>, mut asked: async_nats::Subscriber) {
