@@ -1,6 +1,9 @@
 //! Executing an action.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use futures::StreamExt as _;
 use model::{BlobDigest, DigestFunction};
@@ -26,9 +29,13 @@ pub struct Executed {
     pub response: ExecuteResponse,
 }
 
+/// How long a server that was heard of may be away, and how often it is asked meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_millis(200);
+
 impl Remote {
-    /// Executes an action whose blobs are uploaded; goes on with `WaitExecution` when the stream breaks. `progress` is told
-    /// of every step.
+    /// Executes an action whose blobs are uploaded; goes on with `WaitExecution` when the stream breaks, until nothing
+    /// was heard for a minute. `progress` is told of every step.
     pub async fn execute(
         &self,
         action: &BlobDigest,
@@ -51,9 +58,11 @@ impl Remote {
             |status: tonic::Status| RemoteError::Refused { what: what.clone(), status: Box::new(status) };
         let mut stream = self.execution().execute(request).await.map_err(refused)?.into_inner();
         let mut name = String::new();
+        let mut away: Option<Instant> = None;
         loop {
             let status = match stream.next().await {
                 Some(Ok(operation)) => {
+                    away = None;
                     name.clone_from(&operation.name);
                     if let Some(metadata) = metadata(&operation) {
                         progress(&name, &metadata);
@@ -70,11 +79,15 @@ impl Remote {
                 Some(Err(status)) => status,
                 None => tonic::Status::unavailable("the stream ended early"),
             };
+            if away.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                return Err(refused(status));
+            }
             let again = WaitExecutionRequest { name: name.clone() };
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            tokio::time::sleep(RETRY).await;
             match self.execution().wait_execution(again).await {
                 Ok(answer) => stream = answer.into_inner(),
-                Err(error) if is_broken(&error) => drop(status),
+                // The old stream has ended: it says so again.
+                Err(error) if is_broken(&error) => {}
                 Err(error) => return Err(refused(error)),
             }
         }
