@@ -1,43 +1,26 @@
 //! The places where commands run, one at a time in each.
 
-use std::{
-    collections::VecDeque,
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::path::{Path, PathBuf};
 
+use async_channel::{Receiver, Sender};
 use futures::future::LocalBoxFuture;
 use input_root::Owner;
 use sandbox::{Bubblewrap, Cgroups, Ended, Parent, Sandbox, Slot, SlotConfig, User};
 use service::ServiceError;
 use settings::Settings;
-use tokio::sync::{Notify, oneshot};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::folder::ExecutorFolder;
 
-/// All places, each with a thread of its own: what an action does to files blocks nobody else. Cheap to clone.
-#[derive(Debug, Clone)]
-pub(crate) struct Stages {
-    queue: Arc<Queue>,
-    _ended: Arc<DropGuard>,
-}
-
 /// An action that waits for a place, and all that is to be done with it there.
 pub(crate) type Job = Box<dyn for<'a> FnOnce(&'a mut Stage) -> LocalBoxFuture<'a, ()> + Send>;
 
-#[derive(Default)]
-struct Queue {
-    jobs: Mutex<VecDeque<Job>>,
-    ready: Notify,
-    ended: CancellationToken,
-}
-
-impl std::fmt::Debug for Queue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Queue").finish_non_exhaustive()
-    }
+/// All places, each with a thread of its own, which ends with the last of these: what an action does to files blocks
+/// nobody else. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Stages {
+    jobs: Sender<Job>,
 }
 
 /// One place.
@@ -60,8 +43,7 @@ impl Stages {
             .map_err(|error| ServiceError::failed("finding our own program", error))?;
         let sandbox = if settings.sandbox == "none" { Sandbox::None } else { Sandbox::Bubblewrap };
         let cgroups = Cgroups::detect(&Parent::default());
-        let queue = Arc::new(Queue::default());
-        let stages = Self { _ended: Arc::new(queue.ended.clone().drop_guard()), queue };
+        let (jobs, waiting) = async_channel::unbounded();
         let mut starting = Vec::new();
         for number in 0..settings.executor_slot_count() {
             let folder = folder.slot(number);
@@ -80,7 +62,7 @@ impl Stages {
                 cgroups: cgroups.clone(),
             };
             let stage = Stage { config, slot: None, folder };
-            starting.push(stages.start_thread(number, stage)?);
+            starting.push(stage.start_thread(number, waiting.clone())?);
         }
         for started in starting {
             match started.await {
@@ -88,64 +70,43 @@ impl Stages {
                 Err(_) => return Err(ServiceError::failed("starting a slot", "its thread ended")),
             }
         }
-        Ok(stages)
+        Ok(Self { jobs })
     }
 
     /// Does a job in the next place that is free.
     pub(crate) fn give(&self, job: Job) {
-        self.queue.jobs.lock().unwrap_or_else(PoisonError::into_inner).push_back(job);
-        self.queue.ready.notify_one();
+        // Fails when no thread is left, which none does before this is dropped.
+        if self.jobs.try_send(job).is_err() {
+            warn!("an action found no slot: all have ended");
+        }
     }
+}
 
-    /// Starts the thread of a place; it says when the place is usable.
-    fn start_thread(&self, number: u16, mut stage: Stage) -> Result<Started, ServiceError> {
+/// Whether a place is usable.
+type Started = oneshot::Receiver<Result<(), sandbox::SandboxError>>;
+
+impl Stage {
+    /// Starts its thread, which does one job after the other.
+    fn start_thread(mut self, number: u16, jobs: Receiver<Job>) -> Result<Started, ServiceError> {
         let failed = |error| ServiceError::failed("starting the thread of a slot", error);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let queue = Arc::clone(&self.queue);
         let (started, outcome) = oneshot::channel();
         let serve = move || {
             cas::dedicate_thread();
             runtime.block_on(async {
-                match stage.slot().await {
+                match self.slot().await {
                     Ok(_) => drop(started.send(Ok(()))),
                     Err(error) => return drop(started.send(Err(error))),
                 }
-                while let Some(job) = queue.next().await {
-                    job(&mut stage).await;
+                while let Ok(job) = jobs.recv().await {
+                    job(&mut self).await;
                 }
             });
         };
         std::thread::Builder::new().name(format!("slot-{number}")).spawn(serve).map_err(failed)?;
         Ok(outcome)
     }
-}
 
-type Started = oneshot::Receiver<Result<(), sandbox::SandboxError>>;
-
-impl Queue {
-    /// The next job; `None` when there will be none.
-    async fn next(&self) -> Option<Job> {
-        loop {
-            let ready = self.ready.notified();
-            let (job, more) = {
-                let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-                (jobs.pop_front(), !jobs.is_empty())
-            };
-            if let Some(job) = job {
-                if more {
-                    self.ready.notify_one();
-                }
-                return Some(job);
-            }
-            tokio::select! {
-                () = self.ended.cancelled() => return None,
-                () = ready => {}
-            }
-        }
-    }
-}
-
-impl Stage {
     /// The folder that input roots are made in. Commands see all that is in it.
     pub(crate) fn work(&self) -> &Path {
         &self.config.work
