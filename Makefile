@@ -30,8 +30,14 @@ e2e: tools build ## real clients against a real farm: all that Bazel and BuildSt
 	@infra/tools/clients.sh --all
 	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests
 
-bench: tools build ## measure builds, actions and the store on this machine
+bench: tools build ## measure builds, scheduling, actions and the store on this machine
 	$(FOREBAY) bench builds --queued 1000000
+	$(FOREBAY) bench scheduling
+	cargo run -q -p occupancy --example fit
+	lua=$$(mktemp -d) && trap "rm -rf $$lua" EXIT && infra/demo/fetch.sh lua $$lua && \
+	  $(FOREBAY) bench workspaces --project $$lua --make "make -f plain.mk" \
+	  --targets all --targets src/lua --targets src/luac,src/liblua.a --record $$lua/builds.jsonl && \
+	  cargo run -q -p occupancy --example recorded -- $$lua/builds.jsonl
 	$(FOREBAY) bench actions
 	$(FOREBAY) bench cas
 

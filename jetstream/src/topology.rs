@@ -68,6 +68,8 @@ impl Topology {
             actions(settings),
             executors(settings),
             logs(settings),
+            quotas(settings),
+            models(settings),
             shared_settings(settings),
         ];
         Self { streams, consumers }
@@ -192,6 +194,31 @@ fn logs(settings: &Settings) -> Config {
             headers_only: true,
         }),
         ..base(stream::LOGS, what, vec![LogSubject::ALL.to_owned()], settings)
+    }
+}
+
+fn quotas(settings: &Settings) -> Config {
+    let what = "Quotas of groups, and what the governor makes of them";
+    Config {
+        // Dispatchers listen here instead of costing a consumer each.
+        republish: Some(Republish {
+            source: "$KV.FOREBAY_QUOTA.>".to_owned(),
+            destination: "forebay.quota.live.>".to_owned(),
+            headers_only: false,
+        }),
+        ..bucket(stream::QUOTA, what, settings)
+    }
+}
+
+fn models(settings: &Settings) -> Config {
+    let what = "Which occupancy model enqueuers use";
+    Config {
+        republish: Some(Republish {
+            source: "$KV.FOREBAY_MODELS.>".to_owned(),
+            destination: "forebay.model.live.>".to_owned(),
+            headers_only: false,
+        }),
+        ..bucket(stream::MODELS, what, settings)
     }
 }
 

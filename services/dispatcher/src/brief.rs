@@ -3,9 +3,15 @@
 use std::time::Duration;
 
 use bus::{BusError, DecodeError, Stored};
-use index::{Change, IndexEvent};
-use model::{Attempt, BuildId, BuildKey, Group, Millis, Priority, Sequence, WorkerId, Workspace};
+use index::{Change, IndexEvent, Traits};
+use model::{
+    Attempt, BandOrder, BuildId, BuildKey, Group, Millis, Occupancy, Priority, Sequence, WorkerId, Workspace,
+    WorkspaceKeys, WorkspaceUse,
+};
+use policy::band_rank;
 use serde::Deserialize;
+
+use crate::warm::left_by;
 
 #[derive(Deserialize)]
 struct Brief {
@@ -14,6 +20,10 @@ struct Brief {
     priority: Priority,
     attempt: Attempt,
     timeout_seconds: u64,
+    #[serde(default)]
+    workspace: WorkspaceUse,
+    #[serde(default)]
+    occupancy: Occupancy,
     event: Event,
     queue: BriefQueue,
     #[serde(default)]
@@ -44,8 +54,13 @@ struct BriefInvocation {
     started_at_ms: Millis,
 }
 
-/// Reads a lifecycle message. `overrun` is what a run may take beyond its own timeout.
-pub(crate) fn read(stored: &Stored, overrun: Duration) -> Result<IndexEvent, BusError> {
+/// Reads a lifecycle message, and what it tells of the workspace that a build leaves. `overrun` is what a run may take
+/// beyond its own timeout.
+pub(crate) fn read(
+    stored: &Stored,
+    overrun: Duration,
+    order: BandOrder,
+) -> Result<(IndexEvent, Option<WorkspaceKeys>), BusError> {
     let brief: Brief = serde_json::from_slice(&stored.payload).map_err(|error| BusError::Corrupt {
         sequence: stored.sequence.0,
         subject: stored.subject.clone(),
@@ -55,11 +70,15 @@ pub(crate) fn read(stored: &Stored, overrun: Duration) -> Result<IndexEvent, Bus
         .invocation
         .as_ref()
         .map(|invocation| Workspace { worker: invocation.worker.clone(), slot: invocation.workspace });
+    let traits = Traits { warm: !brief.workspace.is_fresh(), occupancy: brief.occupancy };
+    let mut left = None;
     let change = match (brief.event, brief.invocation, workspace) {
         (Event::Enqueued, _, _) => Change::Enqueued {
             priority: brief.priority,
-            place: brief.queue.first_sequence.unwrap_or(stored.sequence),
+            rank: band_rank(order, brief.queue.first_sequence.unwrap_or(stored.sequence)),
+            first: brief.queue.first_sequence.is_none(),
             expires_at: brief.queue.expires_at_ms,
+            traits,
         },
         (Event::Started, Some(invocation), Some(workspace)) => Change::Started {
             started_at: invocation.started_at_ms,
@@ -68,14 +87,17 @@ pub(crate) fn read(stored: &Stored, overrun: Duration) -> Result<IndexEvent, Bus
                 .after(Duration::from_secs(brief.timeout_seconds))
                 .after(overrun),
             workspace,
+            traits,
         },
         // A start without an invocation is written by nobody; the build is then no workspace's.
         (Event::Started | Event::Finished, _, workspace) => {
             let only = workspace.is_none()
                 && brief.attempt == Attempt::FIRST
                 && brief.queue.first_sequence.is_none();
+            left = left_by(stored, brief.workspace);
             Change::Finished { workspace, only }
         }
     };
-    Ok(IndexEvent { key: BuildKey { group: brief.group, id: brief.id }, sequence: stored.sequence, change })
+    let key = BuildKey { group: brief.group, id: brief.id };
+    Ok((IndexEvent { key, sequence: stored.sequence, change }, left))
 }

@@ -1,29 +1,62 @@
 //! The loop: woken by an event, it reads the heads, decides, commits and offers, until nothing can be placed.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
-use index::{Heads, Index, IndexError, Pick, WaitingBuild};
-use model::{BuildKey, Millis};
-use policy::{GroupHead, place};
-use service::{Context, ServiceError, Step, crash_point};
+use bus::BusError;
+use index::{Heads, Held, Index, IndexError, Pick, WaitingBuild};
+use model::{BuildKey, Group, Millis, WorkspaceKind};
+use policy::{
+    Placement, Random, place,
+    workspace::{BuildKeys, live_keys},
+};
+use service::{Context, Current, Governance, ServiceError, Step, crash_point};
 use telemetry::metrics::{Gauge, set};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tracing::warn;
 
 use crate::{
     Wakes,
-    offer::{Offered, offer, settle},
+    heads::{HeadReader, startable},
+    offer::{CLAIM_MARGIN, Offered, offer, take_back},
+    warm::Warm,
 };
 
-/// Workspaces looked at in one pass.
-const IDLE_MAX: usize = 64;
 /// The repair path for a lost wake-up; runs only while something waits, is offered or runs.
 const REPAIR: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
 
+/// Why a pass did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PassError {
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error(transparent)]
+    Bus(#[from] BusError),
+}
+
 /// Dispatches until the service stops.
-pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<(), ServiceError> {
-    let mut dispatcher = Dispatcher { context: context.clone(), index, wakes, offers: JoinSet::new() };
+pub(crate) async fn run(
+    context: Context,
+    index: Index,
+    wakes: Wakes,
+    warm: Warm,
+    mut governance: watch::Receiver<Current>,
+) -> Result<(), ServiceError> {
+    // Without the quotas a group could have more in progress than it may.
+    tokio::select! {
+        () = context.stop.cancelled() => return Ok(()),
+        known = governance.wait_for(Option::is_some) => drop(known),
+    }
+    let mut dispatcher = Dispatcher {
+        context: context.clone(),
+        index,
+        wakes,
+        warm,
+        governance,
+        reader: HeadReader::default(),
+        random: Random::new(seed()),
+        offers: JoinSet::new(),
+    };
     let mut timer: Option<Instant> = None;
     let mut failing = false;
     loop {
@@ -44,7 +77,7 @@ pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<
                 if !failing {
                     warn!(
                         error = telemetry::error_chain(&error),
-                        "dispatching again as soon as redis answers"
+                        "dispatching again as soon as redis and the bus answer"
                     );
                 }
                 failing = true;
@@ -66,29 +99,44 @@ async fn sleep_until(timer: Option<Instant>) {
     }
 }
 
+/// Each dispatcher draws other lots.
+fn seed() -> u64 {
+    let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
+    high ^ low
+}
+
 struct Dispatcher {
     context: Context,
     index: Index,
     wakes: Wakes,
+    warm: Warm,
+    governance: watch::Receiver<Current>,
+    reader: HeadReader,
+    random: Random,
     offers: JoinSet<()>,
 }
 
 impl Dispatcher {
     /// Places what can be placed; says when to look again if nothing wakes it before.
-    async fn pass(&mut self, offers_due: bool) -> Result<Option<Instant>, IndexError> {
+    async fn pass(&mut self, offers_due: bool) -> Result<Option<Instant>, PassError> {
         if offers_due {
-            settle(&self.context, &self.index, &[]).await?;
+            take_back(&self.context, &self.index).await?;
         }
+        // Groups that have nothing to start now.
+        let mut done = HashSet::new();
         loop {
             let now = Millis::now();
-            let heads = self.index.heads(now, IDLE_MAX).await?;
+            let heads = self.reader.read(&self.index, now, &done, &mut self.random).await?;
             if !heads.ready {
                 self.wakes.rebuild.notify_one();
                 return Ok(Some(Instant::now() + RETRY));
             }
             set(Gauge::BuildsRunning, &[], i64::try_from(heads.running).unwrap_or(i64::MAX));
-            let picks = decide(&heads);
+            let picks = self.decide(&heads, &mut done).await?;
             if picks.is_empty() {
+                if !heads.idle.is_empty() && self.reader.has_more(&heads, &done) {
+                    continue;
+                }
                 return Ok(next_look(&heads, now));
             }
             crash_point(Step::Picked);
@@ -96,12 +144,67 @@ impl Dispatcher {
         }
     }
 
-    async fn commit(&mut self, heads: &Heads, picks: Vec<Pick>, now: Millis) -> Result<(), IndexError> {
+    /// Facts in, decision out.
+    async fn decide(&mut self, heads: &Heads, done: &mut HashSet<Group>) -> Result<Vec<Pick>, PassError> {
+        let Some(governance) = self.governance.borrow().clone() else { return Ok(Vec::new()) };
+        let governance: &Governance = &governance;
+        let startable = startable(&self.index, governance, heads).await?;
+        let empty = heads.groups.iter().zip(&startable).filter(|(_, head)| head.builds.is_empty());
+        done.extend(empty.map(|(group, _)| group.group.clone()));
+        let placed = place(startable, heads.idle.len(), &mut self.random);
+        let keys = self.keys(heads, &placed).await?;
+        let assigned = self.warm.assign(&keys, heads.idle.clone());
+        let picks = placed.into_iter().zip(assigned).filter_map(|(placement, assignment)| {
+            let (head, assignment) = (heads.groups.get(placement.group)?, assignment?);
+            let kind = assignment.kind.unwrap_or(WorkspaceKind::New);
+            Some(Pick {
+                key: BuildKey { group: head.group.clone(), id: placement.build.id },
+                version: head.version,
+                sequence: placement.build.sequence,
+                workspace: assignment.workspace,
+                kind: placement.build.traits.warm.then_some(kind),
+            })
+        });
+        Ok(picks.collect())
+    }
+
+    /// By what the placed builds look for a warm workspace; nothing for those that do not.
+    async fn keys(
+        &self,
+        heads: &Heads,
+        placed: &[Placement<WaitingBuild>],
+    ) -> Result<Vec<Option<BuildKeys>>, PassError> {
+        let key = |placement: &Placement<WaitingBuild>| {
+            let head = heads.groups.get(placement.group)?;
+            Some(BuildKey { group: head.group.clone(), id: placement.build.id })
+        };
+        let asking: Vec<BuildKey> =
+            placed.iter().filter(|placement| placement.build.traits.warm).filter_map(key).collect();
+        if asking.is_empty() || !self.context.settings.warm_workspaces {
+            return Ok(vec![None; placed.len()]);
+        }
+        let records = self.context.bus.latest_many(&asking).await?;
+        let of = |placement: &Placement<WaitingBuild>| {
+            let key = key(placement).filter(|_| placement.build.traits.warm)?;
+            let (_, record) = records.iter().find(|(_, record)| record.build.key() == key)?;
+            Some(live_keys(&record.build))
+        };
+        Ok(placed.iter().map(of).collect())
+    }
+
+    async fn commit(&mut self, heads: &Heads, picks: Vec<Pick>, now: Millis) -> Result<(), PassError> {
         let deadline = now.after(Duration::from_millis(self.context.settings.offer_timeout_ms));
         let (dispatched_at_us, held) = self.index.commit(&picks, deadline).await?;
         crash_point(Step::Committed);
-        let mut kept: Vec<Pick> =
-            picks.into_iter().zip(held).filter_map(|(pick, held)| held.then_some(pick)).collect();
+        let mut kept = Vec::with_capacity(picks.len());
+        for (pick, held) in picks.into_iter().zip(held) {
+            if held != Held::No {
+                self.warm.remove(&pick.workspace);
+            }
+            if held == Held::Yes {
+                kept.push(pick);
+            }
+        }
         kept.sort_by(|a, b| a.workspace.worker.cmp(&b.workspace.worker));
         for part in kept.chunk_by(|a, b| a.workspace.worker == b.workspace.worker) {
             let batch = Offered {
@@ -120,27 +223,6 @@ impl Dispatcher {
 /// anything that a lost wake-up could leave lying.
 fn next_look(heads: &Heads, now: Millis) -> Option<Instant> {
     let pending = heads.waiting_groups + heads.offered + heads.running > 0;
-    let offer = heads.next_offer.map(|at| Instant::now() + at.since(now));
+    let offer = heads.next_offer.map(|at| Instant::now() + at.since(now) + CLAIM_MARGIN);
     pending.then(|| Instant::now() + REPAIR).into_iter().chain(offer).min()
-}
-
-/// Facts in, decision out.
-fn decide(heads: &Heads) -> Vec<Pick> {
-    let waiting = |builds: &[WaitingBuild]| GroupHead { builds: builds.iter().copied().collect() };
-    let groups = heads.groups.iter().map(|group| waiting(&group.builds)).collect();
-    let mut idle = heads.idle.clone();
-    idle.sort();
-    let key = |group: usize, build: WaitingBuild| {
-        heads.groups.get(group).map(|head| BuildKey { group: head.group.clone(), id: build.id })
-    };
-    place(groups, idle)
-        .into_iter()
-        .filter_map(|placement| {
-            Some(Pick {
-                key: key(placement.group, placement.build)?,
-                sequence: placement.build.sequence,
-                workspace: placement.workspace,
-            })
-        })
-        .collect()
 }

@@ -8,18 +8,26 @@ use model::{Heartbeat, Millis};
 use service::{Context, ServiceError};
 use tracing::{debug, warn};
 
-use crate::Wakes;
+use crate::{Wakes, warm::Warm};
 
 const QUEUE_GROUP: &str = "dispatcher";
 
 /// Takes heartbeats until the service stops.
-pub(crate) async fn serve(context: Context, index: Index, wakes: Wakes) -> Result<(), ServiceError> {
+pub(crate) async fn serve(
+    context: Context,
+    index: Index,
+    wakes: Wakes,
+    warm: Warm,
+) -> Result<(), ServiceError> {
     let client = context.bus.client();
     let failed = |error| ServiceError::failed("subscribing to heartbeats", error);
     let mut heartbeats = client
         .queue_subscribe(Subject::Heartbeat.to_string(), QUEUE_GROUP.to_owned())
         .await
         .map_err(|error| failed(Box::new(error)))?;
+    // What a workspace is warm for, each dispatcher remembers for itself.
+    let everyones = client.subscribe(Subject::Heartbeat.to_string()).await;
+    let mut everyones = everyones.map_err(|error| failed(Box::new(error)))?;
     let mut reconnects = context.bus.reconnects();
     loop {
         // At the start and after a lost connection: what was said meanwhile was not heard.
@@ -30,25 +38,32 @@ pub(crate) async fn serve(context: Context, index: Index, wakes: Wakes) -> Resul
             let message = tokio::select! {
                 () = context.stop.cancelled() => return Ok(()),
                 () = reconnects.next() => break,
+                Some(message) = everyones.next() => {
+                    if let Some(heartbeat) = read(&message.payload) {
+                        warm.announce(&heartbeat);
+                    }
+                    continue;
+                }
                 message = heartbeats.next() => message,
             };
             let Some(message) = message else {
                 return Err(ServiceError::failed("subscribing to heartbeats", "the subscription ended"));
             };
-            take(&index, &wakes, &message.payload).await;
+            if let Some(heartbeat) = read(&message.payload) {
+                take(&index, &wakes, &heartbeat, &message.payload).await;
+            }
         }
     }
 }
 
-async fn take(index: &Index, wakes: &Wakes, payload: &Bytes) {
-    let heartbeat: Heartbeat = match decode(Encoding::Json, payload) {
-        Ok(heartbeat) => heartbeat,
-        Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "a heartbeat cannot be read");
-            return;
-        }
-    };
-    match index.announce(&heartbeat, payload, Millis::now()).await {
+fn read(payload: &Bytes) -> Option<Heartbeat> {
+    decode(Encoding::Json, payload)
+        .inspect_err(|error| warn!(error = telemetry::error_chain(error), "a heartbeat cannot be read"))
+        .ok()
+}
+
+async fn take(index: &Index, wakes: &Wakes, heartbeat: &Heartbeat, payload: &Bytes) {
+    match index.announce(heartbeat, payload, Millis::now()).await {
         Ok((ready, fresh)) => {
             debug!(worker = %heartbeat.worker, fresh, "heartbeat");
             if !ready {

@@ -1,18 +1,25 @@
 //! `dispatcher`: keeps the index, and hands waiting builds to idle workspaces.
 //!
-//! in: lifecycle events, heartbeats · out: offers to workers · Redis: everything of the index · decides with
-//! `policy::place`
+//! in: lifecycle events, heartbeats, quotas and the governor's decisions · out: offers to workers · Redis: everything of the
+//! index · decides with `policy::Allowance` (Algorithm 1), `policy::place` and `policy::workspace`
 
 mod brief;
 mod dispatch;
+mod heads;
 mod heartbeat;
 mod offer;
 mod projector;
+mod warm;
 
 use std::sync::Arc;
 
-use service::{Context, Ready, Running, ServiceError};
-use tokio::{sync::Notify, task::JoinSet};
+use service::{Context, Ready, Running, ServiceError, follow_governance};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
+
+use crate::warm::Warm;
 
 /// What wakes whom inside the process.
 #[derive(Clone, Default)]
@@ -31,10 +38,14 @@ pub fn run(context: Context) -> Running {
 async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let index = context.index().await?;
     let wakes = Wakes::default();
+    let warm = Warm::default();
+    let (sender, governance) = watch::channel(None);
     let mut tasks = JoinSet::new();
-    tasks.spawn(heartbeat::serve(context.clone(), index.clone(), wakes.clone()));
-    tasks.spawn(projector::run(context.clone(), index.clone(), wakes.clone()));
-    tasks.spawn(dispatch::run(context.clone(), index, wakes));
+    let woken = wakes.dispatch.clone();
+    tasks.spawn(follow_governance(context.clone(), sender, move || woken.notify_one()));
+    tasks.spawn(heartbeat::serve(context.clone(), index.clone(), wakes.clone(), warm.clone()));
+    tasks.spawn(projector::run(context.clone(), index.clone(), wakes.clone(), warm.clone()));
+    tasks.spawn(dispatch::run(context.clone(), index, wakes, warm, governance));
     context.ready(Ready::default()).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the dispatcher", error))??;

@@ -5,12 +5,12 @@ use std::time::Duration;
 use bus::{EventSubject, Follower, Start, Stored, Subject, stream};
 use bytes::Bytes;
 use index::{Applied, Index, IndexEvent};
-use model::Sequence;
+use model::{Sequence, WorkspaceKeys};
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, count};
 use tracing::{error, info, warn};
 
-use crate::{Wakes, brief};
+use crate::{Wakes, brief, warm::Warm};
 
 const BATCH: usize = 1000;
 /// How long a Redis that forgot everything may go unnoticed while nothing happens.
@@ -18,12 +18,17 @@ const CHECK: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Keeps the index until the service stops.
-pub(crate) async fn run(context: Context, index: Index, wakes: Wakes) -> Result<(), ServiceError> {
+pub(crate) async fn run(
+    context: Context,
+    index: Index,
+    wakes: Wakes,
+    warm: Warm,
+) -> Result<(), ServiceError> {
     let follower =
         Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::After(Sequence(0)));
     let stop = context.stop.clone();
     let (watched, looked_at, woken) = (context.clone(), index.clone(), wakes.clone());
-    let mut projector = Projector { context, index, wakes, follower };
+    let mut projector = Projector { context, index, wakes, warm, follower };
     tokio::select! {
         () = stop.cancelled() => Ok(()),
         () = watch_index(&watched, &looked_at, &woken) => Ok(()),
@@ -51,6 +56,7 @@ struct Projector {
     context: Context,
     index: Index,
     wakes: Wakes,
+    warm: Warm,
     follower: Follower,
 }
 
@@ -69,7 +75,8 @@ impl Projector {
                 }
             };
             crash_point(Step::EventsRead);
-            let events = self.read(&batch);
+            let (events, left) = self.read(&batch);
+            self.warm.follow(events.iter().zip(left.iter().map(Option::as_ref)));
             self.apply(from, &events).await;
         }
     }
@@ -140,7 +147,7 @@ impl Projector {
         let mut builds = 0;
         while !self.follower.caught_up() {
             let batch = self.follower.next(BATCH).await;
-            let events = self.read(&batch);
+            let (events, _) = self.read(&batch);
             builds += events.len();
             if self.index.load(&token, &events).await.ok() != Some(Applied::Done) {
                 return false;
@@ -161,9 +168,10 @@ impl Projector {
         true
     }
 
-    fn read(&self, batch: &[Stored]) -> Vec<IndexEvent> {
+    fn read(&self, batch: &[Stored]) -> (Vec<IndexEvent>, Vec<Option<WorkspaceKeys>>) {
         let overrun = Duration::from_secs(self.context.settings.overrun_seconds);
-        let read = |stored: &Stored| match brief::read(stored, overrun) {
+        let order = self.context.settings.band_order;
+        let read = |stored: &Stored| match brief::read(stored, overrun, order) {
             Ok(event) => Some(event),
             Err(error) => {
                 // Only a record written by something else than Forebay; the others go on.
@@ -174,6 +182,6 @@ impl Projector {
                 None
             }
         };
-        batch.iter().filter_map(read).collect()
+        batch.iter().filter_map(read).unzip()
     }
 }

@@ -20,8 +20,9 @@ use tracing::{Instrument as _, debug, debug_span};
 use crate::{
     cancel::cancel,
     enqueue::{NotEnqueued, enqueue},
+    estimate::Estimator,
     failure::{invalid, unavailable},
-    list,
+    list, why,
 };
 
 /// Calls in hand at once; what comes above waits in the connection.
@@ -53,6 +54,7 @@ enum Call {
     Group(ApiCall),
     Groups,
     Workers,
+    Quota,
 }
 
 impl Call {
@@ -61,6 +63,7 @@ impl Call {
             Self::Group(call) => call.as_str(),
             Self::Groups => "groups",
             Self::Workers => "workers",
+            Self::Quota => "quota",
         }
     }
 
@@ -69,6 +72,7 @@ impl Call {
             Self::Group(call) => call.filter(),
             Self::Groups => Subject::ApiGroups.to_string(),
             Self::Workers => Subject::Workers.to_string(),
+            Self::Quota => Subject::Quota.to_string(),
         }
     }
 }
@@ -77,11 +81,16 @@ impl Call {
 struct Handler {
     context: Context,
     index: Index,
+    estimator: Estimator,
     permits: Arc<Semaphore>,
 }
 
 /// Starts the API.
-pub(crate) async fn start(context: &Context, index: Index) -> Result<Api, ServiceError> {
+pub(crate) async fn start(
+    context: &Context,
+    index: Index,
+    estimator: Estimator,
+) -> Result<Api, ServiceError> {
     let failed = |error: async_nats::Error| ServiceError::failed("starting the request/reply API", error);
     let service = context
         .bus
@@ -92,8 +101,8 @@ pub(crate) async fn start(context: &Context, index: Index) -> Result<Api, Servic
         .await
         .map_err(failed)?;
     let permits = Arc::new(Semaphore::new(CALLS_MAX));
-    let handler = Handler { context: context.clone(), index, permits: permits.clone() };
-    let calls = ApiCall::ALL.into_iter().map(Call::Group).chain([Call::Groups, Call::Workers]);
+    let handler = Handler { context: context.clone(), index, estimator, permits: permits.clone() };
+    let calls = ApiCall::ALL.into_iter().map(Call::Group).chain([Call::Groups, Call::Workers, Call::Quota]);
     for call in calls {
         let endpoint =
             service.endpoint_builder().name(call.name()).add(call.filter()).await.map_err(failed)?;
@@ -135,6 +144,7 @@ impl Handler {
         let call = match call {
             Call::Groups => return Ok(encode(encoding, &list::groups(&self.index).await?)),
             Call::Workers => return Ok(encode(encoding, &list::workers(&self.index).await?)),
+            Call::Quota => return Ok(encode(encoding, &why::quota(bus, &self.index).await?)),
             Call::Group(call) => call,
         };
         let group = group_of(call, request)?;
@@ -148,6 +158,11 @@ impl Handler {
                 let wanted: model::CancelRequest = read(encoding, payload)?;
                 let key = BuildKey { group, id: wanted.id };
                 Ok(encode(encoding, &cancel(bus, &key, wanted).await?))
+            }
+            ApiCall::Why => {
+                let model::WhyRequest { id } = read(encoding, payload)?;
+                let view = get(bus, &BuildKey { group, id }).await?;
+                Ok(encode(encoding, &why::why_of(bus, &self.index, &view.record).await?))
             }
             ApiCall::List => {
                 let wanted =
@@ -163,7 +178,7 @@ impl Handler {
         encoding: Encoding,
         request: &Request,
     ) -> Result<CreateReply, ApiError> {
-        let limits = self.context.settings.request_limits();
+        let limits = self.estimator.limits();
         let payload = &request.message.payload;
         if payload.len() > limits.request_bytes_max {
             let (size, most) = (payload.len(), limits.request_bytes_max);
@@ -176,14 +191,17 @@ impl Handler {
         if wanted.id.is_none() && header_id.is_none() {
             wanted.id = Some(model::BuildId::generate());
         }
-        let mut build = wanted
-            .validate(group, None, header_id, &limits, Millis::now())
+        let mut accepted = wanted
+            .validate(group, None, header_id, limits, Millis::now())
             .map_err(|error| invalid(error.to_string()))?;
-        build.traceparent = crate::trace::trace(headers);
-        let id = build.id;
-        let queued = enqueue(&self.context.bus, build, PATIENCE).await.map_err(|error| match error {
+        accepted.build.traceparent = crate::trace::trace(headers);
+        let id = accepted.build.id;
+        let queued = enqueue(&self.context.bus, &self.estimator, accepted, PATIENCE).await;
+        let queued = queued.map_err(|error| match error {
             NotEnqueued::Conflict { .. } => ApiError::new(ErrorCode::Conflict, error.to_string()),
-            NotEnqueued::TooLarge { .. } | NotEnqueued::Glob(_) => invalid(error.to_string()),
+            NotEnqueued::TooLarge { .. } | NotEnqueued::Glob(_) | NotEnqueued::NoQuota(_) => {
+                invalid(error.to_string())
+            }
             NotEnqueued::Bus(error) => unavailable(error),
         })?;
         crash_point(Step::CreateWritten);

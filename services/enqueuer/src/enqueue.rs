@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use bus::{Bus, BusError, Written};
-use model::{Build, BuildRecord, Phase, Sequence};
+use model::{Accepted, BuildRecord, Phase, Sequence};
 use telemetry::metrics::{Counter, count};
+
+use crate::estimate::{Estimator, NoQuota};
 
 /// A build that is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +40,23 @@ pub(crate) enum NotEnqueued {
         /// Bytes.
         size: usize,
     },
+    /// Its group may run nothing.
+    #[error(transparent)]
+    NoQuota(#[from] NoQuota),
     /// The bus.
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
 /// Writes BUILD_ENQUEUED, once for one id however often it is asked for.
-pub(crate) async fn enqueue(bus: &Bus, build: Build, patience: Duration) -> Result<Enqueued, NotEnqueued> {
+pub(crate) async fn enqueue(
+    bus: &Bus,
+    estimator: &Estimator,
+    accepted: Accepted,
+    patience: Duration,
+) -> Result<Enqueued, NotEnqueued> {
+    let build = estimator.estimate(accepted);
+    estimator.check_quota(&build.group)?;
     for pattern in &build.outputs {
         globset::Glob::new(pattern).map_err(NotEnqueued::Glob)?;
     }

@@ -6,15 +6,18 @@
 mod api;
 mod cancel;
 mod enqueue;
+mod estimate;
 mod failure;
 mod list;
+mod models;
 mod reject;
 mod requests;
 mod trace;
+mod why;
 
 use model::Priority;
-use service::{Context, Ready, Running, ServiceError};
-use tokio::task::JoinSet;
+use service::{Context, Ready, Running, ServiceError, follow_governance};
+use tokio::{sync::watch, task::JoinSet};
 
 /// Runs the service until it is told to stop.
 pub fn run(context: Context) -> Running {
@@ -23,11 +26,16 @@ pub fn run(context: Context) -> Running {
 
 async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let index = context.index().await?;
+    let (sender, governance) = watch::channel(None);
+    let models = models::Models::default();
+    let estimator = estimate::Estimator::new(&context.settings, governance, models.clone());
     let mut tasks = JoinSet::new();
+    tasks.spawn(follow_governance(context.clone(), sender, || ()));
+    tasks.spawn(models::follow(context.clone(), context.store().await?, models));
     for priority in Priority::ALL {
-        tasks.spawn(requests::serve(context.clone(), priority));
+        tasks.spawn(requests::serve(context.clone(), estimator.clone(), priority));
     }
-    let api = api::start(&context, index).await?;
+    let api = api::start(&context, index, estimator).await?;
     context.ready(Ready::default()).await?;
     tokio::select! {
         // First: the loops end then too, and that is no failure.

@@ -6,7 +6,7 @@ use async_nats::{HeaderMap, jetstream::Message};
 use bus::{BusError, Encoding, RequestSubject, Subject, Written, encode, message_id};
 use model::{
     Attempt, Build, BuildId, BuildRecord, BuildResult, Context as BuildContext, Digest, ErrorCode, Millis,
-    Outcome, ReasonCode, Rejection, Sequence,
+    Occupancy, Outcome, ReasonCode, Rejection, Sequence, WorkspaceUse,
 };
 use service::{Context, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -86,9 +86,14 @@ async fn end(
         context: BuildContext::Empty,
         timeout_seconds: 0,
         queue_timeout_seconds: 0,
+        lease_ttl_seconds: 0,
         max_attempts: Attempt::FIRST,
         outputs: Vec::new(),
         labels: BTreeMap::new(),
+        tool: None,
+        workspace: WorkspaceUse::Fresh,
+        occupancy: Occupancy::default(),
+        estimated_by: None,
         submitted_at_ms: now,
         request_digest: Digest::of(&message.payload),
         traceparent: crate::trace::trace(message.headers.as_ref()),

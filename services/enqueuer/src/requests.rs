@@ -11,6 +11,7 @@ use tracing::{Instrument as _, debug, debug_span, warn};
 
 use crate::{
     enqueue::{NotEnqueued, enqueue},
+    estimate::Estimator,
     reject::{Refused, reject},
     trace::trace,
 };
@@ -29,7 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Takes requests of one priority until the service stops, then finishes what it holds.
-pub(crate) async fn serve(context: Context, priority: Priority) -> Result<(), ServiceError> {
+pub(crate) async fn serve(
+    context: Context,
+    estimator: Estimator,
+    priority: Priority,
+) -> Result<(), ServiceError> {
     let name = jetstream::request_consumer(priority);
     let mut queue = jetstream::open(&context.bus, stream::REQUESTS, &name).await?;
     let permits = Arc::new(Semaphore::new(share(priority)));
@@ -41,9 +46,9 @@ pub(crate) async fn serve(context: Context, priority: Priority) -> Result<(), Se
             () = context.stop.cancelled() => break,
             message = queue.next(|| permits.available_permits() + 1) => message,
         };
-        let context = context.clone();
+        let (context, estimator) = (context.clone(), estimator.clone());
         tokio::spawn(async move {
-            handle(&context, &message).await;
+            handle(&context, &estimator, &message).await;
             drop(permit);
         });
     }
@@ -52,12 +57,12 @@ pub(crate) async fn serve(context: Context, priority: Priority) -> Result<(), Se
     Ok(())
 }
 
-async fn handle(context: &Context, message: &Message) {
+async fn handle(context: &Context, estimator: &Estimator, message: &Message) {
     let span = debug_span!("enqueue", otel.kind = "consumer", subject = %message.subject);
     telemetry::set_parent(&span, traceparent(message.headers.as_ref()), None);
     async {
         crash_point(Step::RequestPulled);
-        if let Err(error) = settle(context, message).await {
+        if let Err(error) = settle(context, estimator, message).await {
             // It is delivered again; the delay is short and such faults are rare.
             warn!(subject = %message.subject, error = telemetry::error_chain(&error), "request not queued yet");
             let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
@@ -72,18 +77,18 @@ async fn handle(context: &Context, message: &Message) {
 }
 
 /// Queues the build or refuses it, for good in both cases.
-async fn settle(context: &Context, message: &Message) -> Result<(), bus::BusError> {
-    let refused = match read(context, message) {
-        Ok(build) => {
-            let id = build.id;
-            match enqueue(&context.bus, build, PATIENCE).await {
+async fn settle(context: &Context, estimator: &Estimator, message: &Message) -> Result<(), bus::BusError> {
+    let refused = match read(estimator, message) {
+        Ok(accepted) => {
+            let id = accepted.build.id;
+            match enqueue(&context.bus, estimator, accepted, PATIENCE).await {
                 Ok(_) => {
                     crash_point(Step::EnqueuedWritten);
                     return Ok(());
                 }
-                Err(error @ (NotEnqueued::TooLarge { .. } | NotEnqueued::Glob(_))) => {
-                    Refused { error: ErrorCode::InvalidRequest, message: error.to_string(), id: Some(id) }
-                }
+                Err(
+                    error @ (NotEnqueued::TooLarge { .. } | NotEnqueued::Glob(_) | NotEnqueued::NoQuota(_)),
+                ) => Refused { error: ErrorCode::InvalidRequest, message: error.to_string(), id: Some(id) },
                 Err(NotEnqueued::Bus(error)) => return Err(error),
                 // The other build goes its way: nothing is written on its subject.
                 Err(error @ NotEnqueued::Conflict { .. }) => {
@@ -96,7 +101,7 @@ async fn settle(context: &Context, message: &Message) -> Result<(), bus::BusErro
     reject(context, message, refused).await
 }
 
-fn read(context: &Context, message: &Message) -> Result<model::Build, Refused> {
+fn read(estimator: &Estimator, message: &Message) -> Result<model::Accepted, Refused> {
     let headers = message.headers.as_ref();
     let refuse =
         |message: String, id: Option<BuildId>| Refused { error: ErrorCode::InvalidRequest, message, id };
@@ -107,7 +112,7 @@ fn read(context: &Context, message: &Message) -> Result<model::Build, Refused> {
     };
     let subject: RequestSubject =
         message.subject.as_str().parse().map_err(|error| refuse(format!("{error}"), header_id))?;
-    let limits = context.settings.request_limits();
+    let limits = estimator.limits();
     if message.payload.len() > limits.request_bytes_max {
         let (size, most) = (message.payload.len(), limits.request_bytes_max);
         return Err(refuse(format!("the request has {size} bytes, at most {most} are taken"), header_id));
@@ -116,9 +121,9 @@ fn read(context: &Context, message: &Message) -> Result<model::Build, Refused> {
     let request: BuildRequest = decode(encoding, &message.payload)
         .map_err(|error| refuse(telemetry::error_chain(&error), header_id))?;
     let id = request.id.or(header_id);
-    let mut build = request
-        .validate(&subject.group, Some(subject.priority), header_id, &limits, Millis::now())
+    let mut accepted = request
+        .validate(&subject.group, Some(subject.priority), header_id, limits, Millis::now())
         .map_err(|error| refuse(error.to_string(), id))?;
-    build.traceparent = trace(headers);
-    Ok(build)
+    accepted.build.traceparent = trace(headers);
+    Ok(accepted)
 }

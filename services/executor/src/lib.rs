@@ -20,6 +20,7 @@ mod progress;
 mod run;
 mod spec;
 mod stages;
+mod usage;
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +31,7 @@ use service::{Context, Ready, Running, ServiceError, StartError};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::{folder::ExecutorFolder, hands::Hands, stages::Stages};
+use crate::{folder::ExecutorFolder, hands::Hands, stages::Stages, usage::Usage};
 
 /// What every part of one session shares.
 struct Shared {
@@ -43,6 +44,7 @@ struct Shared {
     inputs: InputRoots,
     hands: Hands,
     stages: Stages,
+    usage: Usage,
 }
 
 /// How a session ended.
@@ -88,6 +90,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
             inputs: inputs.clone(),
             hands: Hands::new(context.settings.executor_slot_count()),
             stages: stages.clone(),
+            usage: Usage::new(context.settings.executor_type.clone()),
         });
         match session(&shared, first).await? {
             Ended::Stopped => return Ok(()),
@@ -107,6 +110,7 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
     tasks.spawn(control::serve(shared.clone()));
     tasks.spawn(live_output::serve(shared.clone()));
     tasks.spawn(heartbeat::serve(shared.clone()));
+    tasks.spawn(usage::serve(shared.clone()));
     if first {
         shared.context.ready(Ready::default()).await?;
     }

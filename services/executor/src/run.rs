@@ -10,8 +10,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::FutureExt as _;
 use input_root::{CollectError, Collected, InputError, InputRoot, OutputSpec};
 use model::{
-    BlobDigest, DigestFunction, Execution, ExecutionKey, ExecutionOffer, ExecutionOutcome, ExecutionStage,
-    StoredResult,
+    BlobDigest, DigestFunction, Esu, Execution, ExecutionKey, ExecutionOffer, ExecutionOutcome,
+    ExecutionStage, StoredResult,
 };
 use prost::Message as _;
 use reapi::execution::ActionResult;
@@ -29,6 +29,7 @@ use crate::{
     progress::Progress,
     spec::Spec,
     stages::Stage,
+    usage,
 };
 
 /// Bytes of an encoded result on the bus at most; a larger one is kept in the store.
@@ -54,13 +55,16 @@ fn give(shared: &Arc<Shared>, offer: ExecutionOffer, hand: Hand, fetched: Durati
     let (shared, main) = (Arc::clone(shared), tokio::runtime::Handle::current());
     shared.clone().stages.give(Box::new(move |stage| {
         Box::pin(async move {
+            let key = offer.record.execution.key();
+            shared.usage.begin(&key);
             let run = AssertUnwindSafe(run(&shared, &offer, &hand, stage, fetched)).catch_unwind().await;
             let outcome = run.unwrap_or_else(|_| {
                 stage.break_slot();
                 Fault::new(code::INTERNAL, "the executor panicked".to_owned()).outcome(&shared.id)
             });
+            let used = shared.usage.end(&key);
             // The slot has more to do than to wait for the word of the store.
-            main.spawn(settle(shared, offer, outcome));
+            main.spawn(settle(shared, offer, outcome, used));
         })
     }));
 }
@@ -103,9 +107,10 @@ async fn run(
     outcome.map_or_else(|fault| fault.outcome(&shared.id), Some)
 }
 
-async fn settle(shared: Arc<Shared>, offer: ExecutionOffer, outcome: Option<ExecutionOutcome>) {
+async fn settle(shared: Arc<Shared>, offer: ExecutionOffer, outcome: Option<ExecutionOutcome>, used: Esu) {
     let key = offer.record.execution.key();
     shared.hands.finishing(&key);
+    usage::tell(&shared, &offer.record.execution, used).await;
     if let Some(outcome) = outcome {
         debug!(%key, code = outcome.code, exit = outcome.exit_code, "action ended");
         finish::finish(&shared, &offer, outcome).await;
@@ -141,6 +146,7 @@ async fn execute(
     let collected = match &ended {
         Ok(ended) => {
             crash_point(Step::ActionCommandEnded);
+            shared.usage.set_memory(&key, ended.peak_memory_bytes);
             observe(Histogram::ActionRunSeconds, &[], ended.wall);
             progress.enter(ExecutionStage::Uploading).await;
             times.upload_started = SystemTime::now();

@@ -3,14 +3,18 @@
 mod actions;
 mod bare_stream;
 mod cas;
+mod decisions;
 mod farm;
 mod floor;
 mod input_roots;
 mod latency;
 mod memory;
+mod offers;
 mod queue;
 mod rates;
 mod report;
+mod scheduling;
+mod workspaces;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -34,6 +38,10 @@ enum What {
     Builds(BuildsArgs),
     /// The action path: no-op actions against bare spawns, cache hits, input roots
     Actions(actions::ActionsArgs),
+    /// The scheduler: decisions, warm workspaces, offers to workers
+    Scheduling(scheduling::SchedulingArgs),
+    /// Warm workspaces against empty ones, for a stream of builds of a real project
+    Workspaces(workspaces::WorkspacesArgs),
     /// The content-addressable store: look-ups, small blobs, streams against a bare stream
     Cas(cas::CasArgs),
 }
@@ -50,6 +58,9 @@ pub(crate) struct BuildsArgs {
     /// Builds created and read for their rates
     #[arg(long, value_name = "N", default_value_t = 40_000)]
     builds: u64,
+    /// ESU of x86 that are the quota of the builds' group; without it no group is limited
+    #[arg(long, value_name = "ESU")]
+    quota: Option<f64>,
     /// Also compares the dispatch rate with this many builds queued to that with 1,000; 0 leaves it out
     #[arg(long, value_name = "N", default_value_t = 0)]
     queued: u64,
@@ -72,6 +83,8 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     match &args.what {
         What::Builds(args) => print(&builds(args).await?, globals)?,
+        What::Workspaces(args) => print(&workspaces::measure(args).await?, globals)?,
+        What::Scheduling(args) => print(&scheduling::measure(args).await?, globals)?,
         What::Actions(args) => {
             let report = actions::measure(args).await?;
             print(&report, globals)?;
@@ -95,6 +108,9 @@ async fn builds(args: &BuildsArgs) -> Result<Report, Failure> {
     let window = Duration::from_secs(args.seconds);
     if args.wants("latency") || args.wants("rates") {
         let farm = BenchFarm::start(args.workspaces, &[]).await?;
+        if let Some(quota) = args.quota {
+            farm.set_quota(quota).await?;
+        }
         if args.wants("latency") {
             say("measuring the time from create to process start");
             report.start_latency_ms = Some(latency::measure(&farm, 300).await?);

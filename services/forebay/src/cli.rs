@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, cancel, cas, conform, doctor, drain, exec, failure::Failure, get, globals::Globals, ls, schema,
-    serve, submit, topology, up, watch, workers,
+    bench, cancel, cas, conform, doctor, drain, exec, failure::Failure, get, globals::Globals, ls,
+    policy_line, quota, schema, serve, sim, submit, topology, up, watch, why, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -44,6 +44,8 @@ enum Command {
     Get(get::GetArgs),
     /// End a build
     Cancel(cancel::CancelArgs),
+    /// Say why a build waits
+    Why(why::WhyArgs),
     /// List recent builds
     Ls(ls::LsArgs),
     /// Run one command as an action, cached and confined
@@ -57,6 +59,12 @@ enum Command {
     Workers,
     /// Have a worker finish what runs and take nothing new
     Drain(drain::DrainArgs),
+    /// Show what quota groups use and may use, and set their quotas
+    Quota(quota::QuotaArgs),
+    /// Ask for a decision of the scheduler, one JSON a line
+    Policy(policy_line::PolicyArgs),
+    /// Run the decisions of the farm in virtual time
+    Sim(sim::SimArgs),
     /// Show the streams, buckets and consumers that a farm uses
     Topology(topology::TopologyArgs),
     /// Measure what this machine does
@@ -77,6 +85,10 @@ impl Command {
             | Self::Watch(_)
             | Self::Get(_)
             | Self::Cancel(_)
+            | Self::Why(_)
+            | Self::Quota(_)
+            | Self::Policy(_)
+            | Self::Sim(_)
             | Self::Ls(_)
             | Self::Exec(_)
             | Self::Cas(_)
@@ -144,6 +156,10 @@ async fn dispatch(
         Command::Watch(args) => watch::run(args, globals, &settings).await,
         Command::Get(args) => get::run(args, globals, &settings).await,
         Command::Cancel(args) => cancel::run(args, globals, &settings).await,
+        Command::Why(args) => why::run(args, globals, &settings).await,
+        Command::Quota(args) => quota::run(args, globals, &settings).await,
+        Command::Policy(args) => policy_line::run(&args),
+        Command::Sim(args) => sim::run(&args, globals),
         Command::Ls(args) => ls::run(&args, globals, &settings).await,
         Command::Exec(args) => exec::run(*args, globals, &settings).await,
         Command::Cas(args) => cas::run(*args, globals, &settings).await,

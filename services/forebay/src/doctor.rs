@@ -2,6 +2,7 @@
 
 mod bus_checks;
 mod machine_checks;
+mod quota_checks;
 
 use std::process::ExitCode;
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use model::{
     Attempt, Build, BuildId, BuildRecord, BuildResult, BuildView, Context, Digest, Invocation, Millis,
-    Outcome, Priority, Reason, ReasonCode, Retry, Sequence,
+    Occupancy, Outcome, Priority, Reason, ReasonCode, Retry, Sequence, WorkspaceUse,
 };
 
 use super::{command_text, full_text, state_line};
@@ -19,9 +19,14 @@ fn waiting() -> BuildRecord {
         context: Context::Empty,
         timeout_seconds: 60,
         queue_timeout_seconds: 60,
+        lease_ttl_seconds: 15,
         max_attempts: Attempt(3),
         outputs: Vec::new(),
         labels: BTreeMap::new(),
+        tool: None,
+        workspace: WorkspaceUse::Fresh,
+        occupancy: Occupancy::default(),
+        estimated_by: None,
         submitted_at_ms: Millis(1_000_000),
         request_digest: Digest::of(b""),
         traceparent: None,
@@ -36,6 +41,7 @@ fn running() -> BuildRecord {
         started_at_ms: Millis(1_002_000),
         dispatched_at_us: 0,
         dispatched_at_sequence: Sequence(1),
+        workspace_kind: None,
     };
     waiting().started(invocation, Sequence(5))
 }

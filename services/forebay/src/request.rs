@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs::File, io, path::Path, time::Duration};
 
-use model::{BuildId, BuildRequest, Context, Digest};
+use model::{BuildId, BuildRequest, Context, Digest, Esu, ExecutorType, ToolCall, WorkspaceUse};
 
 use crate::{failure::Failure, submit::SubmitArgs};
 
@@ -18,8 +18,39 @@ pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildReque
         timeout_seconds: args.timeout.map(|span| whole_seconds(*span)),
         queue_timeout_seconds: args.queue_timeout.map(|span| whole_seconds(*span)),
         max_attempts: args.max_attempts,
+        lease_ttl_seconds: args.lease_ttl.map(|span| whole_seconds(*span)),
+        tool: tool(args),
+        workspace: if args.warm { WorkspaceUse::Warm } else { WorkspaceUse::Fresh },
+        executor_types: args.executor_type.iter().cloned().collect(),
+        occupancy: args.esu.iter().cloned().collect(),
         outputs: args.output.clone(),
         labels: pairs("--label", &args.label)?,
+    })
+}
+
+/// `TYPE=ESU`.
+pub(crate) fn amount(text: &str) -> Result<(ExecutorType, Esu), String> {
+    let wanted = || format!("{text:?} is not valid: TYPE=ESU is expected, as x86=4");
+    let (kind, units) = text.split_once('=').ok_or_else(wanted)?;
+    let kind = kind.parse().map_err(|error: model::ParseIdError| error.to_string())?;
+    let units: f64 = units.parse().map_err(|_| wanted())?;
+    let amount = Esu::new(units).map_err(|error| error.to_string())?;
+    if amount < Esu::ZERO {
+        return Err(format!("{text:?} is not valid: 0 ESU or more is expected"));
+    }
+    Ok((kind, amount))
+}
+
+/// What the command line says of the tool, completed by what the flags say; nothing when they say nothing.
+fn tool(args: &SubmitArgs) -> Option<ToolCall> {
+    let said =
+        args.branch.is_some() || args.tool_version.is_some() || !args.tag.is_empty() || !args.rule.is_empty();
+    said.then(|| ToolCall {
+        branch: args.branch.clone().unwrap_or_default(),
+        tool_version: args.tool_version.clone().unwrap_or_default(),
+        tags: args.tag.iter().cloned().collect(),
+        rules: args.rule.iter().cloned().collect(),
+        ..ToolCall::of_command(&args.command)
     })
 }
 

@@ -50,6 +50,10 @@ enum Service {
     Enqueuer,
     /// Hands waiting builds to idle workspaces
     Dispatcher,
+    /// Decides how much each quota group may have in progress
+    Governor,
+    /// Learns from finished builds how much builds occupy
+    Trainer,
     /// Runs builds
     Worker,
     /// Brings builds back whose worker was lost, and ends those that wait or run too long
@@ -69,6 +73,8 @@ impl Service {
         match self {
             Self::Enqueuer => "enqueuer",
             Self::Dispatcher => "dispatcher",
+            Self::Governor => "governor",
+            Self::Trainer => "trainer",
             Self::Worker => "worker",
             Self::Reaper => "reaper",
             Self::Gateway => "gateway",
@@ -82,6 +88,8 @@ impl Service {
         match self {
             Self::Enqueuer => enqueuer::run(context).await,
             Self::Dispatcher => dispatcher::run(context).await,
+            Self::Governor => governor::run(context).await,
+            Self::Trainer => trainer::run(context).await,
             Self::Worker => worker::run(context).await,
             Self::Reaper => reaper::run(context).await,
             Self::Gateway => gateway::run(context).await,
@@ -104,7 +112,8 @@ impl ServeArgs {
     /// Whether it is a service that does one thing after the other, which more threads would only pass around. There may
     /// be any number of its processes.
     pub(crate) fn is_one_loop(&self) -> bool {
-        let one_loop = [Service::Enqueuer, Service::Dispatcher, Service::Reaper, Service::Scheduler];
+        let one_loop =
+            [Service::Enqueuer, Service::Dispatcher, Service::Governor, Service::Reaper, Service::Scheduler];
         matches!(self.services.as_slice(), [one] if one_loop.contains(one))
     }
 

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use model::{BuildId, BuildKey, Digest, Group, Priority, Sequence};
+use model::{BuildId, BuildKey, Digest, Esu, ExecutorType, Group, Priority, Sequence};
 use settings::Settings;
 use tracing::Instrument as _;
 
@@ -65,6 +65,30 @@ pub(crate) struct SubmitArgs {
     /// How many workers may be lost under it before it is given up [default: a setting]
     #[arg(long, value_name = "N")]
     pub(crate) max_attempts: Option<u32>,
+    /// How long the lease of a run lives without renewal [default: a setting]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) lease_ttl: Option<humantime::Duration>,
+    /// Start in the workspace that a similar build left, if there is one, and leave this one's to the next
+    #[arg(long)]
+    pub(crate) warm: bool,
+    /// The branch of the code repository, by which a warm workspace is found
+    #[arg(long, value_name = "NAME")]
+    pub(crate) branch: Option<String>,
+    /// The version of the build tool, likewise
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) tool_version: Option<String>,
+    /// A tag of the build's targets, which may tell the executor types that it uses; may be repeated
+    #[arg(long, value_name = "TAG")]
+    pub(crate) tag: Vec<String>,
+    /// A rule of the build's targets, likewise; may be repeated
+    #[arg(long, value_name = "RULE")]
+    pub(crate) rule: Vec<String>,
+    /// An executor type that it uses, besides x86; may be repeated
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) executor_type: Vec<ExecutorType>,
+    /// ESU of an executor type that it will occupy, as x86=4 [default: predicted]; may be repeated
+    #[arg(long, value_name = "TYPE=ESU", value_parser = crate::request::amount)]
+    pub(crate) esu: Vec<(ExecutorType, Esu)>,
     /// Files to keep, a glob relative to the workspace; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub(crate) output: Vec<String>,

@@ -42,7 +42,7 @@ fn table(workers: &[WorkerView], now: Millis) -> Table {
 
 fn build_of(workspace: &WorkspaceState) -> Option<String> {
     match workspace {
-        WorkspaceState::Idle => None,
+        WorkspaceState::Idle { .. } => None,
         WorkspaceState::Busy { group, id } => Some(format!("{group}/{id}")),
         WorkspaceState::Broken => Some("broken".to_owned()),
     }

@@ -11,7 +11,7 @@ use axum::{
 };
 use client::ClientError;
 use futures::{StreamExt as _, TryStreamExt as _};
-use model::{BuildId, BuildRequest, BuildView, CancelReply, Group, ListReply, ListRequest};
+use model::{BuildId, BuildRequest, BuildView, CancelReply, Group, ListReply, ListRequest, WhyReply};
 use serde::Deserialize;
 
 use crate::{
@@ -53,6 +53,16 @@ pub(crate) async fn show(
 ) -> Result<Json<BuildView>, Failure> {
     pairs.only(&[])?;
     Ok(Json(gateway.client.get(&names.key()?).await?))
+}
+
+/// `GET /v1/builds/{group}/{id}/why`
+pub(crate) async fn why(
+    FromState(gateway): FromState<Gateway>,
+    names: Names,
+    pairs: Pairs,
+) -> Result<Json<WhyReply>, Failure> {
+    pairs.only(&[])?;
+    Ok(Json(gateway.client.why(&names.key()?).await?))
 }
 
 /// Body of a cancellation; may be left out.

@@ -7,7 +7,7 @@ use axum::{
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use model::{GroupsReply, WorkerView};
+use model::{GroupsReply, QuotaReply, WorkerView};
 use telemetry::metrics;
 
 use crate::{failure::Failure, input::Pairs, routes::Gateway};
@@ -28,6 +28,15 @@ pub(crate) async fn workers(
 ) -> Result<Json<Vec<WorkerView>>, Failure> {
     pairs.only(&[])?;
     Ok(Json(gateway.client.workers().await?))
+}
+
+/// `GET /v1/quota`
+pub(crate) async fn quota(
+    FromState(gateway): FromState<Gateway>,
+    pairs: Pairs,
+) -> Result<Json<QuotaReply>, Failure> {
+    pairs.only(&[])?;
+    Ok(Json(gateway.client.quota().await?))
 }
 
 /// `GET /metrics`

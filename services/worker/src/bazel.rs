@@ -14,19 +14,30 @@ use crate::Shared;
 /// without the farm.
 pub(crate) const GRPC: &str = "FOREBAY_GRPC";
 
+/// The folder beside the build's in which Bazel keeps what it makes, and finds its server again: no checkout touches it,
+/// and no wildcard of targets or outputs looks into it.
+pub(crate) const FOLDER: &str = "bazel";
+
 /// Options are given in a file, the first of all: what the build's own files and command line say is read later and
-/// wins. The file has the same name for each run of a workspace, or Bazel would start its server anew.
+/// wins. The file has the same name for each run of a workspace, and the same startup options, or Bazel would start its
+/// server anew. What changes from run to run are options of commands that are part of no configuration: the server's
+/// caches outlive them.
 const WRAPPER: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")
 PATH=${PATH#"$here:"}
 export PATH
-if [ -z "$FOREBAY_GRPC" ]; then exec "$name" "$@"; fi
 rc=${TMPDIR:-/tmp}/forebay.bazelrc
 {
-  echo "build --remote_executor=$FOREBAY_GRPC"
-  echo "build --remote_header=x-forebay-group=$FOREBAY_GROUP"
-  if [ -n "$TRACEPARENT" ]; then echo "build --remote_header=traceparent=$TRACEPARENT"; fi
+  if [ -n "$FOREBAY_WORKSPACE" ]; then
+    echo "startup \"--output_user_root=${FOREBAY_WORKSPACE%/*}/bazel\""
+  fi
+  if [ -n "$FOREBAY_GRPC" ]; then
+    echo "build --remote_executor=$FOREBAY_GRPC"
+    echo "build --remote_header=x-forebay-group=$FOREBAY_GROUP"
+    echo "build --remote_header=x-forebay-build=$FOREBAY_BUILD"
+    if [ -n "$TRACEPARENT" ]; then echo "build --remote_header=traceparent=$TRACEPARENT"; fi
+  fi
 } >"$rc"
 exec "$name" "--bazelrc=$rc" "$@"
 "#;

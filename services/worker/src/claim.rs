@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use bus::{Acquired, Lease, LeaseHolder, Renewed, Written};
-use model::{BuildKey, BuildRecord, Invocation, Millis, Offer, OfferVerdict, Phase, Sequence};
+use model::{BuildKey, BuildRecord, Invocation, Millis, Offer, OfferVerdict, Phase, Sequence, WorkspaceKeys};
 use service::{Step, crash_point};
 use shim::Deadline;
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 use tracing::{debug, warn};
 
-use crate::{Shared, lease_keeper::deadline_after, stop::Cause};
+use crate::{Shared, lease_keeper::deadline_after, stop::Cause, warm};
 
 /// A build that is ours.
 pub(crate) struct Claimed {
@@ -27,12 +27,13 @@ pub(crate) struct Claimed {
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Claims the offered build, or says why not.
+/// Claims the offered build, or says why not. `left` is by what the next build finds what is left in the workspace.
 pub(crate) async fn claim(
     shared: &Shared,
     offer: &Offer,
     key: &BuildKey,
     record: Option<(Sequence, BuildRecord)>,
+    left: Option<&WorkspaceKeys>,
 ) -> Result<Claimed, OfferVerdict> {
     let failed = |error: bus::BusError| {
         warn!(%key, error = telemetry::error_chain(&error), "claiming failed");
@@ -44,7 +45,7 @@ pub(crate) async fn claim(
     }
     let record = current(shared, offer, key, record).await.map_err(failed)??;
     let bus = &shared.context.bus;
-    let ttl = Duration::from_secs(shared.context.settings.lease_ttl_seconds);
+    let ttl = Duration::from_secs(record.build.lease_ttl_seconds);
     // The clock of the lease starts at the server after this moment, never before.
     let mut deadline = deadline_after(ttl);
     let asked = tokio::time::Instant::now();
@@ -61,6 +62,7 @@ pub(crate) async fn claim(
         started_at_ms: Millis::now(),
         dispatched_at_us: offer.dispatched_at_us,
         dispatched_at_sequence: offer.dispatched_at_sequence,
+        workspace_kind: warm::kind(&record.build, offer.workspace_kind, left),
     };
     let record = record.started(invocation, offer.sequence);
     // When the answer stays in doubt the lease is left to expire: the reaper then sees which it was.

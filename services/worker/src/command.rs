@@ -20,6 +20,7 @@ use crate::{
     environment,
     run::Run,
     stop::{Cause, Stop},
+    usage::Usage,
 };
 
 /// What became of one command.
@@ -54,14 +55,18 @@ pub(crate) async fn run(run: &mut Run<'_>, argv: Vec<String>) -> Result<CommandE
         cwd: run.folder.build.clone(),
         deadline: Some(*run.keeper.deadline.borrow_and_update()),
     };
-    let running = match run.shim.run(&command).await {
+    let begun = if run.warm { run.shim.run_and_keep(&command).await } else { run.shim.run(&command).await };
+    let running = match begun {
         Ok(running) => running,
         Err(error @ ShimError::TooLarge { .. }) => return Ok(CommandEnd::NotStarted(error.to_string())),
         Err(error) => return Ok(CommandEnd::ShimGone(error)),
     };
+    // The guard of what the command before left is not needed any more.
+    run.guard = None;
     let grace = Duration::from_millis(run.shared.context.settings.kill_grace_ms);
     let deadline = run.keeper.deadline.clone();
     let guard = Guard::start(running.control(), deadline, run.stop.clone(), run.timeout_at, grace);
+    run.shared.usage.command_started(run.number, running.control());
     let mut watched = Watched {
         running,
         guard,
@@ -70,22 +75,27 @@ pub(crate) async fn run(run: &mut Run<'_>, argv: Vec<String>) -> Result<CommandE
         record: run.record,
         started_at_us: None,
         fault: None,
+        usage: (&run.shared.usage, run.number),
     };
-    loop {
+    let end = loop {
         match watched.running.next_event().await {
             Ok(Some(event)) => {
                 if let Some(end) = watched.take(event).await {
-                    return end;
+                    break end;
                 }
             }
             Ok(None) => return Ok(CommandEnd::ShimGone(ShimError::Gone)),
             Err(error) => return Ok(CommandEnd::ShimGone(error)),
         }
-    }
+    };
+    // What it left may not outlive the lease either, until the run is over.
+    let Watched { running, guard, .. } = watched;
+    run.guard = running.has_survivors().then_some(guard);
+    end
 }
 
 /// Renews the deadline of a command and kills it when it must end, whatever else is waited for meanwhile.
-struct Guard {
+pub(crate) struct Guard {
     control: Control,
     timed_out: Arc<AtomicBool>,
     task: JoinHandle<()>,
@@ -103,6 +113,14 @@ impl Guard {
         let timeout = (timeout_at, timed_out.clone());
         let task = tokio::spawn(guard(control.clone(), deadline, stop, timeout, grace));
         Self { control, timed_out, task }
+    }
+
+    /// The run is over: what its command left has no deadline any more. Says whether the shim heard it.
+    pub(crate) async fn release(mut self) -> bool {
+        self.task.abort();
+        // A renewal that is on its way must not come after this.
+        let _ = (&mut self.task).await;
+        self.control.renew(Deadline::NEVER).await.is_ok()
     }
 }
 
@@ -151,6 +169,8 @@ struct Watched<'a> {
     record: &'a BuildRecord,
     started_at_us: Option<u64>,
     fault: Option<ChunkFault>,
+    /// Where its use is told, and as whose.
+    usage: (&'a Usage, u16),
 }
 
 impl Watched<'_> {
@@ -173,10 +193,14 @@ impl Watched<'_> {
                 None
             }
             Event::SpawnFailed { message, .. } => Some(Ok(CommandEnd::NotStarted(message))),
-            Event::Exited(exit) => Some(match self.fault.take() {
-                Some(fault) => Err(fault),
-                None => Ok(self.exited(exit)),
-            }),
+            Event::Exited(exit) => {
+                let (usage, number) = self.usage;
+                usage.command_ended(number, &exit);
+                Some(match self.fault.take() {
+                    Some(fault) => Err(fault),
+                    None => Ok(self.exited(exit)),
+                })
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::BuildRecord;
+use model::{BuildRecord, SendingBuild};
 
 use crate::{Shared, bazel, folder::RunFolder};
 
@@ -18,6 +18,8 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     set("TMPDIR", folder.temporary.display().to_string());
     set("LANG", "C.UTF-8".to_owned());
     set("FOREBAY_BUILD_ID", build.id.to_string());
+    let sender = SendingBuild { worker: shared.id.clone(), id: build.id, attempt: record.attempt };
+    set("FOREBAY_BUILD", sender.to_string());
     set("FOREBAY_GROUP", build.group.to_string());
     set("FOREBAY_PRIORITY", build.priority.to_string());
     set("FOREBAY_ATTEMPT", record.attempt.to_string());

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bus::{BusError, Written};
 use model::{
-    BuildRecord, BuildResult, LogSummary, Millis, Outcome, OutputFile, Reason, ReasonCode, Sequence,
+    BuildRecord, BuildResult, LogSummary, Millis, Occupancy, Outcome, OutputFile, Reason, ReasonCode,
+    Sequence, WorkspaceKeys,
 };
 use policy::{AfterLoss, after_loss};
 use service::{Step, crash_point};
@@ -36,23 +37,34 @@ pub(crate) struct Finish<'a> {
 pub(crate) struct Kept {
     pub(crate) outputs: Vec<OutputFile>,
     pub(crate) log: LogSummary,
+    /// What it used of the executors.
+    pub(crate) usage: Occupancy,
+    /// By what the next build finds what is left in the workspace, if anything is.
+    pub(crate) left: Option<WorkspaceKeys>,
 }
 
 impl Finish<'_> {
-    /// Writes how the run ended, unless the build is not ours any more, and releases the lease.
-    pub(crate) async fn write(self, keeper: LeaseKeeper, ending: Ending, kept: Kept) {
+    /// Writes how the run ended, unless the build is not ours any more, and releases the lease. Says whether it was ours to
+    /// the end: else nothing of it may be left.
+    pub(crate) async fn write(self, keeper: LeaseKeeper, ending: Ending, kept: Kept) -> bool {
         let slots = &self.shared.slots;
+        let left = kept.left.clone();
         let Some(next) = self.next(ending, kept) else {
             keeper.finish().await;
             // The dispatchers did not hear from us that the workspace is free.
-            slots.set_ending(self.number);
+            slots.set_ending(self.number, None);
             slots.announce.notify_one();
-            return;
+            return false;
         };
         let written = self.transition(&next).await;
         crash_point(Step::FinishWritten);
-        slots.set_ending(self.number);
-        let told = matches!(written, Ok(Written::Won(_))) && next.result().is_some();
+        let won = matches!(written, Ok(Written::Won(_)));
+        let left = left.filter(|_| won);
+        // What dispatchers make of the result; all else they must be told.
+        let thought =
+            !next.build.workspace.is_fresh() && next.result().is_some_and(|it| it.exit_code.is_some());
+        let told = won && next.result().is_some() && thought == left.is_some();
+        slots.set_ending(self.number, left);
         if !told {
             slots.announce.notify_one();
         }
@@ -66,6 +78,7 @@ impl Finish<'_> {
             debug!(build = %id, error = telemetry::error_chain(&error), "the lease is left to expire");
         }
         crash_point(Step::LeaseReleased);
+        won
     }
 
     async fn transition(&self, next: &BuildRecord) -> Result<Written, BusError> {
@@ -98,7 +111,7 @@ impl Finish<'_> {
             Ending::TimedOut(ended) => of_timeout(self.record, ended.as_ref()),
             Ending::Failed(reason, ended) => of_failure(reason, ended.as_ref()),
         };
-        let result = BuildResult { outputs: kept.outputs, log: kept.log, ..result };
+        let result = BuildResult { outputs: kept.outputs, log: kept.log, usage: kept.usage, ..result };
         Some(self.record.finished(result, Millis::now()))
     }
 }

@@ -1,4 +1,4 @@
-//! Folders: one for the worker, one for each workspace, a fresh one for each run.
+//! Folders: one for the worker, one for each workspace, empty for a run or as a similar run left it.
 
 use std::{
     fs, io,
@@ -10,6 +10,8 @@ use nix::{
     sys::statvfs::statvfs,
 };
 use tracing::{debug, info};
+
+use crate::bazel;
 
 /// What the name of a folder starts with that is not locked yet.
 const NEW: &str = ".new-";
@@ -45,10 +47,14 @@ impl WorkerFolder {
     /// An empty folder for a run in workspace `number`.
     pub(crate) fn run_folder(&self, number: u16) -> io::Result<RunFolder> {
         let root = self.path.join(number.to_string());
-        let folder =
-            RunFolder { build: root.join("build"), temporary: root.join("tmp"), log: root.join("log"), root };
-        fs::create_dir_all(&folder.build)?;
-        fs::create_dir_all(&folder.temporary)?;
+        let folder = RunFolder {
+            build: root.join("build"),
+            temporary: root.join("tmp"),
+            log: root.join("log"),
+            own: root.join("own"),
+            root,
+        };
+        folder.create()?;
         Ok(folder)
     }
 
@@ -85,9 +91,50 @@ pub(crate) struct RunFolder {
     pub(crate) temporary: PathBuf,
     /// Console output that does not fit on the bus.
     pub(crate) log: PathBuf,
+    /// What the preparation needs.
+    own: PathBuf,
 }
 
 impl RunFolder {
+    fn create(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.build)?;
+        fs::create_dir_all(&self.temporary)
+    }
+
+    /// A folder for the preparation's own files, out of the build's way.
+    pub(crate) fn own(&self) -> io::Result<&Path> {
+        fs::create_dir_all(&self.own)?;
+        Ok(&self.own)
+    }
+
+    /// What is in the workspace of one run or another, but for the log.
+    fn parts(&self) -> [PathBuf; 4] {
+        [self.build.clone(), self.temporary.clone(), self.own.clone(), self.root.join(bazel::FOLDER)]
+    }
+
+    /// Empties the workspace of a run that goes on. Large trees are removed in the background.
+    pub(crate) fn wipe(&self) -> io::Result<()> {
+        let trash = self.trash();
+        fs::create_dir(&trash)?;
+        for (part, number) in self.parts().iter().zip(0..) {
+            match fs::rename(part, trash.join(format!("{number}"))) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        drop(tokio::task::spawn_blocking(move || remove(&trash)));
+        self.create()
+    }
+
+    fn trash(&self) -> PathBuf {
+        self.root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()))
+    }
+
+    /// Leaves all to the next run but what is of this one alone.
+    pub(crate) fn keep(&self) {
+        let _ = fs::remove_file(&self.log);
+    }
+
     /// Whether the disk under the workspace has no room left to speak of.
     pub(crate) fn disk_is_full(&self) -> bool {
         statvfs(&self.build)
@@ -106,10 +153,12 @@ impl RunFolder {
             info!(path = %kept.display(), ok = moved.is_ok(), "the workspace is kept for looking at");
             return;
         }
-        if is_empty(&self.build) && is_empty(&self.temporary) && !self.log.exists() {
+        let [build, temporary, own, bazel] = self.parts();
+        let unused = is_empty(&build) && is_empty(&temporary);
+        if unused && ![&self.log, &own, &bazel].iter().any(|part| part.exists()) {
             return;
         }
-        let trash = self.root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()));
+        let trash = self.trash();
         match fs::rename(&self.root, &trash) {
             Ok(()) => drop(tokio::task::spawn_blocking(move || remove(&trash))),
             Err(_) => remove(&self.root),

@@ -51,7 +51,7 @@ pub(crate) async fn say_gone(shared: &Shared) {
 async fn say(shared: &Shared, status: WorkerStatus) {
     let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
     let workspaces = shared.slots.states();
-    let idle = workspaces.iter().filter(|state| **state == WorkspaceState::Idle).count();
+    let idle = workspaces.iter().filter(|state| matches!(state, WorkspaceState::Idle { .. })).count();
     let gauge = |state, count: usize| {
         set(Gauge::Workspaces, &[(Label::State, state)], i64::try_from(count).unwrap_or(i64::MAX));
     };

@@ -13,12 +13,18 @@ mod finish;
 mod folder;
 mod heartbeat;
 mod lease_keeper;
+mod memory;
 mod offers;
 mod outputs;
 mod prepare;
+mod preparing;
 mod run;
 mod slot;
+mod slots;
 mod stop;
+mod sync;
+mod usage;
+mod warm;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -31,7 +37,10 @@ use store::Store;
 use tokio::task::JoinSet;
 use tracing::info;
 
-use crate::{folder::WorkerFolder, slot::Slots};
+use crate::{folder::WorkerFolder, slots::Slots, usage::Usage};
+
+/// How long workspaces may take to close.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// What every part of the worker shares.
 struct Shared {
@@ -42,6 +51,7 @@ struct Shared {
     store: Store,
     folder: WorkerFolder,
     slots: Slots,
+    usage: Usage,
     /// Where builds find the Remote Execution API, once it is known.
     grpc: OnceLock<String>,
 }
@@ -77,27 +87,42 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         store,
         folder,
         slots: Slots::new(count),
+        usage: Usage::new(context.settings.executor_type.clone()),
         grpc: OnceLock::new(),
     });
-    let mut tasks = JoinSet::new();
+    let mut places = JoinSet::new();
     for number in 0..count {
-        tasks.spawn(slot::serve(shared.clone(), number, program.clone()));
+        places.spawn(slot::serve(shared.clone(), number, program.clone()));
     }
+    let mut tasks = JoinSet::new();
     tasks.spawn(offers::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
     tasks.spawn(heartbeat::serve(shared.clone()));
+    tasks.spawn(memory::serve(shared.clone()));
+    tasks.spawn(usage::serve(shared.clone()));
     context.ready(Ready::default()).await?;
     tokio::select! {
         () = context.stop.cancelled() => drain(&shared).await,
-        Some(ended) = tasks.join_next() => {
-            ended.map_err(|error| ServiceError::failed("a loop of the worker", error))??;
-            return Err(ServiceError::failed("the worker", "a loop ended by itself"));
-        }
+        Some(ended) = tasks.join_next() => return Err(ended_early(ended)),
+        Some(ended) = places.join_next() => return Err(ended_early(ended)),
     }
     heartbeat::say_gone(&shared).await;
+    // With what they keep; what does not end now dies with us.
+    shared.slots.closing.cancel();
+    let _ = tokio::time::timeout(CLOSING, async { while places.join_next().await.is_some() {} }).await;
+    places.shutdown().await;
     tasks.shutdown().await;
     shared.folder.remove();
     Ok(())
+}
+
+/// What a loop that ended by itself makes of the worker.
+fn ended_early(ended: Result<Result<(), ServiceError>, tokio::task::JoinError>) -> ServiceError {
+    match ended {
+        Err(error) => ServiceError::failed("a loop of the worker", error),
+        Ok(Err(error)) => error,
+        Ok(Ok(())) => ServiceError::failed("the worker", "a loop ended by itself"),
+    }
 }
 
 /// Takes nothing new, lets builds end for a while, then gives the others back.

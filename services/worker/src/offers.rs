@@ -10,7 +10,7 @@ use service::{ServiceError, Step, crash_point};
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
-use crate::{Shared, slot::Assignment};
+use crate::{Shared, slots::Assignment};
 
 /// Takes offers until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {

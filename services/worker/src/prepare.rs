@@ -1,67 +1,171 @@
 //! What a workspace holds when the command starts. Programs that fetch run under the shim, like the command itself:
 //! they die with the lease, and their output is the build's.
 
-use std::{path::Path, time::Duration};
+use std::{io, path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use futures::TryStreamExt as _;
 use model::{Context, Digest, Reason, ReasonCode};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::folder::RunFolder;
+use crate::{
+    folder::RunFolder,
+    sync::{self, Means, Sync},
+};
 
-/// One command of a preparation.
+/// What the workspace is like before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// Empty, and nothing will be left.
+    Fresh,
+    /// Empty; the next build will find what this one leaves.
+    New,
+    /// As a similar build left it.
+    Reused,
+}
+
+/// One step of a preparation.
 pub(crate) struct PrepareStep {
     /// What it is for, in a message when it fails.
     pub(crate) what: String,
-    /// The program and its arguments.
-    pub(crate) argv: Vec<String>,
+    pub(crate) work: Work,
 }
+
+/// What is done in a step.
+pub(crate) enum Work {
+    /// A program and its arguments.
+    Command(Vec<String>),
+    /// What the worker does itself, to the workspace alone; it ends early when the flag is set.
+    Files(FileWork),
+}
+
+pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>;
 
 const COPY: &str = r#"exec cp -a --reflink=auto -- "$1/." ."#;
 
-/// A shallow fetch where the server allows it, else everything.
-const GIT: &str = r#"set -e
+/// A shallow fetch where the server allows it, else everything. Housekeeping is not left to a process that stays, locks of
+/// a git that was killed bind nobody, and a repository that lost what we noted in it is not built upon.
+const FETCH: &str = r#"set -e
+if [ "$3" = reused ]; then
+  git rev-parse -q --verify refs/forebay/wanted >/dev/null && [ -f .git/index ] || {
+    echo "the repository is not as it was left" >&2
+    exit 1
+  }
+  rm -f .git/*.lock
+  find .git/refs -name '*.lock' -delete
+fi
 git init -q .
-git -c advice.detachedHead=false fetch -q --depth 1 -- "$1" "$2" 2>/dev/null && exec git checkout -q --detach FETCH_HEAD
-git fetch -q --tags -- "$1" "+refs/heads/*:refs/remotes/origin/*"
-if git rev-parse -q --verify "refs/remotes/origin/$2^{commit}" >/dev/null; then set -- "$1" "refs/remotes/origin/$2"; fi
-exec git checkout -q --detach "$2"
+fetch() { git -c gc.autoDetach=false -c maintenance.autoDetach=false fetch -q --force --no-tags "$@"; }
+if fetch --depth 1 -- "$1" "$2" 2>/dev/null; then
+  wanted=$(git rev-parse -q --verify "FETCH_HEAD^{commit}")
+else
+  if [ -f .git/shallow ]; then deep=--unshallow; fi
+  fetch --prune $deep -- "$1" "+refs/heads/*:refs/remotes/origin/*" "+refs/tags/*:refs/tags/*"
+  wanted=$(git rev-parse -q --verify "refs/remotes/origin/$2^{commit}" || git rev-parse -q --verify "$2^{commit}") || {
+    echo "there is no revision $2" >&2
+    exit 1
+  }
+fi
+git update-ref refs/forebay/wanted "$wanted"
+git update-ref refs/forebay/tree "$wanted^{tree}"
 "#;
 
-const APPLY: &str = r#"exec git apply --whitespace=nowarn -- "$1""#;
-const UNPACK: &str = r#"exec tar -xf "$1""#;
+/// Makes the tree with the patch, and touches no file.
+const APPLY: &str = r#"set -e
+export GIT_INDEX_FILE=.git/forebay.index
+rm -f "$GIT_INDEX_FILE"
+git read-tree refs/forebay/wanted
+git apply --cached --whitespace=nowarn -- "$1"
+git update-ref refs/forebay/tree "$(git write-tree)"
+"#;
 
-/// Does what needs no process, and returns the commands for the rest.
-pub(crate) async fn steps(context: &Context, folder: &RunFolder) -> Result<Vec<PrepareStep>, Reason> {
+/// From what is there to what is wanted in one go: a file that both have is not touched, so that a patch which was there
+/// before leaves no trace in its time. What no revision knows stays.
+const CHECKOUT: &str = "set -e
+git read-tree --reset -u refs/forebay/tree
+git update-ref --no-deref HEAD refs/forebay/wanted
+";
+
+const UNPACK: &str = r#"exec tar -xf "$1""#;
+const UNPACK_ASIDE: &str = r#"rm -rf "$2" && mkdir "$2" && exec tar -xf "$1" -C "$2""#;
+
+/// Does what needs no process, and returns the rest.
+pub(crate) async fn steps(
+    context: &Context,
+    folder: &RunFolder,
+    ground: Ground,
+) -> Result<Vec<PrepareStep>, Reason> {
     match context {
         Context::Empty => Ok(Vec::new()),
-        Context::Directory { path } => {
-            if !Path::new(path).is_dir() {
-                return Err(unavailable(format!("there is no folder {path} on this worker")));
-            }
-            Ok(vec![shell(format!("copying {path}"), COPY, &[path])])
-        }
+        Context::Directory { path } => directory(path, folder, ground),
         Context::Git { url, revision, patch } => {
-            let mut steps = vec![shell(format!("fetching {revision} from {url}"), GIT, &[url, revision])];
-            if let Some(patch) = patch {
-                let file = folder.temporary.join("forebay.patch");
-                tokio::fs::write(&file, patch).await.map_err(|error| broken("writing the patch", &error))?;
-                steps.push(shell("applying the patch".to_owned(), APPLY, &[&file.display().to_string()]));
-            }
-            Ok(steps)
+            let reused = if ground == Ground::Reused { "reused" } else { "" };
+            let what = format!("fetching {revision} from {url}");
+            let Some(patch) = patch else {
+                return Ok(vec![shell(what, &format!("{FETCH}{CHECKOUT}"), &[url, revision, reused])]);
+            };
+            let file = own(folder)?.join("patch");
+            tokio::fs::write(&file, patch).await.map_err(|error| broken("writing the patch", &error))?;
+            Ok(vec![
+                shell(what, FETCH, &[url, revision, reused]),
+                shell("applying the patch".to_owned(), APPLY, &[&file.display().to_string()]),
+                shell(format!("checking out {revision}"), CHECKOUT, &[]),
+            ])
         }
         Context::Archive { location, digest } => {
             let file = archive(location, digest.as_ref(), folder).await?;
-            Ok(vec![shell(format!("unpacking {location}"), UNPACK, &[&file])])
+            let what = format!("unpacking {location}");
+            if ground == Ground::Fresh {
+                return Ok(vec![shell(what, UNPACK, &[&file])]);
+            }
+            let sync = sync_from(&own(folder)?.join("unpacked"), Means::Move, folder, ground)?;
+            let aside = shell(what.clone(), UNPACK_ASIDE, &[&file, &sync.source.display().to_string()]);
+            let work: FileWork = Box::new(move |cancelled| {
+                sync.run(cancelled)?;
+                std::fs::remove_dir_all(&sync.source)
+            });
+            Ok(vec![aside, PrepareStep { what, work: Work::Files(work) }])
         }
     }
+}
+
+fn directory(path: &str, folder: &RunFolder, ground: Ground) -> Result<Vec<PrepareStep>, Reason> {
+    if !Path::new(path).is_dir() {
+        return Err(unavailable(format!("there is no folder {path} on this worker")));
+    }
+    let what = format!("copying {path}");
+    let copy = shell(what.clone(), COPY, &[path]);
+    if ground == Ground::Fresh {
+        return Ok(vec![copy]);
+    }
+    let sync = sync_from(Path::new(path), Means::Copy, folder, ground)?;
+    let (work, then): (FileWork, _) = match ground {
+        Ground::Reused => (Box::new(move |cancelled| sync.run(cancelled).map(drop)), None),
+        Ground::New | Ground::Fresh => {
+            (Box::new(move |cancelled| sync::note(&sync.source, &sync.manifest, cancelled)), Some(copy))
+        }
+    };
+    Ok([PrepareStep { what, work: Work::Files(work) }].into_iter().chain(then).collect())
+}
+
+fn sync_from(source: &Path, means: Means, folder: &RunFolder, ground: Ground) -> Result<Sync, Reason> {
+    Ok(Sync {
+        source: source.to_owned(),
+        target: folder.build.clone(),
+        manifest: own(folder)?.join("manifest"),
+        means,
+        fresh: ground != Ground::Reused,
+    })
+}
+
+fn own(folder: &RunFolder) -> Result<&Path, Reason> {
+    folder.own().map_err(|error| broken("making the workspace", &error))
 }
 
 fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareStep {
     let mut argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned(), "forebay".to_owned()];
     argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    PrepareStep { what, argv }
+    PrepareStep { what, work: Work::Command(argv) }
 }
 
 /// The archive as a verified local file; returns its path.
@@ -70,7 +174,7 @@ async fn archive(location: &str, wanted: Option<&Digest>, folder: &RunFolder) ->
         // Checked where it is: it is unpacked from there.
         (location.to_owned(), if wanted.is_some() { Some(hash(location).await?) } else { None })
     } else {
-        let file = folder.temporary.join("forebay.archive").display().to_string();
+        let file = own(folder)?.join("archive").display().to_string();
         (file.clone(), Some(download(location, &file).await?))
     };
     if !Path::new(&file).is_file() {

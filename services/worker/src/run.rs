@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use bus::{ChunkFault, GuardedWriter};
-use model::{BuildRecord, LogSummary, OutputFile, Reason, ReasonCode, ToolEvent};
+use model::{BuildRecord, LogSummary, OutputFile, Reason, ReasonCode, WorkspaceKind};
+use policy::workspace::live_keys;
 use service::{Step, crash_point};
 use shim::Shim;
 use tokio::time::Instant;
@@ -12,13 +13,15 @@ use tracing::{Instrument as _, debug, debug_span, warn};
 use crate::{
     Shared,
     claim::Claimed,
-    command::{self, CommandEnd, Ended, exit_text},
+    command::{self, CommandEnd, Ended, Guard, exit_text},
     console::{Console, Limits},
     finish::{Finish, Kept},
     folder::RunFolder,
     lease_keeper::LeaseKeeper,
-    outputs, prepare,
+    outputs,
+    prepare::{self, Ground},
     stop::{Cause, Stop},
+    warm::Left,
 };
 
 /// How a run came to its end.
@@ -35,9 +38,22 @@ pub(crate) enum Ending {
     NotOurs,
 }
 
+impl Ending {
+    /// What is known of the command, if it ran.
+    pub(crate) fn ended(&self) -> Option<&Ended> {
+        match self {
+            Self::Exited(ended) => Some(ended),
+            Self::Failed(_, ended) | Self::TimedOut(ended) => ended.as_ref(),
+            Self::GiveBack(_) | Self::NotOurs => None,
+        }
+    }
+}
+
 /// Everything that the steps of a run share.
 pub(crate) struct Run<'a> {
     pub(crate) shared: &'a Shared,
+    /// The workspace.
+    pub(crate) number: u16,
     pub(crate) shim: &'a mut Shim,
     pub(crate) shim_lives: bool,
     pub(crate) stop: &'a Stop,
@@ -46,28 +62,43 @@ pub(crate) struct Run<'a> {
     pub(crate) folder: &'a RunFolder,
     pub(crate) record: &'a BuildRecord,
     pub(crate) timeout_at: Instant,
+    /// Whether something may be left to the next build.
+    pub(crate) warm: bool,
+    /// What the workspace was like.
+    pub(crate) ground: Ground,
+    /// Of what the last command left alive.
+    pub(crate) guard: Option<Guard>,
 }
 
-/// Runs a claimed build. Says whether the shim can be used again.
+/// What a run leaves.
+pub(crate) struct After {
+    /// Whether the shim can be used again.
+    pub(crate) shim_lives: bool,
+    pub(crate) left: Option<Left>,
+}
+
+/// Runs a claimed build, in what is `left` of another if anything is.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
     number: u16,
     shim: &mut Shim,
+    left: Option<Left>,
     claimed: Claimed,
     stop: Stop,
-) -> bool {
+) -> After {
     let span = debug_span!("invocation", build = %claimed.key, attempt = claimed.record.attempt.0);
     telemetry::set_parent(&span, claimed.record.build.traceparent.as_deref(), None);
-    run_inside(shared, number, shim, claimed, stop).instrument(span).await
+    run_inside(shared, number, shim, left, claimed, stop).instrument(span).await
 }
 
 async fn run_inside(
     shared: &Arc<Shared>,
     number: u16,
     shim: &mut Shim,
+    left: Option<Left>,
     claimed: Claimed,
     stop: Stop,
-) -> bool {
+) -> After {
     let Claimed { key, record, started_at, lease, deadline, lost } = claimed;
     let settings = &shared.context.settings;
     if let Some(cause) = lost {
@@ -76,20 +107,23 @@ async fn run_inside(
     let bus = &shared.context.bus;
     let mut keeper = LeaseKeeper::start(bus.clone(), lease, started_at, deadline, stop.clone());
     let finish = Finish { shared, number, record: &record, started_at };
-    let folder = match shared.folder.run_folder(number) {
+    let (warm, ground) = ground(settings.warm_workspaces, &record, left.is_some());
+    let folder = match left.map_or_else(|| shared.folder.run_folder(number), |left| Ok(left.folder)) {
         Ok(folder) => folder,
         Err(error) => {
             let reason = prepare::broken("making the workspace", &error);
             finish.write(keeper, Ending::Failed(reason, None), Kept::default()).await;
-            return true;
+            return After { shim_lives: true, left: None };
         }
     };
     let writer = GuardedWriter::new(bus.clone(), key, record.attempt, started_at);
     let limits = Limits { bus: settings.console_bytes_max, total: settings.log_bytes_max };
     let mut console = Console::new(writer, limits, folder.log.clone());
     let timeout_at = Instant::now() + Duration::from_secs(record.build.timeout_seconds);
+    shared.usage.begin(number, &record);
     let mut run = Run {
         shared,
+        number,
         shim,
         shim_lives: true,
         stop: &stop,
@@ -98,24 +132,68 @@ async fn run_inside(
         folder: &folder,
         record: &record,
         timeout_at,
+        warm,
+        ground,
+        guard: None,
     };
     let ending = run.steps().await;
-    let shim_lives = run.shim_lives;
+    let (mut shim_lives, guard) = (run.shim_lives, run.guard.take());
     if !shim_lives && let Err(error) = shim.end().await {
         warn!(error = telemetry::error_chain(&error), "the end of a shim was not seen");
     }
     crash_point(Step::CommandEnded);
+    let by_itself = matches!(&ending, Ending::Exited(_)) && stop.cause().is_none();
     let (ending, outputs) = keep_outputs(shared, &record, &folder, &mut console, ending).await;
-    let ending = if folder.disk_is_full() { blame_disk(ending) } else { ending };
+    let disk_is_full = folder.disk_is_full();
+    let ending = if disk_is_full { blame_disk(ending) } else { ending };
     let log = console.finish(&shared.store).await.unwrap_or_else(|error| {
         warn!(error = telemetry::error_chain(&error), "the rest of a log was not kept");
         LogSummary::default()
     });
     crash_point(Step::OutputsKept);
     let succeeded = matches!(&ending, Ending::Exited(ended) if ended.exit.exit_code == Some(0));
-    finish.write(keeper, ending, Kept { outputs, log }).await;
-    folder.clear(settings.keep_failed_workspaces && !succeeded);
-    shim_lives
+    let set_aside = settings.keep_failed_workspaces && !succeeded;
+    let leaves = warm && by_itself && !disk_is_full && !set_aside;
+    shim_lives = shim_lives && (leaves || forget(shim).await);
+    let usage = shared.usage.end(number, ending.ended());
+    let keys = leaves.then(|| live_keys(&record.build).workspace);
+    let kept = Kept { outputs, log, usage, left: keys.clone() };
+    let ours = finish.write(keeper, ending, kept).await;
+    let Some(keys) = keys.filter(|_| ours) else {
+        shim_lives = shim_lives && forget(shim).await;
+        folder.clear(set_aside);
+        return After { shim_lives, left: None };
+    };
+    folder.keep();
+    if let Some(guard) = guard {
+        shim_lives = guard.release().await;
+    }
+    After { shim_lives, left: Some(Left { keys, folder }) }
+}
+
+/// Whether something may be left to the next build, and what the workspace is like.
+fn ground(wanted: bool, record: &BuildRecord, is_left: bool) -> (bool, Ground) {
+    match record.invocation().and_then(|run| run.workspace_kind) {
+        Some(WorkspaceKind::Exact | WorkspaceKind::Prefix) if is_left => (wanted, Ground::Reused),
+        Some(WorkspaceKind::Exact | WorkspaceKind::Prefix | WorkspaceKind::New) if wanted => {
+            (true, Ground::New)
+        }
+        Some(WorkspaceKind::Exact | WorkspaceKind::Prefix | WorkspaceKind::New) | None => {
+            (false, Ground::Fresh)
+        }
+    }
+}
+
+/// Leaves no process; says whether the shim lives.
+async fn forget(shim: &mut Shim) -> bool {
+    match shim.forget(Duration::ZERO).await {
+        Ok(()) => true,
+        Err(error) => {
+            warn!(error = telemetry::error_chain(&error), "a shim ended with what it kept");
+            let _ = shim.end().await;
+            false
+        }
+    }
 }
 
 /// Names the full disk where something failed on it.
@@ -172,44 +250,7 @@ impl Run<'_> {
         }
     }
 
-    async fn prepare(&mut self) -> Result<Option<Ending>, ChunkFault> {
-        let begun = Instant::now();
-        let steps = tokio::select! {
-            steps = prepare::steps(&self.record.build.context, self.folder) => steps,
-            () = self.stop.wanted() => return Ok(Some(self.stopped())),
-            () = tokio::time::sleep_until(self.timeout_at) => return Ok(Some(Ending::TimedOut(None))),
-        };
-        let steps = match steps {
-            Ok(steps) => steps,
-            Err(reason) => {
-                self.console.say(&reason.message).await?;
-                return Ok(Some(Ending::Failed(reason, None)));
-            }
-        };
-        for step in steps {
-            match command::run(self, step.argv).await? {
-                CommandEnd::Exited(ended) if ended.exit.exit_code == Some(0) => {}
-                CommandEnd::Exited(ended) => {
-                    let reason =
-                        prepare::unavailable(format!("{} failed: {}", step.what, exit_text(&ended.exit)));
-                    self.console.say(&reason.message).await?;
-                    return Ok(Some(Ending::Failed(reason, None)));
-                }
-                end @ (CommandEnd::NotStarted(_)
-                | CommandEnd::TimedOut(_)
-                | CommandEnd::Stopped
-                | CommandEnd::ShimGone(_)) => return Ok(Some(self.ending(end))),
-            }
-        }
-        let event = ToolEvent::WorkspacePrepared {
-            attempt: self.record.attempt,
-            wall_seconds: begun.elapsed().as_secs_f64(),
-        };
-        self.console.tool(&event).await?;
-        Ok(None)
-    }
-
-    fn ending(&mut self, end: CommandEnd) -> Ending {
+    pub(crate) fn ending(&mut self, end: CommandEnd) -> Ending {
         match end {
             CommandEnd::Exited(ended) => Ending::Exited(ended),
             CommandEnd::TimedOut(ended) => Ending::TimedOut(Some(ended)),
@@ -225,7 +266,7 @@ impl Run<'_> {
         }
     }
 
-    fn stopped(&self) -> Ending {
+    pub(crate) fn stopped(&self) -> Ending {
         match self.stop.cause() {
             Some(Cause::Drained) => {
                 let message = format!("worker {} was told to stop", self.shared.id);

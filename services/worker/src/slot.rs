@@ -1,249 +1,194 @@
-//! The workspaces: what each does, and the loop of one.
+//! The loop of one workspace.
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use futures::FutureExt as _;
-use model::{Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceState};
+use model::{Attempt, OfferVerdict, WorkspaceKind};
 use service::ServiceError;
 use shim::Shim;
-use tokio::sync::{Notify, mpsc, oneshot};
-use tracing::{debug, warn};
+use telemetry::metrics::{Counter, Label, count};
+use tracing::{debug, info, warn};
 
 use crate::{
     Shared, claim, run,
-    stop::{Cause, Stop},
+    slots::{Assignment, Ears, Phase, ShutDown, Warmth},
+    stop::Stop,
+    warm::Left,
 };
 
 /// How soon a shim that did not start is tried again.
 const SHIM_RETRY: Duration = Duration::from_secs(5);
+/// How long a tool server may take to write down what it knows.
+const TOOL_GRACE: Duration = Duration::from_secs(10);
 
-/// A build offered to this workspace.
-pub(crate) struct Assignment {
-    pub(crate) offer: Offer,
-    pub(crate) key: BuildKey,
-    /// The record, when it was read already.
-    pub(crate) record: Option<(Sequence, BuildRecord)>,
-    pub(crate) verdict: oneshot::Sender<OfferVerdict>,
-}
-
-/// What a workspace does.
-enum Phase {
-    Idle,
-    /// Claims or runs a build.
-    Busy {
-        key: BuildKey,
-        attempt: Attempt,
-        stop: Stop,
-    },
-    /// The build's result is written; the workspace is about to be idle.
-    Ending,
-    /// Its shim does not start: nothing can be run safely.
-    Broken,
-}
-
-struct Slot {
-    phase: Phase,
-    offers: mpsc::Sender<Assignment>,
-    inbox: Option<mpsc::Receiver<Assignment>>,
-}
-
-/// All workspaces of the worker.
-pub(crate) struct Slots {
-    all: Mutex<Vec<Slot>>,
-    draining: std::sync::atomic::AtomicBool,
-    /// Something that the dispatchers do not know: say it now.
-    pub(crate) announce: Notify,
-    idle: Notify,
-}
-
-impl Slots {
-    /// `count` idle workspaces.
-    pub(crate) fn new(count: u16) -> Self {
-        let slot = |_| {
-            // One that runs out and one that is about to.
-            let (offers, inbox) = mpsc::channel(1);
-            Slot { phase: Phase::Idle, offers, inbox: Some(inbox) }
-        };
-        Self {
-            all: Mutex::new((0..count).map(slot).collect()),
-            draining: std::sync::atomic::AtomicBool::new(false),
-            announce: Notify::new(),
-            idle: Notify::new(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Hands an offer to its workspace, unless that is taken.
-    pub(crate) fn hand(&self, assignment: Assignment) {
-        let refuse = |assignment: Assignment| {
-            let _ = assignment.verdict.send(OfferVerdict::Busy);
-            // The dispatchers think that it is free.
-            self.announce.notify_one();
-        };
-        if self.is_draining() {
-            return refuse(assignment);
-        }
-        let slots = self.lock();
-        match slots.get(usize::from(assignment.offer.workspace)) {
-            Some(Slot { phase: Phase::Idle | Phase::Ending, offers, .. }) => {
-                if let Err(error) = offers.try_send(assignment) {
-                    refuse(error.into_inner());
-                }
-            }
-            Some(Slot { phase: Phase::Busy { .. } | Phase::Broken, .. }) | None => refuse(assignment),
-        }
-    }
-
-    /// What every workspace does, for a heartbeat.
-    pub(crate) fn states(&self) -> Vec<WorkspaceState> {
-        let state = |slot: &Slot| match &slot.phase {
-            Phase::Idle | Phase::Ending => WorkspaceState::Idle,
-            Phase::Busy { key, .. } => WorkspaceState::Busy { group: key.group.clone(), id: key.id },
-            Phase::Broken => WorkspaceState::Broken,
-        };
-        self.lock().iter().map(state).collect()
-    }
-
-    /// Whether offers are taken.
-    pub(crate) fn status(&self) -> WorkerStatus {
-        if self.is_draining() { WorkerStatus::Draining } else { WorkerStatus::Ready }
-    }
-
-    fn is_draining(&self) -> bool {
-        self.draining.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// Takes no offers, or takes them again.
-    pub(crate) fn set_draining(&self, draining: bool) {
-        self.draining.store(draining, std::sync::atomic::Ordering::Relaxed);
-        self.announce.notify_one();
-    }
-
-    /// Tells every run to end.
-    pub(crate) fn stop_all(&self, cause: Cause) {
-        for slot in self.lock().iter() {
-            if let Phase::Busy { stop, .. } = &slot.phase {
-                stop.now(cause);
-            }
-        }
-    }
-
-    /// How to tell the run of this attempt to end, if it runs here.
-    pub(crate) fn stop_of(&self, wanted: &BuildKey, run: Attempt) -> Option<Stop> {
-        self.lock().iter().find_map(|slot| match &slot.phase {
-            Phase::Busy { key, attempt, stop } if key == wanted && *attempt == run => Some(stop.clone()),
-            Phase::Busy { .. } | Phase::Idle | Phase::Ending | Phase::Broken => None,
-        })
-    }
-
-    /// Returns when no workspace is busy.
-    pub(crate) async fn all_idle(&self) {
-        loop {
-            let changed = self.idle.notified();
-            if self.lock().iter().all(|slot| matches!(slot.phase, Phase::Idle | Phase::Broken)) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    fn set(&self, number: u16, phase: Phase) {
-        if let Some(slot) = self.lock().get_mut(usize::from(number)) {
-            slot.phase = phase;
-        }
-        self.idle.notify_waiters();
-    }
-
-    /// Makes a broken workspace idle; says whether it was broken.
-    fn mend(&self, number: u16) -> bool {
-        let broken = matches!(self.lock().get(usize::from(number)), Some(Slot { phase: Phase::Broken, .. }));
-        if broken {
-            self.set(number, Phase::Idle);
-        }
-        broken
-    }
-
-    /// The result is written: the next offer may come.
-    pub(crate) fn set_ending(&self, number: u16) {
-        self.set(number, Phase::Ending);
-    }
-
-    fn take_inbox(&self, number: u16) -> Option<mpsc::Receiver<Assignment>> {
-        self.lock().get_mut(usize::from(number))?.inbox.take()
-    }
+/// One workspace.
+struct Place {
+    shared: Arc<Shared>,
+    number: u16,
+    program: PathBuf,
+    shim: Option<Shim>,
+    /// What the last build left, if that is of use to another.
+    left: Option<Left>,
+    /// When that was.
+    since: Instant,
 }
 
 /// The loop of one workspace: claims what it is handed and runs it.
 pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) -> Result<(), ServiceError> {
-    let mut inbox = shared
+    let mut ears = shared
         .slots
-        .take_inbox(number)
+        .take_ears(number)
         .ok_or_else(|| ServiceError::failed("a workspace", "it is served already"))?;
-    let mut shim = None;
+    let mut place = Place { shared, number, program, shim: None, left: None, since: Instant::now() };
     loop {
-        let Some(ready) = ensure_shim(&mut shim, &program).await else {
-            shared.slots.set(number, Phase::Broken);
-            shared.slots.announce.notify_one();
-            tokio::time::sleep(SHIM_RETRY).await;
-            if let Some(handed) = inbox.recv().now_or_never().flatten() {
-                let _ = handed.verdict.send(OfferVerdict::Busy);
+        let closing = place.shared.slots.closing.clone();
+        let Some(shim) = place.ready(&mut ears).await else { continue };
+        tokio::select! {
+            Some(assignment) = ears.offers.recv() => place.take(assignment, &mut ears).await,
+            Some(order) = ears.orders.recv() => place.obey(order, &mut ears).await,
+            // What it kept has ended, or the shim itself.
+            ended = shim.idle() => if let Err(error) = ended {
+                warn!(error = telemetry::error_chain(&error), "the shim of an idle workspace ended");
+                place.drop_shim().await;
+            },
+            () = closing.cancelled() => {
+                place.drop_shim().await;
+                return Ok(());
             }
-            continue;
-        };
-        if shared.slots.mend(number) {
-            shared.slots.announce.notify_one();
         }
-        let Some(assignment) = inbox.recv().await else { return Ok(()) };
+        place.rest();
+    }
+}
+
+impl Place {
+    /// The workspace's shim, started if there is none: ahead of the first build, which then does not wait for it. `None`
+    /// when it did not start and some time has passed.
+    async fn ready(&mut self, ears: &mut Ears) -> Option<&mut Shim> {
+        let slots = &self.shared.slots;
+        if self.shim.is_none() {
+            match Shim::start(&self.program).await {
+                Ok(started) => self.shim = Some(started),
+                Err(error) => {
+                    warn!(error = telemetry::error_chain(&error), "a shim does not start");
+                    slots.set(self.number, Phase::Broken);
+                    slots.announce.notify_one();
+                    tokio::select! {
+                        () = slots.closing.cancelled() => {}
+                        () = tokio::time::sleep(SHIM_RETRY) => {}
+                    }
+                    if let Some(handed) = ears.offers.recv().now_or_never().flatten() {
+                        let _ = handed.verdict.send(OfferVerdict::Busy);
+                    }
+                    return None;
+                }
+            }
+            if slots.is_broken(self.number) {
+                self.rest();
+                self.shared.slots.announce.notify_one();
+            }
+        }
+        self.shim.as_mut()
+    }
+
+    /// Says that it is idle, and what it has.
+    fn rest(&self) {
+        let tools = self.shim.as_ref().is_some_and(Shim::has_survivors);
+        let keys = self.left.as_ref().map(|left| left.keys.clone());
+        let warmth = Warmth { keys, tools_since: tools.then_some(self.since) };
+        self.shared.slots.set(self.number, Phase::Idle(warmth));
+        if tools && self.shared.slots.is_draining() {
+            drop(self.shared.slots.shut_down(self.number, "drain"));
+        }
+    }
+
+    /// Claims and runs what was handed.
+    async fn take(&mut self, assignment: Assignment, ears: &mut Ears) {
+        let Assignment { offer, key, record, verdict } = assignment;
         let stop = Stop::default();
-        let attempt = assignment.record.as_ref().map_or(Attempt::FIRST, |(_, record)| record.attempt);
-        shared.slots.set(number, Phase::Busy { key: assignment.key.clone(), attempt, stop: stop.clone() });
-        let shim_lives = work(&shared, number, ready, assignment, stop).await;
-        if !shim_lives {
-            shim = None;
+        let slots = &self.shared.slots;
+        let attempt = record.as_ref().map_or(Attempt::FIRST, |(_, record)| record.attempt);
+        slots.set(self.number, Phase::Busy { key: key.clone(), attempt, stop: stop.clone() });
+        // Meant for who was idle.
+        while ears.orders.try_recv().is_ok() {}
+        let keys = self.left.as_ref().map(|left| &left.keys);
+        let claimed = match claim::claim(&self.shared, &offer, &key, record, keys).await {
+            Ok(claimed) => claimed,
+            Err(refusal) => {
+                debug!(%key, ?refusal, "not claimed");
+                let _ = verdict.send(refusal);
+                return;
+            }
+        };
+        let _ = verdict.send(OfferVerdict::Started);
+        // The record may have been read only now.
+        let attempt = claimed.record.attempt;
+        slots.set(self.number, Phase::Busy { key, attempt, stop: stop.clone() });
+        let kind = claimed.record.invocation().and_then(|run| run.workspace_kind);
+        let mut left = self.left.take();
+        if !matches!(kind, Some(WorkspaceKind::Exact | WorkspaceKind::Prefix))
+            && let Some(evicted) = left.take()
+        {
+            self.evict(evicted).await;
         }
-        shared.slots.set(number, Phase::Idle);
+        let Some(shim) = self.shim.as_mut() else { return };
+        let after = run::run(&self.shared, self.number, shim, left, claimed, stop).await;
+        self.left = after.left;
+        self.since = Instant::now();
+        if !after.shim_lives {
+            self.shim = None;
+        }
     }
-}
 
-/// Claims and runs what was handed. Says whether the shim can be used again.
-async fn work(
-    shared: &Arc<Shared>,
-    number: u16,
-    shim: &mut Shim,
-    assignment: Assignment,
-    stop: Stop,
-) -> bool {
-    let Assignment { offer, key, record, verdict } = assignment;
-    match claim::claim(shared, &offer, &key, record).await {
-        Err(refusal) => {
-            debug!(%key, ?refusal, "not claimed");
-            let _ = verdict.send(refusal);
-            true
+    /// Leaves nothing of what a build left.
+    async fn evict(&mut self, left: Left) {
+        if let Some(shim) = &mut self.shim {
+            if shim.has_survivors() {
+                count(Counter::ToolServersStopped, &[(Label::Reason, "evicted")], 1);
+            }
+            if let Err(error) = shim.forget(Duration::ZERO).await {
+                warn!(error = telemetry::error_chain(&error), "a shim ended with what it kept");
+                let _ = shim.end().await;
+                // What cannot be started is seen by the run.
+                if let Ok(started) = Shim::start(&self.program).await {
+                    *shim = started;
+                }
+            }
         }
-        Ok(claimed) => {
-            let _ = verdict.send(OfferVerdict::Started);
-            // The record may have been read only now.
-            let attempt = claimed.record.attempt;
-            shared.slots.set(number, Phase::Busy { key: key.clone(), attempt, stop: stop.clone() });
-            run::run(shared, number, shim, claimed, stop).await
-        }
+        left.folder.clear(false);
     }
-}
 
-/// The workspace's shim, started if there is none: ahead of the first build, which then does not wait for it.
-async fn ensure_shim<'a>(shim: &'a mut Option<Shim>, program: &std::path::Path) -> Option<&'a mut Shim> {
-    if shim.is_none() {
-        match Shim::start(program).await {
-            Ok(started) => *shim = Some(started),
-            Err(error) => warn!(error = telemetry::error_chain(&error), "a shim does not start"),
+    /// Shuts the tool servers down, and keeps what is on disk. A build that comes meanwhile does not wait for them.
+    async fn obey(&mut self, order: ShutDown, ears: &mut Ears) {
+        let Some(shim) = self.shim.as_mut().filter(|shim| shim.has_survivors()) else { return };
+        info!(workspace = self.number, why = order.why, "shutting down idle tool servers");
+        let (outcome, offer) = tokio::select! {
+            outcome = shim.forget(TOOL_GRACE) => (outcome, None),
+            offer = ears.offers.recv() => (Ok(()), offer),
+        };
+        let outcome = if offer.is_some() { shim.forget(Duration::ZERO).await } else { outcome };
+        count(Counter::ToolServersStopped, &[(Label::Reason, order.why)], 1);
+        if outcome.is_err() {
+            self.drop_shim().await;
+        }
+        self.rest();
+        let _ = order.done.send(());
+        match offer {
+            Some(offer) if self.shim.is_some() => Box::pin(self.take(offer, ears)).await,
+            Some(offer) => drop(offer.verdict.send(OfferVerdict::Busy)),
+            None => {}
         }
     }
-    shim.as_mut()
+
+    /// Ends the shim and all that it kept.
+    async fn drop_shim(&mut self) {
+        if let Some(mut shim) = self.shim.take()
+            && let Err(error) = shim.end().await
+        {
+            debug!(error = telemetry::error_chain(&error), "the end of a shim was not seen");
+        }
+    }
 }

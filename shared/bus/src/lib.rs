@@ -13,7 +13,9 @@ mod headers;
 mod lease;
 mod live;
 mod log_stream;
+mod model_bucket;
 mod queue;
+mod quota_bucket;
 mod read;
 mod settings_bucket;
 mod subject;
@@ -32,7 +34,9 @@ pub use headers::{
 pub use lease::{Acquired, Lease, LeaseChange, LeaseHolder, LeaseName, Renewed};
 pub use live::Live;
 pub use log_stream::{LogEnd, LogHead, LogPiece};
+pub use model_bucket::ModelChanges;
 pub use queue::WorkQueue;
+pub use quota_bucket::{QuotaChange, QuotaChanges, QuotaOf};
 pub use read::{Stored, Tail};
 pub use settings_bucket::SettingKey;
 pub use subject::{

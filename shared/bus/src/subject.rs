@@ -20,6 +20,10 @@ pub mod stream {
     pub const EXECUTORS: &str = "KV_FOREBAY_EXECUTORS";
     /// Log streams that clients write and read.
     pub const LOGS: &str = "FOREBAY_LOGS";
+    /// Quotas, and what the governor makes of them: the stream of the key-value bucket `FOREBAY_QUOTA`.
+    pub const QUOTA: &str = "KV_FOREBAY_QUOTA";
+    /// Occupancy models: the stream of the key-value bucket `FOREBAY_MODELS`.
+    pub const MODELS: &str = "KV_FOREBAY_MODELS";
     /// Settings that services share: the stream of the key-value bucket `FOREBAY_SETTINGS`.
     pub const SETTINGS: &str = "KV_FOREBAY_SETTINGS";
 }
@@ -215,11 +219,13 @@ pub enum ApiCall {
     Cancel,
     /// Recent builds of a group.
     List,
+    /// Why a build waits.
+    Why,
 }
 
 impl ApiCall {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Create, Self::Get, Self::Cancel, Self::List];
+    pub const ALL: [Self; 5] = [Self::Create, Self::Get, Self::Cancel, Self::List, Self::Why];
 
     /// The subject token.
     pub fn as_str(self) -> &'static str {
@@ -228,6 +234,7 @@ impl ApiCall {
             Self::Get => "get",
             Self::Cancel => "cancel",
             Self::List => "list",
+            Self::Why => "why",
         }
     }
 
@@ -256,6 +263,12 @@ pub enum Subject {
     Announce,
     /// Which workers there are: a call without a group.
     Workers,
+    /// What the quotas are and what is made of them: a call without a group.
+    Quota,
+    /// Workers and executors say what is in use by whom.
+    Usage,
+    /// Executors tell a worker what the actions of its builds used.
+    ActionUsage(WorkerId),
     /// Executions handed to an executor.
     ExecutorOffer(ExecutorId),
     /// Orders to an executor.
@@ -285,6 +298,9 @@ impl fmt::Display for Subject {
             Self::Heartbeat => f.write_str("forebay.worker.heartbeat"),
             Self::Announce => f.write_str("forebay.worker.announce"),
             Self::Workers => f.write_str("forebay.api.workers"),
+            Self::Quota => f.write_str("forebay.api.quota"),
+            Self::Usage => f.write_str("forebay.usage"),
+            Self::ActionUsage(worker) => write!(f, "forebay.worker.usage.{worker}"),
             Self::ExecutorOffer(executor) => write!(f, "forebay.executor.offer.{executor}"),
             Self::ExecutorControl(executor) => write!(f, "forebay.executor.control.{executor}"),
             Self::ExecutorOutput(executor) => write!(f, "forebay.executor.output.{executor}"),

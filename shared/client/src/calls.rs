@@ -6,7 +6,8 @@ use bus::{ApiCall, AskError, Bus, Encoding, EventKind, EventSubject, Subject, de
 use bytes::Bytes;
 use model::{
     BuildId, BuildKey, BuildRequest, BuildView, CancelReply, CancelRequest, Control, CreateReply, ErrorCode,
-    GetRequest, Group, GroupsReply, ListReply, ListRequest, Sequence, WorkerId, WorkerView,
+    GetRequest, Group, GroupsReply, ListReply, ListRequest, QuotaReply, Sequence, WhyReply, WhyRequest,
+    WorkerId, WorkerView,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use tracing::debug;
@@ -93,6 +94,17 @@ impl Client {
             }
         }
         Err(ClientError::api(ErrorCode::NotFound, format!("there is no build {id} in any group")))
+    }
+
+    /// Why a build waits.
+    pub async fn why(&self, key: &BuildKey) -> Result<WhyReply, ClientError> {
+        let subject = Subject::Api(ApiCall::Why, key.group.clone());
+        self.call(&subject, ENQUEUER, &WhyRequest { id: key.id }, None, TRIES).await
+    }
+
+    /// How the quotas stand.
+    pub async fn quota(&self) -> Result<QuotaReply, ClientError> {
+        self.call(&Subject::Quota, ENQUEUER, &serde_json::json!({}), None, TRIES).await
     }
 
     /// The workers that live.

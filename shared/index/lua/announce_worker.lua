@@ -9,7 +9,6 @@
 -- returns  {whether the index is ready, workspaces that became idle}
 -- cost     O(slots)
 assert(#KEYS == 1 and #ARGV >= 4, 'announce_worker: 1 key, 4 args and 1 a workspace')
-local P = string.sub(KEYS[1], 1, -5)
 local worker, status, slots = ARGV[1], ARGV[3], #ARGV - 4
 local fresh = 0
 if status == 'gone' then

@@ -5,15 +5,15 @@
 -- ARGV[2]  to        position up to which it has read with them
 -- ARGV[3]  token     '' while following; the rebuild's token while rebuilding
 -- ARGV[4]  ttl_ms    how long the rebuild's token lives on
--- ARGV[5]  count     of events; then eight fields each:
---          op, seq, group, id, score, expires_ms, deadline_ms, workspace
---          op E: waits; S: started; F: finished (E and F: deadline_ms 1 says that the build is new)
+-- ARGV[5]  count     of events; then nine fields each:
+--          op, seq, group, id, score, time, deadline_ms, workspace, extra
+--          op E: waits (time: when it expires); S: started (time: when); F: finished
+--          (E and F: deadline_ms 1 says that the build is new); extra: '' or 'use occupancy' of its entry
 -- returns  {status, watermark}: 'applied', 'gap' (from is ahead of the watermark), 'empty' (no index),
 --          'rebuilding' (someone else does), 'lost' (the token is another's)
 -- cost     O(count * log(builds))
-assert(#KEYS == 1 and #ARGV == 5 + 8 * tonumber(ARGV[5]), 'apply_events: 1 key, 5 args and 8 an event')
+assert(#KEYS == 1 and #ARGV == 5 + 9 * tonumber(ARGV[5]), 'apply_events: 1 key, 5 args and 9 an event')
 local meta = KEYS[1]
-local P = string.sub(meta, 1, -5)
 local from, to, token = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local wm = 0
 if token == '' then
@@ -29,16 +29,25 @@ else
 end
 local builds, expires, running = P .. 'builds', P .. 'expires', P .. 'running'
 local deadlines, offered, offers = P .. 'deadlines', P .. 'offered', P .. 'offers'
-local groups, idle, taken = P .. 'groups', P .. 'idle', P .. 'taken'
+local idle, taken = P .. 'idle', P .. 'taken'
 
+-- Takes the build out of wherever it is; returns the workspace that it was offered to.
 local function leave(key, group, id)
-  if redis.call('ZREM', P .. 'queue:' .. group, id) == 1 and redis.call('EXISTS', P .. 'queue:' .. group) == 0 then
-    redis.call('ZREM', groups, group)
+  if queue_out(group, id) then
+    redis.call('ZREM', expires, key)
+    return
   end
   redis.call('ZREM', expires, key)
-  redis.call('ZREM', running, key)
-  redis.call('ZREM', deadlines, key)
-  if redis.call('ZREM', offered, key) == 1 then
+  local ran = redis.call('ZREM', running, key) == 1
+  local was_offered = redis.call('ZREM', offered, key) == 1
+  if ran then redis.call('ZREM', deadlines, key) end
+  if not ran and not was_offered then return end
+  local build = redis.call('HGET', builds, key)
+  if build then
+    count(group, build, '-')
+    if ran then add_up(P .. 'ended:' .. group, build, '') end
+  end
+  if was_offered then
     local ws = redis.call('HGET', offers, key)
     redis.call('HDEL', offers, key)
     if ws then redis.call('HDEL', taken, ws) end
@@ -46,31 +55,29 @@ local function leave(key, group, id)
   end
 end
 
-local function release(ws)
-  local worker = string.match(ws, '^(.*)/')
-  if redis.call('ZSCORE', P .. 'workers', worker) and redis.call('SISMEMBER', P .. 'draining', worker) == 0
-     and redis.call('HEXISTS', taken, ws) == 0 then
-    redis.call('SADD', idle, ws)
-  end
-end
-
 for i = 0, tonumber(ARGV[5]) - 1 do
-  local b = 6 + i * 8
-  local op, seq, group, id = ARGV[b], tonumber(ARGV[b + 1]), ARGV[b + 2], ARGV[b + 3]
+  local b = 6 + i * 9
+  local op, seq, group, id, extra = ARGV[b], tonumber(ARGV[b + 1]), ARGV[b + 2], ARGV[b + 3], ARGV[b + 8]
   if seq > wm then
     local key = group .. '/' .. id
     local freed = leave(key, group, id)
+    local entry = ARGV[b + 1] .. ' ' .. ARGV[b + 4] .. ' ' .. ARGV[b + 5]
+    if extra ~= '' then entry = entry .. ' ' .. extra end
     if op == 'E' then
-      redis.call('HSET', builds, key, ARGV[b + 1] .. ' ' .. ARGV[b + 4] .. ' ' .. ARGV[b + 5])
-      redis.call('ZADD', P .. 'queue:' .. group, ARGV[b + 4], id)
+      redis.call('HSET', builds, key, entry)
+      queue_in(group, id, ARGV[b + 4])
       redis.call('ZADD', expires, ARGV[b + 5], key)
-      redis.call('ZADD', groups, 'NX', redis.call('HGET', meta, 'turn') or 0, group)
     elseif op == 'S' then
-      redis.call('HSET', builds, key, ARGV[b + 1] .. ' ' .. ARGV[b + 4] .. ' ' .. ARGV[b + 5])
+      redis.call('HSET', builds, key, entry)
+      count(group, entry, '')
       redis.call('ZADD', running, ARGV[b + 5], key)
       redis.call('ZADD', deadlines, ARGV[b + 6], key)
       redis.call('SREM', idle, ARGV[b + 7])
       if freed and freed ~= ARGV[b + 7] then release(freed) end
+      if token == '' then
+        redis.call('LPUSH', P .. 'starts:' .. group, ARGV[b + 5])
+        redis.call('LTRIM', P .. 'starts:' .. group, 0, 49)
+      end
     else
       redis.call('HDEL', builds, key)
       if ARGV[b + 7] ~= '' then release(ARGV[b + 7]) end

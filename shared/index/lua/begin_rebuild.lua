@@ -6,17 +6,19 @@
 -- returns  1 taken, 0 someone else rebuilds
 -- cost     O(groups), the keys themselves are freed in the background
 assert(#KEYS == 1 and #ARGV == 2, 'begin_rebuild: 1 key, 2 args')
-local P = string.sub(KEYS[1], 1, -5)
 if not redis.call('SET', P .. 'rebuild', ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
-for _, group in ipairs(redis.call('ZRANGE', P .. 'groups', 0, -1)) do
-  redis.call('UNLINK', P .. 'queue:' .. group)
+for _, name in ipairs({'groups', 'seen'}) do
+  for _, group in ipairs(redis.call('SMEMBERS', P .. name)) do
+    for _, part in ipairs({'recent:', 'queue:', 'inprogress:', 'ended:', 'starts:'}) do
+      redis.call('UNLINK', P .. part .. group)
+    end
+  end
 end
-for _, group in ipairs(redis.call('SMEMBERS', P .. 'seen')) do
-  redis.call('UNLINK', P .. 'recent:' .. group, P .. 'queue:' .. group)
-end
-for _, name in ipairs({'groups', 'seen', 'builds', 'expires', 'running', 'deadlines', 'offered', 'offers', 'taken', 'idle'}) do
+for _, name in ipairs({'groups', 'seen', 'builds', 'expires', 'running', 'deadlines', 'offered', 'offers', 'taken', 'idle', 'versions'}) do
   redis.call('UNLINK', P .. name)
 end
+-- The names of waiting groups that a dispatcher remembers are those of another time.
+local groups_version = (tonumber(redis.call('HGET', KEYS[1], 'groups_version')) or 0) + 1
 redis.call('DEL', KEYS[1])
-redis.call('HSET', KEYS[1], 'ready', 0)
+redis.call('HSET', KEYS[1], 'ready', 0, 'groups_version', groups_version)
 return 1

@@ -6,8 +6,7 @@
 -- returns  1 ready, 0 the right was lost
 -- cost     O(1)
 assert(#KEYS == 1 and #ARGV == 2, 'finish_rebuild: 1 key, 2 args')
-local P = string.sub(KEYS[1], 1, -5)
 if redis.call('GET', P .. 'rebuild') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'ready', 1, 'watermark', ARGV[2], 'epoch', ARGV[1], 'turn', 0)
+redis.call('HSET', KEYS[1], 'ready', 1, 'watermark', ARGV[2], 'epoch', ARGV[1])
 redis.call('DEL', P .. 'rebuild')
 return 1

@@ -1,15 +1,19 @@
--- Reads what a dispatch decision needs: idle workspaces and the heads of the groups whose turn it is.
+-- Reads what a dispatch decision needs: idle workspaces and the heads of waiting groups.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  now_ms
--- ARGV[2]  idle_max   workspaces at most; as many groups, and as many builds of each
+-- ARGV[2]  idle_max        workspaces at most
+-- ARGV[3]  depth_min       builds of each head; as many as there are idle workspaces when those are more
+-- ARGV[4]  groups_max      up to so many waiting groups all are read; of more, those that are named
+-- ARGV[5]  groups_version  of the names that the caller knows
+-- ARGV[6...]  groups that the caller chose
 -- returns  {ready, watermark, waiting groups, offered, running, next offer's deadline or 0, {workspace...},
---           {group, {id, seq, ...}, ...}}
--- cost     O(idle_max^2) at most
-assert(#KEYS == 1 and #ARGV == 2, 'read_heads: 1 key, 2 args')
-local P = string.sub(KEYS[1], 1, -5)
-local state = redis.call('HMGET', KEYS[1], 'ready', 'watermark')
-if state[1] ~= '1' then return {0, 0, 0, 0, 0, '0', {}, {}} end
+--           groups_version, {name of every waiting group...; none when all are read, or known},
+--           {group, version of its budget, {type, micro-ESU in progress, ...}, {id, entry, ...}, ...}}
+-- cost     O(groups + heads * depth)
+assert(#KEYS == 1 and #ARGV >= 5, 'read_heads: 1 key, 5 args and the groups')
+local state = redis.call('HMGET', KEYS[1], 'ready', 'watermark', 'groups_version')
+if state[1] ~= '1' then return {0, 0, 0, 0, 0, '0', {}, 0, {}, {}} end
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', ARGV[1], 'LIMIT', 0, 16)) do
   redis.call('ZREM', P .. 'workers', worker)
   redis.call('SREM', P .. 'draining', worker)
@@ -19,28 +23,37 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', ARGV
   redis.call('HDEL', P .. 'slots', worker)
   redis.call('HDEL', P .. 'workerinfo', worker)
 end
-local waiting = redis.call('ZCARD', P .. 'groups')
+local waiting = redis.call('SCARD', P .. 'groups')
 local counts = {redis.call('ZCARD', P .. 'offered'), redis.call('ZCARD', P .. 'running')}
-local idle, heads = {}, {}
+local version = tonumber(state[3]) or 0
+local idle, names, heads, wanted = {}, {}, {}, {}
 if waiting > 0 then idle = redis.call('SRANDMEMBER', P .. 'idle', ARGV[2]) end
 if #idle > 0 then
-  for _, group in ipairs(redis.call('ZRANGE', P .. 'groups', 0, #idle - 1)) do
-    local ids = redis.call('ZRANGE', P .. 'queue:' .. group, 0, #idle - 1)
-    if #ids == 0 then
-      redis.call('ZREM', P .. 'groups', group)
-    else
-      local list = {}
-      for _, id in ipairs(ids) do
-        local build = redis.call('HGET', P .. 'builds', group .. '/' .. id)
-        if build then
-          list[#list + 1] = id
-          list[#list + 1] = string.match(build, '^%d+')
-        end
+  if waiting <= tonumber(ARGV[4]) then
+    wanted = redis.call('SMEMBERS', P .. 'groups')
+  else
+    if version ~= tonumber(ARGV[5]) then names = redis.call('SMEMBERS', P .. 'groups') end
+    for i = 6, #ARGV do wanted[#wanted + 1] = ARGV[i] end
+  end
+end
+local depth = math.max(#idle, tonumber(ARGV[3]))
+for _, group in ipairs(wanted) do
+  local ids = redis.call('ZRANGE', P .. 'queue:' .. group, 0, depth - 1)
+  if #ids > 0 then
+    local keys, list = {}, {}
+    for i, id in ipairs(ids) do keys[i] = group .. '/' .. id end
+    local entries = redis.call('HMGET', P .. 'builds', unpack(keys))
+    for i, id in ipairs(ids) do
+      if entries[i] then
+        list[#list + 1] = id
+        list[#list + 1] = entries[i]
       end
-      heads[#heads + 1] = group
-      heads[#heads + 1] = list
     end
+    heads[#heads + 1] = group
+    heads[#heads + 1] = tonumber(redis.call('HGET', P .. 'versions', group) or 0)
+    heads[#heads + 1] = redis.call('HGETALL', P .. 'inprogress:' .. group)
+    heads[#heads + 1] = list
   end
 end
 local offer = redis.call('ZRANGE', P .. 'offered', 0, 0, 'WITHSCORES')
-return {1, state[2], waiting, counts[1], counts[2], offer[2] or '0', idle, heads}
+return {1, state[2], waiting, counts[1], counts[2], offer[2] or '0', idle, version, names, heads}

@@ -1,6 +1,6 @@
 //! A lifecycle message, as the index sees it.
 
-use model::{BuildKey, Millis, Priority, Sequence, Workspace};
+use model::{BuildKey, Esu, ExecutorType, Millis, Occupancy, Priority, Sequence, Workspace};
 
 /// One lifecycle message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,10 +20,14 @@ pub enum Change {
     Enqueued {
         /// Its priority.
         priority: Priority,
-        /// The position of its first BUILD_ENQUEUED, which is its place in the queue.
-        place: Sequence,
+        /// Its order among builds of its group and priority, below 2^48.
+        rank: u64,
+        /// Whether this is its first BUILD_ENQUEUED.
+        first: bool,
         /// When it has waited too long.
         expires_at: Millis,
+        /// What it is, besides.
+        traits: Traits,
     },
     /// The build runs.
     Started {
@@ -33,6 +37,8 @@ pub enum Change {
         deadline: Millis,
         /// Where.
         workspace: Workspace,
+        /// What it is, besides.
+        traits: Traits,
     },
     /// The build has its result.
     Finished {
@@ -43,34 +49,79 @@ pub enum Change {
     },
 }
 
+/// What dispatch must know of a build.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Traits {
+    /// Whether it asks for a warm workspace.
+    pub warm: bool,
+    /// What it is expected to occupy.
+    pub occupancy: Occupancy,
+}
+
+impl Traits {
+    /// The traits of most builds, which cost no memory: 1 ESU of x86, and no warm workspace.
+    pub fn usual() -> Self {
+        Self { warm: false, occupancy: Occupancy::of_each([ExecutorType::x86()], Esu::ONE) }
+    }
+
+    /// As the entry of a build holds them; empty for the usual ones.
+    fn to_text(&self) -> String {
+        let usual =
+            |occupancy: &Occupancy| occupancy.0.len() == 1 && occupancy.get(&ExecutorType::x86()) == Esu::ONE;
+        if !self.warm && usual(&self.occupancy) {
+            return String::new();
+        }
+        let amounts: Vec<String> = self
+            .occupancy
+            .iter()
+            .map(|(kind, amount)| format!("{kind}:{}", amount.or_zero().micros()))
+            .collect();
+        // A build of no type is none of ours; it then occupies nothing of a type that does not exist.
+        let amounts = if amounts.is_empty() { "none:0".to_owned() } else { amounts.join(",") };
+        format!("{} {amounts}", if self.warm { "w" } else { "-" })
+    }
+
+    /// Reads the two last fields of an entry.
+    pub(crate) fn from_text(warm: Option<&str>, amounts: Option<&str>) -> Option<Self> {
+        let (Some(warm), Some(amounts)) = (warm, amounts) else { return Some(Self::usual()) };
+        let amount = |part: &str| {
+            let (kind, micros) = part.split_once(':')?;
+            Some((kind.parse().ok()?, Esu::from_micros(micros.parse().ok()?)))
+        };
+        let occupancy = amounts.split(',').map(amount).collect::<Option<Occupancy>>()?;
+        Some(Self { warm: warm == "w", occupancy })
+    }
+}
+
 /// Room for positions: at a million builds a second it lasts for nine years. Two bits of priority above 48 of place
 /// fit the 53 bits that a sorted set's double keeps exactly.
 const PLACES: u64 = 1 << 48;
 
-/// The score of a waiting build: strict priority, then age.
-pub(crate) fn score(priority: Priority, place: Sequence) -> u64 {
-    u64::from(priority.rank()) * PLACES + place.0 % PLACES
+/// The score of a waiting build: strict priority, then the order of its band.
+pub(crate) fn score(priority: Priority, rank: u64) -> u64 {
+    u64::from(priority.rank()) * PLACES + rank % PLACES
 }
 
 impl IndexEvent {
-    /// The eight arguments of the script.
+    /// The nine arguments of the script.
     pub(crate) fn write(&self, invocation: &mut redis::ScriptInvocation<'_>) {
         let BuildKey { group, id } = &self.key;
         let id = id.to_string();
         match &self.change {
-            Change::Enqueued { priority, place, expires_at } => {
-                let first = u8::from(*place == self.sequence);
+            Change::Enqueued { priority, rank, first, expires_at, traits } => {
                 invocation.arg("E").arg(self.sequence.0).arg(group.as_str()).arg(id);
-                invocation.arg(score(*priority, *place)).arg(expires_at.0).arg(first).arg("");
+                invocation.arg(score(*priority, *rank)).arg(expires_at.0).arg(u8::from(*first)).arg("");
+                invocation.arg(traits.to_text());
             }
-            Change::Started { started_at, deadline, workspace } => {
+            Change::Started { started_at, deadline, workspace, traits } => {
                 invocation.arg("S").arg(self.sequence.0).arg(group.as_str()).arg(id);
                 invocation.arg(0).arg(started_at.0).arg(deadline.0).arg(workspace.to_string());
+                invocation.arg(traits.to_text());
             }
             Change::Finished { workspace, only } => {
                 let workspace = workspace.as_ref().map(ToString::to_string).unwrap_or_default();
                 invocation.arg("F").arg(self.sequence.0).arg(group.as_str()).arg(id);
-                invocation.arg(0).arg(0).arg(u8::from(*only)).arg(workspace);
+                invocation.arg(0).arg(0).arg(u8::from(*only)).arg(workspace).arg("");
             }
         }
     }
@@ -82,8 +133,22 @@ mod tests {
 
     #[test]
     fn a_more_urgent_build_comes_first_however_young() {
-        assert!(score(Priority::Emergency, Sequence(PLACES - 1)) < score(Priority::Interactive, Sequence(1)));
-        assert!(score(Priority::Batch, Sequence(1)) < score(Priority::Batch, Sequence(2)));
+        assert!(score(Priority::Emergency, PLACES - 1) < score(Priority::Interactive, 1));
+        assert!(score(Priority::Batch, 1) < score(Priority::Batch, 2));
+    }
+
+    #[test]
+    fn traits_are_read_as_they_were_written() {
+        let kind = |name: &str| name.parse().unwrap();
+        let occupancy = Occupancy::from_iter([(kind("gpu"), Esu::from_micros(1)), (kind("x86"), Esu::MAX)]);
+        for traits in
+            [Traits::usual(), Traits { warm: true, ..Traits::usual() }, Traits { warm: false, occupancy }]
+        {
+            let text = traits.to_text();
+            let mut fields = text.split_whitespace();
+            assert_eq!(Traits::from_text(fields.next(), fields.next()), Some(traits));
+        }
+        assert_eq!(Traits::usual().to_text(), "", "a million of them cost nothing");
     }
 
     #[test]
@@ -93,7 +158,7 @@ mod tests {
         reason = "the round trip is the point"
     )]
     fn scores_are_exact_as_doubles() {
-        let last = score(Priority::Batch, Sequence(PLACES - 1));
+        let last = score(Priority::Batch, PLACES - 1);
         assert_eq!(last as f64 as u64, last);
     }
 }

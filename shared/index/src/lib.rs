@@ -11,9 +11,11 @@ mod event;
 mod query;
 mod rebuild;
 mod script;
+mod why;
 
 pub use connection::{Index, IndexError};
-pub use dispatch::{Heads, Pick, Settlement, Verdict, WaitingBuild, WaitingGroup};
-pub use event::{Change, IndexEvent};
+pub use dispatch::{Heads, Held, Pick, Settlement, Verdict, WaitingBuild, WaitingGroup, Wanted};
+pub use event::{Change, IndexEvent, Traits};
 pub use query::{Counts, Health};
 pub use rebuild::{Applied, RebuildToken};
+pub use why::{Demand, Standing};

@@ -6,11 +6,13 @@ use redis::Script;
 
 /// Every key has this prefix; the braces keep them in one slot of a cluster.
 ///
-/// - `meta` HASH: `ready`, `watermark`, `epoch`, `turn`. No TTL. Its absence means: rebuild.
-/// - `rebuild` STRING with TTL: who rebuilds.
-/// - `groups` ZSET: groups with waiting builds, by whose turn it is. `queue:<group>` ZSET: its waiting
-///   builds by priority, then age. `recent:<group>` LIST and `seen` SET: for listing.
-/// - `builds` HASH: position, score and time of every unfinished build.
+/// - `meta` HASH: `ready`, `watermark`, `epoch`, `groups_version` (of the names in `groups`). No TTL. Its absence means:
+///   rebuild. `rebuild` STRING with TTL: who rebuilds.
+/// - `groups` SET: groups with waiting builds. `queue:<group>` ZSET: its waiting builds by priority, then their order.
+///   `recent:<group>` LIST and `seen` SET: for listing. `starts:<group>` LIST: when its last builds started, in ms.
+/// - `inprogress:<group>` HASH: micro-ESU by executor type of its builds that are offered or run, by their estimates.
+///   `ended:<group>` HASH: the same of all its runs that ended. `versions` HASH: of the budget of each group; changes whenever builds of it are offered.
+/// - `builds` HASH: position, score, time and, where it is not the usual one, use and occupancy of every unfinished build.
 /// - `expires`, `offered`, `running`, `deadlines` ZSET by time in ms. `offers` HASH: build to workspace.
 /// - `idle` SET and `taken` HASH of workspaces. `workers` ZSET by expiry, `workerinfo`, `slots` HASH, `draining` SET.
 pub(crate) const META: &str = "forebay:{index}:meta";
@@ -27,21 +29,40 @@ pub(crate) struct Inner {
     pub(crate) begin_rebuild: Script,
     pub(crate) finish_rebuild: Script,
     pub(crate) read_heads: Script,
+    pub(crate) read_page: Script,
+    pub(crate) why: Script,
+    pub(crate) demands: Script,
     pub(crate) commit_picks: Script,
     pub(crate) settle_offers: Script,
+    pub(crate) run_out: Script,
+    pub(crate) take_back: Script,
     pub(crate) announce_worker: Script,
+}
+
+macro_rules! script {
+    ($name:literal) => {
+        Script::new(concat!(
+            include_str!("../lua/build_common.lua"),
+            include_str!(concat!("../lua/", $name, ".lua"))
+        ))
+    };
 }
 
 impl Scripts {
     pub(crate) fn new() -> Self {
         Self(Arc::new(Inner {
-            apply_events: Script::new(include_str!("../lua/apply_events.lua")),
-            begin_rebuild: Script::new(include_str!("../lua/begin_rebuild.lua")),
-            finish_rebuild: Script::new(include_str!("../lua/finish_rebuild.lua")),
-            read_heads: Script::new(include_str!("../lua/read_heads.lua")),
-            commit_picks: Script::new(include_str!("../lua/commit_picks.lua")),
-            settle_offers: Script::new(include_str!("../lua/settle_offers.lua")),
-            announce_worker: Script::new(include_str!("../lua/announce_worker.lua")),
+            apply_events: script!("apply_events"),
+            begin_rebuild: script!("begin_rebuild"),
+            finish_rebuild: script!("finish_rebuild"),
+            read_heads: script!("read_heads"),
+            read_page: script!("read_page"),
+            why: script!("why"),
+            demands: script!("demands"),
+            commit_picks: script!("commit_picks"),
+            settle_offers: script!("settle_offers"),
+            run_out: script!("run_out"),
+            take_back: script!("take_back"),
+            announce_worker: script!("announce_worker"),
         }))
     }
 }

@@ -6,7 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Attempt, BlobDigest, ExecutorId, Group, Millis, ParseIdError, PoolName, Sequence};
+use crate::{
+    Attempt, BlobDigest, BuildId, ExecutorId, Group, Millis, ParseIdError, PoolName, Sequence, WorkerId,
+};
 
 /// An execution's id, made by the gateway that accepts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
@@ -107,6 +109,38 @@ pub struct Execution {
     /// What the client says of itself.
     #[serde(default, skip_serializing_if = "ClientTool::is_empty")]
     pub client: ClientTool,
+    /// The build that sent it, where one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<SendingBuild>,
+}
+
+/// The build that an action belongs to: what the action uses is the build's use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SendingBuild {
+    /// The worker that runs it.
+    pub worker: WorkerId,
+    /// Its id.
+    pub id: BuildId,
+    /// Which run.
+    pub attempt: Attempt,
+}
+
+impl fmt::Display for SendingBuild {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.worker, self.id, self.attempt)
+    }
+}
+
+impl FromStr for SendingBuild {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseIdError::new("sending build", text, "WORKER/ID/ATTEMPT is expected");
+        let (worker, rest) = text.split_once('/').ok_or_else(wrong)?;
+        let (id, attempt) = rest.split_once('/').ok_or_else(wrong)?;
+        let attempt = attempt.parse().map_err(|_| wrong())?;
+        Ok(Self { worker: worker.parse()?, id: id.parse()?, attempt: Attempt(attempt) })
+    }
 }
 
 impl Execution {

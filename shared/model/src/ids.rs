@@ -88,14 +88,14 @@ macro_rules! token {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
 
-        impl FromStr for $name {
-            type Err = ParseIdError;
+        impl std::str::FromStr for $name {
+            type Err = $crate::ParseIdError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let good = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
@@ -103,7 +103,7 @@ macro_rules! token {
                     return Ok(Self(text.to_owned()));
                 }
                 let wanted = "1 to 64 letters, digits, '-' or '_' are expected";
-                Err(ParseIdError { kind: $kind, text: shorten(text), wanted })
+                Err($crate::ParseIdError::new($kind, text, wanted))
             }
         }
 
@@ -115,6 +115,8 @@ macro_rules! token {
         }
     };
 }
+
+pub(crate) use token;
 
 token!(
     /// A quota group: who a build is queued for.

@@ -3,43 +3,55 @@
 //! A message type is defined here, once; `bus` gives it a subject and an encoding.
 
 mod api;
+mod band;
 mod blob;
 mod digest;
 mod endpoints;
+mod esu;
 mod execution;
 mod executor;
+mod explain;
 mod ids;
+mod quota;
 mod record;
 mod request;
 mod result;
+mod tool;
 mod validate;
 mod worker;
+mod workspace_keys;
 
 pub use api::{
     ApiError, BuildView, CancelReply, CancelRequest, CreateReply, ErrorCode, GetRequest, GroupsReply,
     ListReply, ListRequest, Rejection,
 };
+pub use band::BandOrder;
 pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};
 pub use digest::{Digest, ParseDigestError};
 pub use endpoints::Endpoints;
+pub use esu::{Esu, ExecutorType, NotEsu, Occupancy};
 pub use execution::{
     ClientTool, Execution, ExecutionId, ExecutionKey, ExecutionOutcome, ExecutionPhase, ExecutionRecord,
-    StoredResult,
+    SendingBuild, StoredResult,
 };
 pub use executor::{
     ExecutionOffer, ExecutionOfferReply, ExecutionOffers, ExecutionProgress, ExecutionStage,
     ExecutionVerdict, ExecutorControl, ExecutorHeartbeat, ExecutorStatus, LiveOutputReply, LiveOutputRequest,
     Pool,
 };
+pub use explain::{GroupStanding, InProgress, QuotaReply, ThrottledBy, Waiting, WhyReply, WhyRequest};
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutorId, Group, Millis, ParseIdError, PoolName, Priority, Sequence,
     WorkerId, Workspace,
 };
+pub use quota::{ActionUsage, Governed, GovernorRecord, ModelNotice, Quota, Quotas, UsageReport};
 pub use record::{Build, BuildRecord, Invocation, Phase, Queued, Retry, State};
-pub use request::{BuildRequest, Context, RequestLimits};
+pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits};
 pub use result::{BuildResult, LogSummary, Outcome, OutputFile, OutputStream, Reason, ReasonCode, brief};
-pub use validate::InvalidRequest;
+pub use tool::{ToolCall, WorkspaceKind, WorkspaceUse};
+pub use validate::{Accepted, InvalidRequest};
 pub use worker::{
     Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, ToolEvent, WorkerStatus, WorkerView,
     WorkspaceState,
 };
+pub use workspace_keys::{WarmKey, WorkspaceKeys};

@@ -1,13 +1,16 @@
 //! A build's record: the whole of what is known, carried by every lifecycle message.
 
-use std::collections::BTreeMap;
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, BuildId, BuildKey, BuildResult, Context, Digest, Group, Millis, Priority, Reason, Sequence,
-    WorkerId,
+    Attempt, BuildId, BuildKey, BuildResult, Context, Digest, ExecutorType, Group, Millis, Occupancy,
+    Priority, Reason, Sequence, ToolCall, WorkerId, WorkspaceKind, WorkspaceUse,
 };
 
 /// An accepted build: what was asked, with defaults filled in. Never changes.
@@ -31,6 +34,8 @@ pub struct Build {
     pub timeout_seconds: u64,
     /// Seconds it may wait.
     pub queue_timeout_seconds: u64,
+    /// Seconds that the lease of a run lives without renewal.
+    pub lease_ttl_seconds: u64,
     /// Attempts at most.
     pub max_attempts: Attempt,
     /// Globs of the files to keep.
@@ -39,6 +44,18 @@ pub struct Build {
     /// Free labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// What it asks its tool to do, where the request said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<ToolCall>,
+    /// Whether it starts in an empty workspace.
+    #[serde(default, skip_serializing_if = "WorkspaceUse::is_fresh")]
+    pub workspace: WorkspaceUse,
+    /// The ESU that it is expected to occupy, for each executor type that it uses.
+    #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
+    pub occupancy: Occupancy,
+    /// The version of the occupancy model that said so; absent: the publisher, or the default of 1 ESU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_by: Option<u64>,
     /// When it was accepted.
     pub submitted_at_ms: Millis,
     /// Digest of what was asked: the same id with another digest is another build, and refused.
@@ -54,8 +71,16 @@ impl Build {
         BuildKey { group: self.group.clone(), id: self.id }
     }
 
-    /// The digest of everything that was asked for, without when and by which trace.
-    pub fn content_digest(&self) -> Digest {
+    /// What it asks its tool to do.
+    pub fn tool_call(&self) -> Cow<'_, ToolCall> {
+        match &self.tool {
+            Some(tool) => Cow::Borrowed(tool),
+            None => Cow::Owned(ToolCall::of_command(&self.command)),
+        }
+    }
+
+    /// The digest of everything that was asked for, without when and by which trace; before anything is estimated.
+    pub(crate) fn content_digest(&self, executor_types: &BTreeSet<ExecutorType>) -> Digest {
         let asked = (
             (&self.id, &self.group, self.priority, &self.command, &self.env, &self.context),
             (
@@ -65,6 +90,7 @@ impl Build {
                 &self.outputs,
                 &self.labels,
             ),
+            (self.lease_ttl_seconds, &self.tool, self.workspace, &self.occupancy, executor_types),
         );
         // Maps of text and numbers always encode.
         Digest::of(&serde_json::to_vec(&asked).unwrap_or_default())
@@ -176,6 +202,9 @@ pub struct Invocation {
     pub dispatched_at_us: u64,
     /// The position of the event stream up to which the dispatcher had read when it picked it.
     pub dispatched_at_sequence: Sequence,
+    /// How its workspace was chosen, when it asked for a warm one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_kind: Option<WorkspaceKind>,
 }
 
 impl BuildRecord {

@@ -1,11 +1,11 @@
 //! What a client asks for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildId, Digest, Group, Priority};
+use crate::{BuildId, Digest, ExecutorType, Group, Occupancy, Priority, ToolCall, WorkspaceUse};
 
 /// A build as a client publishes it. Written by any client, read by the enqueuer.
 ///
@@ -39,9 +39,24 @@ pub struct BuildRequest {
     /// How many workers may be lost under this build before it is given up. Default: a setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
+    /// Seconds that the lease of a run lives without renewal. Default: a setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ttl_seconds: Option<u64>,
     /// Globs, relative to the workspace, of the files to keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
+    /// What the build asks its tool to do. Default: read from the command line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<ToolCall>,
+    /// Whether it starts in an empty workspace or in what a similar build left. Default: fresh.
+    #[serde(default, skip_serializing_if = "WorkspaceUse::is_fresh")]
+    pub workspace: WorkspaceUse,
+    /// The executor types that it uses, besides x86. Default: found by its flags, tags and rules.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub executor_types: BTreeSet<ExecutorType>,
+    /// The ESU that it will occupy, by executor type, where its publisher knows. Default: predicted.
+    #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
+    pub occupancy: Occupancy,
     /// Free labels, shown and not interpreted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -87,20 +102,58 @@ impl Context {
 }
 
 /// The limits and defaults that a request is checked against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestLimits {
     /// Bytes of a request message at most.
     pub request_bytes_max: usize,
-    /// Seconds a build may run when it says nothing.
-    pub timeout_seconds: u64,
-    /// Seconds a build may run at most.
-    pub timeout_seconds_max: u64,
-    /// Seconds a build may wait when it says nothing.
-    pub queue_timeout_seconds: u64,
-    /// Seconds a build may wait at most.
-    pub queue_timeout_seconds_max: u64,
+    /// Times of a build that says nothing.
+    pub times: TimeLimits,
+    /// Times of a build of this priority that says nothing, where they differ.
+    pub times_by_priority: BTreeMap<Priority, SomeTimeLimits>,
+    /// Times at most.
+    pub times_max: TimeLimits,
     /// Attempts when it says nothing.
     pub attempts: u32,
     /// Attempts at most.
     pub attempts_max: u32,
+    /// The executor types of this farm.
+    pub executor_types: BTreeSet<ExecutorType>,
+}
+
+/// How long a build may take for what, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TimeLimits {
+    /// To run.
+    pub timeout_seconds: u64,
+    /// To wait.
+    pub queue_timeout_seconds: u64,
+    /// To renew the lease of its run.
+    pub lease_ttl_seconds: u64,
+}
+
+/// Some of the time limits; what is absent is as for every build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SomeTimeLimits {
+    /// To run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<u64>,
+    /// To wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_timeout_seconds: Option<u64>,
+    /// To renew the lease of its run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ttl_seconds: Option<u64>,
+}
+
+impl RequestLimits {
+    /// What holds for a build of `priority` that says nothing.
+    pub fn times_of(&self, priority: Priority) -> TimeLimits {
+        let some = self.times_by_priority.get(&priority).copied().unwrap_or_default();
+        TimeLimits {
+            timeout_seconds: some.timeout_seconds.unwrap_or(self.times.timeout_seconds),
+            queue_timeout_seconds: some.queue_timeout_seconds.unwrap_or(self.times.queue_timeout_seconds),
+            lease_ttl_seconds: some.lease_ttl_seconds.unwrap_or(self.times.lease_ttl_seconds),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Digest;
+use crate::{Digest, Occupancy};
 
 /// Characters of a message for people. What a client sent may stand in it, and that can be long.
 const BRIEF: usize = 1000;
@@ -43,6 +43,9 @@ pub struct BuildResult {
     /// Resident bytes of its largest process at its peak.
     #[serde(default)]
     pub peak_memory_bytes: u64,
+    /// The ESU that it occupied on the average of its run, for each executor type that it used.
+    #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
+    pub usage: Occupancy,
     /// The files that its output globs matched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputFile>,
@@ -63,6 +66,7 @@ impl BuildResult {
             wall_seconds: 0.0,
             cpu_seconds: 0.0,
             peak_memory_bytes: 0,
+            usage: Occupancy::default(),
             outputs: Vec::new(),
             log: LogSummary::default(),
         }

@@ -1,6 +1,11 @@
 //! From a request to a build: everything that can be refused without running it.
 
-use crate::{Attempt, Build, BuildId, BuildRequest, Context, Digest, Group, Millis, Priority, RequestLimits};
+use std::collections::BTreeSet;
+
+use crate::{
+    Attempt, Build, BuildId, BuildRequest, Context, Digest, Esu, ExecutorType, Group, Millis, Priority,
+    RequestLimits,
+};
 
 /// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +68,22 @@ pub enum InvalidRequest {
         /// What is expected.
         wanted: &'static str,
     },
+    /// No executor of this farm has that type.
+    #[error("executor type {name} is unknown here; known are {known}")]
+    UnknownExecutorType {
+        /// What was asked for.
+        name: ExecutorType,
+        /// What there is.
+        known: String,
+    },
+    /// Nobody occupies less than nothing.
+    #[error("field occupancy says {amount} ESU of {kind}: 0 or more is expected")]
+    NegativeOccupancy {
+        /// Of what.
+        kind: ExecutorType,
+        /// How much.
+        amount: Esu,
+    },
     /// A number out of its range.
     #[error("field {field} is {value}: 1 to {max} is expected")]
     OutOfRange {
@@ -73,6 +94,15 @@ pub enum InvalidRequest {
         /// The most that is allowed.
         max: u64,
     },
+}
+
+/// A build whose occupancy is yet to be estimated where the request did not say it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The build; its occupancy is what the request said.
+    pub build: Build,
+    /// Executor types that the request named.
+    pub executor_types: BTreeSet<ExecutorType>,
 }
 
 impl BuildRequest {
@@ -87,24 +117,28 @@ impl BuildRequest {
         header_id: Option<BuildId>,
         limits: &RequestLimits,
         now: Millis,
-    ) -> Result<Build, InvalidRequest> {
+    ) -> Result<Accepted, InvalidRequest> {
         let id = self.checked_id(header_id)?;
         let priority = self.checked_place(group, subject_priority)?;
         check_command(&self.command)?;
         check_env(self.env.iter())?;
         self.outputs.iter().try_for_each(|pattern| check_output(pattern))?;
         check_context(&self.context)?;
-        let timeout_seconds = ranged(
-            "timeout_seconds",
-            self.timeout_seconds,
-            limits.timeout_seconds,
-            limits.timeout_seconds_max,
-        )?;
+        self.check_occupancy(limits)?;
+        let (times, most) = (limits.times_of(priority), limits.times_max);
+        let timeout_seconds =
+            ranged("timeout_seconds", self.timeout_seconds, times.timeout_seconds, most.timeout_seconds)?;
         let queue_timeout_seconds = ranged(
             "queue_timeout_seconds",
             self.queue_timeout_seconds,
-            limits.queue_timeout_seconds,
-            limits.queue_timeout_seconds_max,
+            times.queue_timeout_seconds,
+            most.queue_timeout_seconds,
+        )?;
+        let lease_ttl_seconds = ranged(
+            "lease_ttl_seconds",
+            self.lease_ttl_seconds,
+            times.lease_ttl_seconds,
+            most.lease_ttl_seconds,
         )?;
         let asked = self.max_attempts.map(u64::from);
         let attempts =
@@ -118,15 +152,35 @@ impl BuildRequest {
             context: self.context,
             timeout_seconds,
             queue_timeout_seconds,
+            lease_ttl_seconds,
             max_attempts: Attempt(u32::try_from(attempts).unwrap_or(u32::MAX)),
             outputs: self.outputs,
             labels: self.labels,
+            tool: self.tool,
+            workspace: self.workspace,
+            occupancy: self.occupancy,
+            estimated_by: None,
             submitted_at_ms: now,
             request_digest: Digest::of(b""),
             traceparent: None,
         };
-        build.request_digest = build.content_digest();
-        Ok(build)
+        build.request_digest = build.content_digest(&self.executor_types);
+        Ok(Accepted { build, executor_types: self.executor_types })
+    }
+
+    fn check_occupancy(&self, limits: &RequestLimits) -> Result<(), InvalidRequest> {
+        let mut named = self.executor_types.iter().chain(self.occupancy.0.keys());
+        if let Some(unknown) = named.find(|kind| !limits.executor_types.contains(*kind)) {
+            let known: Vec<&str> = limits.executor_types.iter().map(ExecutorType::as_str).collect();
+            return Err(InvalidRequest::UnknownExecutorType {
+                name: unknown.clone(),
+                known: known.join(", "),
+            });
+        }
+        match self.occupancy.iter().find(|(_, amount)| *amount < Esu::ZERO) {
+            Some((kind, amount)) => Err(InvalidRequest::NegativeOccupancy { kind: kind.clone(), amount }),
+            None => Ok(()),
+        }
     }
 
     fn checked_id(&self, header: Option<BuildId>) -> Result<BuildId, InvalidRequest> {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Attempt, BuildId, Group, Millis, Sequence, WorkerId};
+use crate::{Attempt, BuildId, Group, Millis, Sequence, WorkerId, WorkspaceKeys, WorkspaceKind};
 
 /// A worker says that it lives and what is free. Plain message, worker to any dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -41,7 +41,11 @@ pub enum WorkerStatus {
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum WorkspaceState {
     /// Waits for an offer.
-    Idle,
+    Idle {
+        /// By what the next build may find that its last build left something of use.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        warm: Option<WorkspaceKeys>,
+    },
     /// Runs a build.
     Busy {
         /// Its group.
@@ -85,6 +89,9 @@ pub struct Offer {
     pub dispatched_at_us: u64,
     /// Up to where the dispatcher had read.
     pub dispatched_at_sequence: Sequence,
+    /// How the workspace was chosen, for a build that asks for a warm one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace_kind: Option<WorkspaceKind>,
 }
 
 /// Reply to `Offers`, in their order.

@@ -1,41 +1,87 @@
-//! Which waiting build starts next, and where.
-//!
-//! Strict priority inside a group (its head is given in that order), one build a group in turn, first fit to an
-//! idle workspace. A build that cannot be placed stops nobody: here every workspace fits every build.
+//! Which groups may send a build to an idle workspace (section 4.4 of the paper).
 
 use std::collections::VecDeque;
 
-/// The first waiting builds of a group, in the order in which they must start.
+use model::{Esu, ExecutorType, Quota};
+
+use crate::Random;
+
+/// The builds of a group that may start, in the order in which they must.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupHead<B> {
+    /// How often it is chosen, compared with others.
+    pub weight: u64,
     /// The builds.
     pub builds: VecDeque<B>,
 }
 
-/// A build and where it goes.
+/// A build that gets a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placement<B, W> {
+pub struct Placement<B> {
     /// Index of its group in what was given.
     pub group: usize,
     /// The build.
     pub build: B,
-    /// The workspace.
-    pub workspace: W,
 }
 
-/// Places the heads of `groups` (whose turn it is first) into `idle` workspaces (tried in this order).
-pub fn place<B, W>(groups: Vec<GroupHead<B>>, idle: Vec<W>) -> Vec<Placement<B, W>> {
-    let mut turns: VecDeque<(usize, GroupHead<B>)> = groups.into_iter().enumerate().collect();
-    let mut free = idle.into_iter();
+/// Gives `workspaces` places to the heads of `groups`: each to a group chosen by chance, in proportion to its weight, of
+/// those that have a build left.
+pub fn place<B>(groups: Vec<GroupHead<B>>, workspaces: usize, random: &mut Random) -> Vec<Placement<B>> {
+    let mut heads: Vec<(usize, GroupHead<B>)> =
+        groups.into_iter().enumerate().filter(|(_, head)| !head.builds.is_empty()).collect();
     let mut placed = Vec::new();
-    while let Some((group, mut head)) = turns.pop_front() {
-        // An exhausted group leaves the round; the next one has its turn.
-        let Some(build) = head.builds.pop_front() else { continue };
-        let Some(workspace) = free.next() else { break };
-        placed.push(Placement { group, build, workspace });
-        turns.push_back((group, head));
+    while placed.len() < workspaces
+        && let Some(chosen) = draw(heads.iter().map(|(_, head)| head.weight), random)
+        && let Some((group, head)) = heads.get_mut(chosen)
+    {
+        placed.extend(head.builds.pop_front().map(|build| Placement { group: *group, build }));
+        if head.builds.is_empty() {
+            heads.remove(chosen);
+        }
     }
     placed
+}
+
+/// An index, by chance in proportion to its weight; `None` when all weigh nothing.
+fn draw(weights: impl Iterator<Item = u64> + Clone, random: &mut Random) -> Option<usize> {
+    let total: u64 = weights.clone().sum();
+    let mut left = random.below(total);
+    for (index, weight) in weights.enumerate() {
+        if left < weight {
+            return Some(index);
+        }
+        left -= weight;
+    }
+    None
+}
+
+/// How often a group is chosen: in proportion to its quota of x86, which all builds use. A group without has a tenth of
+/// its other quotas or of one ESU, so that its builds for other executors are looked at too.
+pub fn weight(quota: Option<&Quota>) -> u64 {
+    let Some(quota) = quota else { return units(Esu::ONE) };
+    let x86 = quota.esu.get(&ExecutorType::x86());
+    if x86 > Esu::ZERO {
+        return units(x86);
+    }
+    let others: Esu = quota.esu.iter().map(|(_, amount)| amount.or_zero()).sum();
+    units(others.max(Esu::ONE)) / 10
+}
+
+/// In thousandths: a million groups with a million ESU each still have a sum.
+fn units(amount: Esu) -> u64 {
+    u64::try_from(amount.micros() / 1000).unwrap_or_default().max(1)
+}
+
+/// `most` of `items` by chance, each as likely as the others.
+pub fn sample<T>(mut items: Vec<T>, most: usize, random: &mut Random) -> Vec<T> {
+    if items.len() > most {
+        for at in 0..most {
+            let left = u64::try_from(items.len() - at).unwrap_or(u64::MAX);
+            items.swap(at, at + usize::try_from(random.below(left)).unwrap_or_default());
+        }
+        items.truncate(most);
+    }
+    items
 }
 
 #[cfg(test)]

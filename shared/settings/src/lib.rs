@@ -9,10 +9,15 @@ use std::{
 };
 
 use config::{Config, Environment, File, FileFormat};
-use model::RequestLimits;
+use model::{BandOrder, ExecutorType, Occupancy, Priority, RequestLimits, SomeTimeLimits, TimeLimits};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
+mod check;
+
+pub use check::SettingsError;
+
 /// All settings of all services.
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -54,19 +59,49 @@ pub struct Settings {
     pub queue_timeout_seconds: u64,
     /// Seconds a build may wait at most.
     pub queue_timeout_seconds_max: u64,
+    /// Times of builds by priority, where they differ: `timeout_seconds`, `queue_timeout_seconds` and
+    /// `lease_ttl_seconds` of `emergency`, `interactive`, `automated` or `batch`.
+    #[serde(deserialize_with = "structured")]
+    pub priority_limits: BTreeMap<Priority, SomeTimeLimits>,
     /// Attempts of a build when it says nothing.
     pub attempts: u32,
     /// Attempts of a build at most.
     pub attempts_max: u32,
 
-    /// Seconds a lease lives without renewal; well above a restart of nats-server.
+    /// Seconds a lease lives without renewal when the build says nothing; well above a restart of nats-server.
     pub lease_ttl_seconds: u64,
+    /// Seconds a lease lives without renewal at most.
+    pub lease_ttl_seconds_max: u64,
     /// Milliseconds a worker has to claim an offered build.
     pub offer_timeout_ms: u64,
     /// Seconds between two heartbeats of a worker; it counts as gone after three.
     pub heartbeat_seconds: u64,
     /// Seconds a build past its own timeout may stay in progress before the reaper ends it.
     pub overrun_seconds: u64,
+
+    /// The executor types of this farm, each with the signs by which a build is known to use it: a flag's beginning, or
+    /// `tag:NAME`. All builds use x86.
+    #[serde(deserialize_with = "structured")]
+    pub executor_types: BTreeMap<ExecutorType, Vec<String>>,
+    /// The type of this machine's executors and workers.
+    pub executor_type: ExecutorType,
+    /// ESU of each executor type that the farm has; quotas that add up to more are scaled down. A type that is not named has
+    /// as much as the quotas say.
+    #[serde(deserialize_with = "structured")]
+    pub capacity: Occupancy,
+    /// What becomes of a build whose group has no quota, once any group has one: `default` (the quota that is set for
+    /// the name `default`; without it such a group only borrows what others leave unused), or `refuse`.
+    pub groups_without_quota: String,
+    /// Milliseconds between two decisions of the governor.
+    pub governor_tick_ms: u64,
+    /// Order of a group's builds of the same priority: `request_time`.
+    pub band_order: BandOrder,
+    /// Whether warm workspaces are looked for. Off, each build starts in an empty one.
+    pub warm_workspaces: bool,
+    /// Percent of the machine's memory in use above which idle tool servers are shut down, the least valuable first.
+    pub tool_memory_percent: u8,
+    /// Seconds between two trainings of the occupancy model; 0: never.
+    pub training_seconds: u64,
 
     /// Workspaces of a worker. 0: two for each processor.
     pub workspaces: u16,
@@ -150,6 +185,20 @@ fn isa() -> &'static str {
     }
 }
 
+/// The types that the paper names, and the signs that it gives as examples.
+fn default_executor_types() -> BTreeMap<ExecutorType, Vec<String>> {
+    let signs: [(&str, &[&str]); 4] = [
+        ("x86", &[]),
+        ("mac", &["--ios", "--macos", "tag:requires-mac", "tag:requires-darwin"]),
+        ("gpu", &["tag:requires-gpu"]),
+        ("tpu", &["tag:requires-tpu"]),
+    ];
+    let named = signs.into_iter().filter_map(|(name, signs)| {
+        Some((name.parse().ok()?, signs.iter().map(|sign| (*sign).to_owned()).collect()))
+    });
+    named.collect()
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -173,13 +222,24 @@ impl Default for Settings {
             timeout_seconds_max: 24 * 3600,
             queue_timeout_seconds: 24 * 3600,
             queue_timeout_seconds_max: 7 * 24 * 3600,
+            priority_limits: BTreeMap::new(),
             attempts: 3,
             attempts_max: 50,
             // A restart of nats-server with a large store takes seconds.
             lease_ttl_seconds: 15,
+            lease_ttl_seconds_max: 600,
             offer_timeout_ms: 5000,
             heartbeat_seconds: 10,
             overrun_seconds: 60,
+            executor_types: default_executor_types(),
+            executor_type: ExecutorType::x86(),
+            capacity: Occupancy::default(),
+            groups_without_quota: "default".into(),
+            governor_tick_ms: 5000,
+            band_order: BandOrder::RequestTime,
+            warm_workspaces: true,
+            tool_memory_percent: 85,
+            training_seconds: 24 * 3600,
             workspaces: 0,
             kill_grace_ms: 2000,
             drain_seconds: 10,
@@ -220,32 +280,6 @@ impl Default for Settings {
     }
 }
 
-/// Settings that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    /// A file or variable that cannot be read.
-    #[error("settings cannot be read")]
-    Read(#[from] config::ConfigError),
-    /// A name that is no setting.
-    #[error("{file} names {name:?}, which is no setting")]
-    Unknown {
-        /// The file.
-        file: String,
-        /// The name.
-        name: String,
-    },
-    /// A value that makes no sense.
-    #[error("setting {name} is {value}: {wanted}")]
-    Invalid {
-        /// The name.
-        name: &'static str,
-        /// The value.
-        value: String,
-        /// What is expected.
-        wanted: String,
-    },
-}
-
 impl Settings {
     /// Reads `file` (when it exists; `required` when the user named it) and the environment.
     pub fn load(file: &Path, required: bool) -> Result<Self, SettingsError> {
@@ -262,72 +296,24 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Checks what no type can.
-    pub fn check(&self) -> Result<(), SettingsError> {
-        let invalid = |name, value: &dyn std::fmt::Display, wanted: &str| SettingsError::Invalid {
-            name,
-            value: value.to_string(),
-            wanted: wanted.to_owned(),
-        };
-        if self.lease_ttl_seconds == 0 {
-            return Err(invalid("lease_ttl_seconds", &0, "at least 1 is expected"));
-        }
-        if self.heartbeat_seconds == 0 {
-            return Err(invalid("heartbeat_seconds", &0, "at least 1 is expected"));
-        }
-        if !matches!(self.replicas, 1 | 3 | 5) {
-            return Err(invalid("replicas", &self.replicas, "1, 3 or 5 is expected"));
-        }
-        if !matches!(self.log_format.as_str(), "text" | "json") {
-            return Err(invalid("log_format", &self.log_format, "text or json is expected"));
-        }
-        if self.timeout_seconds > self.timeout_seconds_max {
-            return Err(invalid(
-                "timeout_seconds",
-                &self.timeout_seconds,
-                "at most timeout_seconds_max is expected",
-            ));
-        }
-        if self.queue_timeout_seconds > self.queue_timeout_seconds_max {
-            let wanted = "at most queue_timeout_seconds_max is expected";
-            return Err(invalid("queue_timeout_seconds", &self.queue_timeout_seconds, wanted));
-        }
-        if self.attempts == 0 || self.attempts > self.attempts_max {
-            return Err(invalid("attempts", &self.attempts, "1 to attempts_max is expected"));
-        }
-        if !matches!(self.sandbox.as_str(), "bubblewrap" | "none") {
-            return Err(invalid("sandbox", &self.sandbox, "bubblewrap or none is expected"));
-        }
-        if self.action_timeout_seconds == 0 || self.action_timeout_seconds > self.action_timeout_seconds_max {
-            let wanted = "1 to action_timeout_seconds_max is expected";
-            return Err(invalid("action_timeout_seconds", &self.action_timeout_seconds, wanted));
-        }
-        if self.action_attempts == 0 {
-            return Err(invalid("action_attempts", &0, "at least 1 is expected"));
-        }
-        let longest = self.action_queue_timeout_seconds + self.action_timeout_seconds_max;
-        if self.actions_days * 24 * 3600 <= longest {
-            let wanted = "executions must outlast action_queue_timeout_seconds + action_timeout_seconds_max";
-            return Err(invalid("actions_days", &self.actions_days, wanted));
-        }
-        let longest = self.queue_timeout_seconds_max + self.timeout_seconds_max;
-        if self.events_days * 24 * 3600 <= longest {
-            let wanted = "events must outlast queue_timeout_seconds_max + timeout_seconds_max";
-            return Err(invalid("events_days", &self.events_days, wanted));
-        }
-        Ok(())
-    }
-
     /// What a request is checked against.
     pub fn request_limits(&self) -> RequestLimits {
         RequestLimits {
             request_bytes_max: self.request_bytes_max,
-            timeout_seconds: self.timeout_seconds,
-            timeout_seconds_max: self.timeout_seconds_max,
-            queue_timeout_seconds: self.queue_timeout_seconds,
-            queue_timeout_seconds_max: self.queue_timeout_seconds_max,
+            times: TimeLimits {
+                timeout_seconds: self.timeout_seconds,
+                queue_timeout_seconds: self.queue_timeout_seconds,
+                lease_ttl_seconds: self.lease_ttl_seconds,
+            },
+            times_by_priority: self.priority_limits.clone(),
+            times_max: TimeLimits {
+                timeout_seconds: self.timeout_seconds_max,
+                queue_timeout_seconds: self.queue_timeout_seconds_max,
+                lease_ttl_seconds: self.lease_ttl_seconds_max.max(self.lease_ttl_seconds),
+            },
             attempts: self.attempts,
             attempts_max: self.attempts_max,
+            executor_types: self.executor_types.keys().cloned().collect(),
         }
     }
 

@@ -10,11 +10,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use tokio::net::UnixStream;
 use tokio::process::Child;
+use tokio::sync::watch;
 
 use crate::frame::{self, HEADER, MAX_BODY, Malformed, Reply};
 use crate::link::Link;
-use crate::model::{Command, Deadline, Event, Mode};
+use crate::model::{Command, Event, Measured, Mode};
 use crate::options::{Files, Options};
+use crate::running::Running;
 
 /// Output shorter than this, in bytes, is copied out of the receive buffer: a few kept bytes must not pin it.
 const COPY_BELOW: usize = 4 * 1024;
@@ -72,16 +74,23 @@ impl From<Malformed> for ShimError {
 /// kills everything and ends; [`Shim::stop`] also waits for that.
 #[derive(Debug)]
 pub struct Shim {
-    link: Arc<Link>,
+    pub(crate) link: Arc<Link>,
     process: Child,
     mode: Mode,
     inbox: BytesMut,
     /// The number of the latest command.
-    run: u64,
+    pub(crate) run: u64,
     /// Whether the end of that command has yet to be heard.
-    unfinished: bool,
+    pub(crate) unfinished: bool,
     /// Whether a command left something behind.
     spent: bool,
+    /// Whether a command left survivors.
+    kept: bool,
+    /// The number of the latest request to forget them, and of the latest that was answered.
+    forget: u64,
+    forgotten: u64,
+    /// The latest measurement, and of which command.
+    pub(crate) measured: watch::Sender<(u64, Measured)>,
 }
 
 impl Shim {
@@ -111,10 +120,26 @@ impl Shim {
         let link = Arc::new(Link::new(stream));
         let inbox = BytesMut::with_capacity(READ_SIZE);
         let mode = Mode::Subreaper;
-        let mut shim = Self { link, process, mode, inbox, run: 0, unfinished: false, spent: false };
+        let mut shim = Self {
+            link,
+            process,
+            mode,
+            inbox,
+            run: 0,
+            unfinished: false,
+            spent: false,
+            kept: false,
+            forget: 0,
+            forgotten: 0,
+            measured: watch::Sender::default(),
+        };
         match shim.receive().await? {
             Reply::Ready(mode) => shim.mode = mode,
-            early @ (Reply::Event(_) | Reply::Spent) => {
+            early @ (Reply::Event(_)
+            | Reply::Spent
+            | Reply::Kept(_)
+            | Reply::Forgotten(_)
+            | Reply::Measured(..)) => {
                 return Err(ShimError::Protocol(format!("{early:?} before it was ready")));
             }
         }
@@ -147,19 +172,35 @@ impl Shim {
 
     /// Starts a command. If an earlier one has not been followed to its end, that one is killed first.
     pub async fn run(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
-        self.launch(command, Vec::new()).await
+        self.launch(command, Vec::new(), false).await
+    }
+
+    /// Like [`Shim::run`], but when the command's own process ends by itself, what else lives stays alive: what it
+    /// started and what an earlier command left. Its outputs end with that process. See [`Shim::has_survivors`].
+    ///
+    /// The command's deadline goes on for what it leaves, and can be moved by [`Control::renew`], until the next command:
+    /// whoever means to keep that for good, makes it [`Deadline::NEVER`].
+    ///
+    /// Processor time of survivors counts for the command during which they use it.
+    pub async fn run_and_keep(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
+        self.launch(command, Vec::new(), true).await
     }
 
     /// Like [`Shim::run`], with its outputs going into files.
     pub async fn run_into(&mut self, command: &Command, files: Files) -> Result<Running<'_>, ShimError> {
         let Files { stdout, stderr, status } = files;
-        self.launch(command, [stdout, stderr].into_iter().chain(status).collect()).await
+        self.launch(command, [stdout, stderr].into_iter().chain(status).collect(), false).await
     }
 
-    async fn launch(&mut self, command: &Command, files: Vec<OwnedFd>) -> Result<Running<'_>, ShimError> {
+    async fn launch(
+        &mut self,
+        command: &Command,
+        files: Vec<OwnedFd>,
+        keep: bool,
+    ) -> Result<Running<'_>, ShimError> {
         let mut frame = Vec::with_capacity(1024);
         let count = u8::try_from(files.len()).unwrap_or_default();
-        frame::put_run(&mut frame, self.run + 1, command, count);
+        frame::put_run(&mut frame, self.run + 1, command, count, keep);
         let bytes = frame.len() - HEADER;
         if bytes > MAX_BODY {
             return Err(ShimError::TooLarge { bytes, limit: MAX_BODY });
@@ -184,7 +225,40 @@ impl Shim {
         Ok(())
     }
 
+    /// Whether something is alive that a command left, as far as was heard.
+    pub fn has_survivors(&self) -> bool {
+        self.kept
+    }
+
+    /// Ends what commands left alive: SIGTERM to all, and SIGKILL `grace` later; at once if `grace` is zero. Returns when
+    /// nothing is alive. May be dropped and called again with another grace.
+    pub async fn forget(&mut self, grace: Duration) -> Result<(), ShimError> {
+        self.finish_command().await?;
+        if !self.kept && self.forgotten == self.forget {
+            return Ok(());
+        }
+        self.forget += 1;
+        let number = self.forget;
+        self.link.send(|out| frame::put_forget(out, number, grace)).await?;
+        self.finish_forgetting().await
+    }
+
+    /// Listens while no command is under way; returns when survivors have ended by themselves, and fails when the shim is
+    /// gone. May be dropped at any time.
+    pub async fn idle(&mut self) -> Result<(), ShimError> {
+        let had = self.kept;
+        while self.kept == had {
+            self.hear().await?;
+        }
+        Ok(())
+    }
+
     async fn finish_earlier(&mut self) -> Result<(), ShimError> {
+        self.finish_command().await?;
+        self.finish_forgetting().await
+    }
+
+    async fn finish_command(&mut self) -> Result<(), ShimError> {
         if self.unfinished {
             let run = self.run;
             self.link.send(|out| frame::put_kill(out, run, Duration::ZERO)).await?;
@@ -195,19 +269,38 @@ impl Shim {
         Ok(())
     }
 
-    async fn next_event(&mut self) -> Result<Event, ShimError> {
+    async fn finish_forgetting(&mut self) -> Result<(), ShimError> {
+        while self.forgotten < self.forget {
+            self.hear().await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn next_event(&mut self) -> Result<Event, ShimError> {
         loop {
-            match self.receive().await? {
-                Reply::Event(event) => {
-                    if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
-                        self.unfinished = false;
-                    }
-                    return Ok(event);
+            if let Some(event) = self.hear().await? {
+                if matches!(event, Event::Exited(_) | Event::SpawnFailed { .. }) {
+                    self.unfinished = false;
                 }
-                Reply::Spent => self.spent = true,
-                Reply::Ready(_) => return Err(ShimError::Protocol("ready twice".to_owned())),
+                return Ok(event);
             }
         }
+    }
+
+    /// Takes one frame, which may tell of the command.
+    async fn hear(&mut self) -> Result<Option<Event>, ShimError> {
+        match self.receive().await? {
+            Reply::Event(event) => return Ok(Some(event)),
+            Reply::Spent => self.spent = true,
+            Reply::Kept(kept) => self.kept = kept,
+            Reply::Forgotten(number) => {
+                self.forgotten = number;
+                self.kept = false;
+            }
+            Reply::Measured(run, measured) => drop(self.measured.send_replace((run, measured))),
+            Reply::Ready(_) => return Err(ShimError::Protocol("ready twice".to_owned())),
+        }
+        Ok(None)
     }
 
     /// The next frame. Nothing is lost when the future is dropped: bytes stay in the inbox.
@@ -243,59 +336,5 @@ impl Drop for Shim {
     fn drop(&mut self) {
         // A `Control` that is still held somewhere must not keep the socket open.
         self.link.close();
-    }
-}
-
-/// A command on its way. Dropping it before its end kills the command.
-#[derive(Debug)]
-pub struct Running<'shim> {
-    shim: &'shim mut Shim,
-}
-
-impl Running<'_> {
-    /// What happens next; `None` after [`Event::Exited`] or [`Event::SpawnFailed`]. May be dropped and called
-    /// again without losing anything.
-    pub async fn next_event(&mut self) -> Result<Option<Event>, ShimError> {
-        if self.shim.unfinished { self.shim.next_event().await.map(Some) } else { Ok(None) }
-    }
-
-    /// Ends the shim and returns when all its processes are dead, as [`Shim::end`] does.
-    pub async fn end_shim(&mut self) -> Result<(), ShimError> {
-        self.shim.end().await
-    }
-
-    /// A handle to renew or kill this command, and no other, from elsewhere.
-    pub fn control(&self) -> Control {
-        Control { link: Arc::clone(&self.shim.link), run: self.shim.run }
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        if self.shim.unfinished {
-            let run = self.shim.run;
-            // If the socket takes no more just now, the next `run` sends the rest; if it is broken, all is dead.
-            let _ = self.shim.link.push(|out| frame::put_kill(out, run, Duration::ZERO));
-        }
-    }
-}
-
-/// Renews or kills one command. What comes after that command's end has no effect.
-#[derive(Debug, Clone)]
-pub struct Control {
-    link: Arc<Link>,
-    run: u64,
-}
-
-impl Control {
-    /// Moves the command's deadline to this moment.
-    pub async fn renew(&self, deadline: Deadline) -> Result<(), ShimError> {
-        self.link.send(|out| frame::put_renew(out, self.run, deadline)).await
-    }
-
-    /// Ends the command: SIGTERM to its process group, and SIGKILL to all its processes `grace` later; at once
-    /// if `grace` is zero. Returns when the word is sent; the end is told by [`Event::Exited`].
-    pub async fn kill(&self, grace: Duration) -> Result<(), ShimError> {
-        self.link.send(|out| frame::put_kill(out, self.run, grace)).await
     }
 }

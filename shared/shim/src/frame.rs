@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
-use crate::model::{Cause, Command, Deadline, Event, Exit, Mode, SpawnErrorKind, Stream};
+use crate::model::{Cause, Command, Deadline, Event, Exit, Measured, Mode, SpawnErrorKind, Stream};
 
 /// Bytes before each body.
 pub(crate) const HEADER: usize = 5;
@@ -20,6 +20,8 @@ pub(crate) const MAX_BODY: usize = 8 * 1024 * 1024;
 const RUN: u8 = 1;
 const RENEW: u8 = 2;
 const KILL: u8 = 3;
+const FORGET: u8 = 4;
+const MEASURE: u8 = 5;
 const READY: u8 = 16;
 const STARTED: u8 = 17;
 const STDOUT: u8 = 18;
@@ -27,6 +29,9 @@ const STDERR: u8 = 19;
 const EXITED: u8 = 20;
 const SPAWN_FAILED: u8 = 21;
 const SPENT: u8 = 22;
+const KEPT: u8 = 23;
+const FORGOTTEN: u8 = 24;
+const MEASURED: u8 = 25;
 
 /// Bytes that are no frame of ours.
 #[derive(Debug, thiserror::Error)]
@@ -43,10 +48,12 @@ impl From<TryGetError> for Malformed {
 /// cannot hit the next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// `files` descriptors came with it: standard output and error, then a wrapper's status file.
+    /// `files` descriptors came with it: standard output and error, then a wrapper's status file. With `keep`, what
+    /// outlives the command's own process is left alive.
     Run {
         run: u64,
         files: u8,
+        keep: bool,
         command: Command,
     },
     Renew {
@@ -57,6 +64,15 @@ pub(crate) enum Request {
         run: u64,
         grace: Duration,
     },
+    /// What is left alive is to end. Numbered too: only the last is answered.
+    Forget {
+        number: u64,
+        grace: Duration,
+    },
+    /// How much the command has used.
+    Measure {
+        run: u64,
+    },
 }
 
 /// From shim to worker.
@@ -65,6 +81,12 @@ pub(crate) enum Reply {
     Ready(Mode),
     /// The command whose end is told next left traces.
     Spent,
+    /// Whether something is left alive: by the command whose end is told next, or, said while none runs, still.
+    Kept(bool),
+    /// Nothing is left alive, as the request of this number asked.
+    Forgotten(u64),
+    /// What the command of this number has used.
+    Measured(u64, Measured),
     Event(Event),
 }
 
@@ -112,10 +134,11 @@ fn framed(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// Appends a [`Request::Run`].
-pub(crate) fn put_run(out: &mut Vec<u8>, run: u64, command: &Command, files: u8) {
+pub(crate) fn put_run(out: &mut Vec<u8>, run: u64, command: &Command, files: u8, keep: bool) {
     framed(out, RUN, |out| {
         out.put_u64_le(run);
         out.put_u8(files);
+        out.put_u8(u8::from(keep));
         out.put_u64_le(command.deadline.map_or(u64::MAX, Deadline::as_millis));
         put_bytes(out, command.cwd.as_os_str().as_bytes());
         put_count(out, command.argv.len());
@@ -144,11 +167,31 @@ pub(crate) fn put_kill(out: &mut Vec<u8>, run: u64, grace: Duration) {
     });
 }
 
+/// Appends a [`Request::Forget`].
+pub(crate) fn put_forget(out: &mut Vec<u8>, number: u64, grace: Duration) {
+    framed(out, FORGET, |out| {
+        out.put_u64_le(number);
+        put_duration(out, grace);
+    });
+}
+
+/// Appends a [`Request::Measure`].
+pub(crate) fn put_measure(out: &mut Vec<u8>, run: u64) {
+    framed(out, MEASURE, |out| out.put_u64_le(run));
+}
+
 /// Appends a [`Reply`]. Output has its own way, through [`open`] and [`close`], but may come here too.
 pub(crate) fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
     match reply {
         Reply::Ready(mode) => framed(out, READY, |out| out.put_u8(u8::from(*mode == Mode::Subreaper))),
         Reply::Spent => framed(out, SPENT, |_| ()),
+        Reply::Kept(kept) => framed(out, KEPT, |out| out.put_u8(u8::from(*kept))),
+        Reply::Forgotten(number) => framed(out, FORGOTTEN, |out| out.put_u64_le(*number)),
+        Reply::Measured(run, measured) => framed(out, MEASURED, |out| {
+            out.put_u64_le(*run);
+            put_duration(out, measured.cpu);
+            out.put_u64_le(measured.memory_bytes);
+        }),
         Reply::Event(Event::Started { pid, at }) => framed(out, STARTED, |out| {
             out.put_u32_le(*pid);
             put_duration(out, at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
@@ -169,9 +212,14 @@ pub(crate) fn request(kind: u8, mut body: &[u8]) -> Result<Request, Malformed> {
     let body = &mut body;
     let run = body.try_get_u64_le()?;
     match kind {
-        RUN => Ok(Request::Run { run, files: body.try_get_u8()?, command: get_command(body)? }),
+        RUN => {
+            let (files, keep) = (body.try_get_u8()?, body.try_get_u8()? != 0);
+            Ok(Request::Run { run, files, keep, command: get_command(body)? })
+        }
         RENEW => Ok(Request::Renew { run, deadline: Deadline::from_millis(body.try_get_u64_le()?) }),
-        KILL => Ok(Request::Kill { run, grace: Duration::from_nanos(body.try_get_u64_le()?) }),
+        KILL => Ok(Request::Kill { run, grace: get_duration(body)? }),
+        FORGET => Ok(Request::Forget { number: run, grace: get_duration(body)? }),
+        MEASURE => Ok(Request::Measure { run }),
         _ => Err(Malformed("its kind is unknown")),
     }
 }
@@ -185,10 +233,16 @@ pub(crate) fn reply(kind: u8, mut body: Bytes) -> Result<Reply, Malformed> {
             return Ok(Reply::Ready(if subreaper { Mode::Subreaper } else { Mode::PidNamespace }));
         }
         SPENT => return Ok(Reply::Spent),
-        STARTED => Event::Started {
-            pid: body.try_get_u32_le()?,
-            at: SystemTime::UNIX_EPOCH + Duration::from_nanos(body.try_get_u64_le()?),
-        },
+        KEPT => return Ok(Reply::Kept(body.try_get_u8()? != 0)),
+        FORGOTTEN => return Ok(Reply::Forgotten(body.try_get_u64_le()?)),
+        MEASURED => {
+            let run = body.try_get_u64_le()?;
+            let measured = Measured { cpu: get_duration(body)?, memory_bytes: body.try_get_u64_le()? };
+            return Ok(Reply::Measured(run, measured));
+        }
+        STARTED => {
+            Event::Started { pid: body.try_get_u32_le()?, at: SystemTime::UNIX_EPOCH + get_duration(body)? }
+        }
         STDOUT => Event::Output { stream: Stream::Stdout, data: std::mem::take(body) },
         STDERR => Event::Output { stream: Stream::Stderr, data: std::mem::take(body) },
         EXITED => Event::Exited(get_exit(body)?),
@@ -229,8 +283,8 @@ fn get_exit(body: &mut impl Buf) -> Result<Exit, Malformed> {
         exit_code: number()?,
         signal: number()?,
         cause,
-        wall: Duration::from_nanos(body.try_get_u64_le()?),
-        cpu: Duration::from_nanos(body.try_get_u64_le()?),
+        wall: get_duration(body)?,
+        cpu: get_duration(body)?,
         peak_memory_bytes: body.try_get_u64_le()?,
     })
 }
@@ -257,6 +311,10 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn put_duration(out: &mut Vec<u8>, duration: Duration) {
     out.put_u64_le(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+}
+
+fn get_duration(body: &mut impl Buf) -> Result<Duration, Malformed> {
+    Ok(Duration::from_nanos(body.try_get_u64_le()?))
 }
 
 fn get_bytes(body: &mut impl Buf) -> Result<Vec<u8>, Malformed> {

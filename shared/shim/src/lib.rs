@@ -3,11 +3,15 @@
 //! A worker keeps one *shim* per workspace: `forebay shim`, a small synchronous process that runs one
 //! command at a time and streams its output back. Every process a command started is dead and reaped
 //!
-//! * when the command's own process ends, before [`Event::Exited`] is reported;
+//! * when the command's own process ends, before [`Event::Exited`] is reported (see below for the one exception);
 //! * when the worker says so ([`Control::kill`]);
 //! * when the deadline passes that the worker last renewed, though the worker be stopped;
 //! * when the worker dies, because then the socket between them closes;
 //! * when the shim dies, because it is the first process of a PID namespace.
+//!
+//! A command that is run by [`Shim::run_and_keep`] may leave *survivors* behind, a build tool's server above all: when its
+//! own process ends by itself, what else lives stays, until the next command, which adopts it, [`Shim::forget`], or the
+//! end of worker or shim. Whatever kills a command kills the survivors with it.
 //!
 //! Where namespaces are refused the shim falls back to [`Mode::Subreaper`], which keeps the same promises
 //! except against a command that kills or stops its shim and that shim's guardian on purpose.
@@ -23,9 +27,11 @@ mod link;
 mod model;
 mod options;
 mod outer;
+mod running;
 mod server;
 
-pub use client::{Control, Running, Shim, ShimError};
-pub use model::{Cause, Command, Deadline, Event, Exit, Mode, SpawnErrorKind, Stream};
+pub use client::{Shim, ShimError};
+pub use model::{Cause, Command, Deadline, Event, Exit, Measured, Mode, SpawnErrorKind, Stream};
 pub use options::{Files, Options, STATUS_DESCRIPTOR, User};
 pub use outer::main;
+pub use running::{Control, Running};

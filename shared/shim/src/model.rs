@@ -24,6 +24,9 @@ pub struct Command {
 pub struct Deadline(u64);
 
 impl Deadline {
+    /// One that does not come.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// This very moment.
     pub fn now() -> Self {
         // The clock exists since Linux 2.6.39; without it every deadline has passed, which is the safe side.
@@ -88,7 +91,8 @@ pub enum Event {
         /// The bytes as written.
         data: Bytes,
     },
-    /// The command ended and no process that it started is left.
+    /// The command ended and no process that it started is left, but for what
+    /// [`Shim::run_and_keep`](crate::Shim::run_and_keep) leaves alive.
     Exited(Exit),
     /// The command could not be started.
     SpawnFailed {
@@ -115,6 +119,15 @@ pub struct Exit {
     /// The largest resident set of any one of its processes, in bytes. Never less than the shim's own (a few
     /// MB): the kernel carries that over into a process that was spawned without copying memory.
     pub peak_memory_bytes: u64,
+}
+
+/// What the processes of a command used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Measured {
+    /// User and system time since the command's start.
+    pub cpu: Duration,
+    /// The resident sets of all that live, together; what they share counts for each.
+    pub memory_bytes: u64,
 }
 
 /// What made a command end.

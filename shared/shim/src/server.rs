@@ -2,6 +2,7 @@
 
 mod alarm;
 mod outbox;
+mod remains;
 mod run;
 mod spawn;
 mod sys;
@@ -23,7 +24,8 @@ use crate::frame::{self, HEADER, Reply, Request};
 use crate::model::{Cause, Command, Deadline, Event, Exit, Mode, Stream};
 use alarm::Alarm;
 use outbox::Outbox;
-use run::Run;
+use remains::Remains;
+use run::{Over, Run, Terms};
 use spawn::Outputs;
 pub(crate) use sys::{
     become_user, default_child_signal, keep_mount_right, pass_descriptor, pass_no_descriptors, pass_no_rights,
@@ -54,6 +56,7 @@ pub(crate) fn serve(socket: UnixStream, guard: OwnedFd, mode: Mode, tidy: Vec<Pa
         files: Vec::new(),
         outbox: Outbox::new(),
         running: None,
+        remains: Remains::None,
     };
     server.outbox.put_urgent(&Reply::Ready(mode));
     let result = server.serve();
@@ -73,6 +76,7 @@ struct Server {
     files: Vec<OwnedFd>,
     outbox: Outbox,
     running: Option<Run>,
+    remains: Remains,
 }
 
 /// What poll found.
@@ -120,6 +124,11 @@ impl Server {
         }
         if self.running.as_ref().and_then(|run| run.kill_at).is_some_and(|at| at <= Instant::now()) {
             self.end(Cause::Killed)?;
+        }
+        if let Remains::Ending { number, at } = self.remains
+            && at <= Instant::now()
+        {
+            self.forget_now(number)?;
         }
         if let Some(run) = &mut self.running {
             if ready.stdout {
@@ -180,7 +189,8 @@ impl Server {
 
     fn timeout(&self) -> PollTimeout {
         let kill_at = self.running.as_ref().and_then(|run| run.kill_at);
-        let Some(next) = self.outbox.due().into_iter().chain(kill_at).min() else { return PollTimeout::NONE };
+        let all = self.outbox.due().into_iter().chain(kill_at).chain(self.remains.kill_at());
+        let Some(next) = all.min() else { return PollTimeout::NONE };
         let wait = next.saturating_duration_since(Instant::now());
         // Rounded up, lest the last millisecond be spent in a loop.
         let wait = wait.checked_add(Duration::from_micros(999)).unwrap_or(wait);
@@ -216,21 +226,33 @@ impl Server {
     fn obey(&mut self, request: Request) -> io::Result<()> {
         let current = self.running.as_mut();
         match request {
-            Request::Run { .. } if current.is_some() => {
+            Request::Run { .. } if current.is_some() || self.remains.kill_at().is_some() => {
                 Err(io::Error::other("the worker started a command before the end of the last"))
             }
-            Request::Run { run, files, command } => {
+            Request::Forget { .. } if current.is_some() => {
+                Err(io::Error::other("the worker forgot what a command left before that had ended"))
+            }
+            Request::Run { run, files, keep, command } => {
                 let files = usize::from(files).min(self.files.len());
                 let outputs = Outputs::of(self.files.drain(..files));
-                self.start(run, &command, outputs)
+                self.start(run, keep, &command, outputs)
             }
-            Request::Renew { run: number, deadline } => {
+            Request::Forget { number, grace } => self.forget(number, grace),
+            Request::Measure { run: number } => {
                 if let Some(run) = current.filter(|run| run.number == number) {
-                    run.deadline = Some(deadline);
-                    self.watch_deadline()?;
+                    let measured = run.measure();
+                    self.outbox.put_urgent(&Reply::Measured(number, measured));
                 }
                 Ok(())
             }
+            Request::Renew { run: number, deadline } => match current {
+                Some(run) if run.number == number => {
+                    run.deadline = Some(deadline);
+                    self.watch_deadline()
+                }
+                Some(_) => Ok(()),
+                None => self.renew_remains(number, deadline),
+            },
             Request::Kill { run: number, grace } => {
                 match current.filter(|run| run.number == number) {
                     Some(_) if grace.is_zero() => self.end(Cause::Killed)?,
@@ -242,17 +264,19 @@ impl Server {
         }
     }
 
-    fn start(&mut self, number: u64, command: &Command, outputs: Outputs) -> io::Result<()> {
+    fn start(&mut self, number: u64, keep: bool, command: &Command, outputs: Outputs) -> io::Result<()> {
         let started = Instant::now();
         if command.deadline.is_some_and(Deadline::has_passed) {
             self.report(&Event::Exited(never_started()));
             return Ok(());
         }
+        let adopted_cpu = self.remains.cpu();
         match spawn::spawn(command, outputs) {
             Ok(spawned) => {
                 let event = Event::Started { pid: spawned.pid, at: SystemTime::now() };
                 self.outbox.put(&Reply::Event(event));
-                self.running = Some(Run::new(number, command.deadline, started, spawned));
+                let terms = Terms { number, deadline: command.deadline, keep, adopted_cpu };
+                self.running = Some(Run::new(terms, started, spawned));
                 self.watch_deadline()?;
             }
             Err(error) => {
@@ -264,7 +288,7 @@ impl Server {
 
     /// Ends the command if its deadline has passed, else makes sure to be woken then.
     fn watch_deadline(&mut self) -> io::Result<()> {
-        let Some(run) = &self.running else { return Ok(()) };
+        let Some(run) = &self.running else { return self.watch_remains() };
         if run.is_overdue() {
             return self.end(Cause::Deadline);
         }
@@ -277,17 +301,24 @@ impl Server {
     fn reap(&mut self) -> io::Result<()> {
         // One read takes the signal back, however many children it stands for.
         self.children.read_signal()?;
-        let Some(run) = &mut self.running else { return Ok(()) };
+        let Some(run) = &mut self.running else { return self.reap_remains() };
         if run.reap()? { self.end(Cause::Ended) } else { Ok(()) }
     }
 
     fn end(&mut self, cause: Cause) -> io::Result<()> {
         if let Some(run) = self.running.take() {
-            let exit = run.end(cause, self.tree, &mut self.outbox)?;
-            if !self.tidy.wipe() {
+            let (keeps, number, deadline) = (run.keeps(cause), run.number, run.deadline);
+            let Over { exit, kept } = run.end(cause, self.tree, &mut self.outbox)?;
+            if keeps || self.remains != Remains::None {
+                self.remains = if kept { Remains::Alive { run: number, deadline } } else { Remains::None };
+                self.outbox.put(&Reply::Kept(kept));
+            }
+            // What is alive may use the folders.
+            if !kept && !self.tidy.wipe() {
                 self.outbox.put(&Reply::Spent);
             }
             self.report(&Event::Exited(exit));
+            self.watch_deadline()?;
         }
         Ok(())
     }

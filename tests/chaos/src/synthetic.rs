@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use model::{
     Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, BuildResult, Invocation, LogSummary, Millis,
-    Outcome, Priority, Reason, ReasonCode, RequestLimits, Retry, Sequence, WorkerId,
+    Outcome, Priority, Reason, ReasonCode, RequestLimits, Retry, Sequence, TimeLimits, WorkerId,
 };
 
 use crate::{Event, History, Kill, Random, Run, What};
@@ -12,15 +12,8 @@ use crate::{Event, History, Kill, Random, Run, What};
 const BUILDS: u64 = 80;
 const WORKSPACES: usize = 4;
 const GROUPS: [&str; 3] = ["amber", "birch", "coral"];
-const LIMITS: RequestLimits = RequestLimits {
-    request_bytes_max: 1 << 18,
-    timeout_seconds: 60,
-    timeout_seconds_max: 3600,
-    queue_timeout_seconds: 600,
-    queue_timeout_seconds_max: 3600,
-    attempts: 30,
-    attempts_max: 50,
-};
+const TIMES: TimeLimits =
+    TimeLimits { timeout_seconds: 60, queue_timeout_seconds: 600, lease_ttl_seconds: 2 };
 /// Some moment, in microseconds since the Unix epoch.
 const BEGIN: u64 = 1_700_000_000_000_000;
 const LEASE_US: u64 = 2_000_000;
@@ -87,8 +80,15 @@ impl Farm {
             command: vec!["true".into()],
             ..BuildRequest::default()
         };
-        let build = request.validate(&group, Some(priority), None, &LIMITS, Millis(at / 1000)).ok()?;
-        Some(BuildRecord::enqueued(build))
+        let limits = RequestLimits {
+            times: TIMES,
+            times_max: TIMES,
+            attempts: 30,
+            attempts_max: 50,
+            ..RequestLimits::default()
+        };
+        let accepted = request.validate(&group, Some(priority), None, &limits, Millis(at / 1000)).ok()?;
+        Some(BuildRecord::enqueued(accepted.build))
     }
 
     fn plan(&mut self, at: u64, next: Next) {
@@ -194,6 +194,7 @@ impl Farm {
             started_at_ms: Millis(self.now / 1000),
             dispatched_at_us: self.now,
             dispatched_at_sequence: Sequence(self.sequence),
+            workspace_kind: None,
         };
         let started = record.started(invocation, position);
         let guard = self.tell(&started);

@@ -2,14 +2,16 @@
 
 use std::{os::unix::fs::PermissionsExt as _, process::Stdio, time::Duration};
 
-use bus::{Bus, Patience};
+use bus::{Bus, Patience, QuotaOf};
 use client::Client;
 use index::Index;
-use model::{BuildId, BuildRequest, Control, DigestFunction, Endpoints, Group};
+use model::{
+    BuildId, BuildRequest, Control, DigestFunction, Endpoints, Esu, ExecutorType, Group, Occupancy, Quota,
+};
 use remote::Remote;
 use tokio::process::{Child, Command};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 
 /// `forebay up` in a temporary folder, and connections to it.
 pub(crate) struct BenchFarm {
@@ -105,6 +107,19 @@ impl BenchFarm {
         let created = self.client.create(&self.group, &request, None).await;
         created.map_err(|error| Failure::new(1, "create failed", &error))?;
         Ok(id)
+    }
+
+    /// Gives the group a quota of x86, and waits until the governor has decided on it.
+    pub(crate) async fn set_quota(&self, units: f64) -> Result<(), Failure> {
+        let amount = Esu::new(units).map_err(|error| Failure::new(USAGE, "--quota", &error))?;
+        let quota = Quota { esu: Occupancy::of_each([ExecutorType::x86()], amount) };
+        self.client.bus().set_quota(&QuotaOf::Group(self.group.clone()), Some(&quota)).await?;
+        let decided = tokio::time::timeout(START, async {
+            while self.client.bus().governor_record().await.is_ok_and(|(_, record)| record.tick == 0) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        decided.await.map_err(|error| Failure::new(1, "the governor does not decide", &error))
     }
 
     /// Builds that wait or run.

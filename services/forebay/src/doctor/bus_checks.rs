@@ -12,12 +12,12 @@ use settings::Settings;
 use store::Store;
 use telemetry::error_chain;
 
-use super::Finding;
+use super::{Finding, quota_checks};
 use crate::globals::Globals;
 
 const START_NATS: &str = "start nats-server (`forebay up` does), or name it with --nats";
 const START_REDIS: &str = "start redis-server (`forebay up` does), or name it with --redis";
-const START_SERVICES: &str = "start the services: forebay serve enqueuer dispatcher worker reaper";
+const START_SERVICES: &str = "start the services: forebay serve enqueuer dispatcher governor worker reaper";
 
 /// Checks NATS and, through it, everything else.
 pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> {
@@ -39,6 +39,7 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
         let client = Client::new(bus);
         findings.push(enqueuer(&client).await);
         findings.push(workers(&client).await);
+        findings.extend(quota_checks::run(&client, settings).await);
     }
     findings
 }
@@ -210,7 +211,7 @@ async fn workers(client: &Client) -> Finding {
         .filter(|beat| beat.status == WorkerStatus::Ready)
         .collect();
     let spaces: Vec<_> = ready.iter().flat_map(|beat| &beat.workspaces).collect();
-    let idle = spaces.iter().filter(|space| ***space == WorkspaceState::Idle).count();
+    let idle = spaces.iter().filter(|space| matches!(space, WorkspaceState::Idle { .. })).count();
     let found = format!(
         "{} live, {} of them ready; {idle} of {} workspaces idle",
         workers.len(),

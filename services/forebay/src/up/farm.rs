@@ -268,7 +268,12 @@ async fn patiently<T>(name: &str, what: impl Future<Output = T>) -> T {
 fn stage(name: &str, drain: Duration) -> (u8, Duration) {
     match name {
         services::GATEWAY | services::ENQUEUER => (0, GRACE),
-        services::DISPATCHER | services::REAPER | services::SCHEDULER | services::CAS => (2, GRACE),
+        services::DISPATCHER
+        | services::GOVERNOR
+        | services::TRAINER
+        | services::REAPER
+        | services::SCHEDULER
+        | services::CAS => (2, GRACE),
         redis::NAME => (3, REDIS_GRACE),
         nats::NAME => (4, NATS_GRACE),
         // The workers and executors.

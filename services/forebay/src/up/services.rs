@@ -21,6 +21,10 @@ pub(super) const REAPER: &str = "reaper";
 pub(super) const SCHEDULER: &str = "scheduler";
 /// Keeps the content-addressable store within its size.
 pub(super) const CAS: &str = "cas";
+/// Decides on quotas.
+pub(super) const GOVERNOR: &str = "governor";
+/// Learns what builds occupy.
+pub(super) const TRAINER: &str = "trainer";
 const WORKER: &str = "worker";
 const EXECUTOR: &str = "executor";
 
@@ -65,7 +69,13 @@ pub(super) fn specs(folder: &Folder, settings: &Settings, counts: Counts) -> Res
     let mut cas = spec(CAS, CAS);
     // The farm's own address is the gateway's.
     cas.env.insert(GRPC_LISTEN.to_owned(), ports::with_port(&settings.grpc_listen, 0));
-    specs.extend([spec(REAPER, REAPER), cas, spec(GATEWAY, GATEWAY)]);
+    specs.extend([
+        spec(GOVERNOR, GOVERNOR),
+        spec(TRAINER, TRAINER),
+        spec(REAPER, REAPER),
+        cas,
+        spec(GATEWAY, GATEWAY),
+    ]);
     Ok(specs)
 }
 

@@ -229,6 +229,7 @@ mod tests {
             max_attempts: Attempt(3),
             traceparent: None,
             client: ClientTool::default(),
+            build: None,
         })
     }
 

@@ -24,6 +24,8 @@ use super::{
 
 /// The header by which a client asks for another quota group than that of its instance name.
 pub(crate) const GROUP_HEADER: &str = "x-forebay-group";
+/// Metadata by which the Bazel of a build names that build: what its actions use is the build's use.
+const BUILD_HEADER: &str = "x-forebay-build";
 /// How long an acceptance is tried while the bus is away; a client that waits longer gives up by itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of details that fit into the headers by which a call ends; clients take 8 KiB of them.
@@ -82,6 +84,7 @@ pub(crate) async fn submit(
         max_attempts: core.config.attempts.max(Attempt::FIRST),
         traceparent: Some(trace.parent.clone()),
         client: client(&reapi::metadata::request_metadata(headers)),
+        build: headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()?.parse().ok()),
     };
     accept(core, execution).await
 }

@@ -19,6 +19,7 @@ fn an_executor_reads_what_is_offered() {
         max_attempts: Attempt(3),
         traceparent: None,
         client: ClientTool::default(),
+        build: None,
     });
     let committed = Committed {
         pick: Pick { key: record.execution.key(), executor: "x".parse().unwrap() },

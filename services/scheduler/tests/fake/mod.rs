@@ -143,6 +143,7 @@ impl Test {
             max_attempts: Attempt(3),
             traceparent: None,
             client: ClientTool::default(),
+            build: None,
         };
         change(&mut execution);
         let record = ExecutionRecord::accepted(execution);

@@ -1,14 +1,18 @@
 use super::*;
+use crate::{SomeTimeLimits, TimeLimits};
 
-const LIMITS: RequestLimits = RequestLimits {
-    request_bytes_max: 1000,
-    timeout_seconds: 10,
-    timeout_seconds_max: 100,
-    queue_timeout_seconds: 20,
-    queue_timeout_seconds_max: 200,
-    attempts: 3,
-    attempts_max: 10,
-};
+fn limits() -> RequestLimits {
+    let batch = SomeTimeLimits { lease_ttl_seconds: Some(60), ..SomeTimeLimits::default() };
+    RequestLimits {
+        request_bytes_max: 1000,
+        times: TimeLimits { timeout_seconds: 10, queue_timeout_seconds: 20, lease_ttl_seconds: 15 },
+        times_by_priority: [(Priority::Batch, batch)].into(),
+        times_max: TimeLimits { timeout_seconds: 100, queue_timeout_seconds: 200, lease_ttl_seconds: 300 },
+        attempts: 3,
+        attempts_max: 10,
+        executor_types: ["x86".parse().unwrap(), "mac".parse().unwrap()].into(),
+    }
+}
 
 fn request(change: impl FnOnce(&mut BuildRequest)) -> Result<Build, InvalidRequest> {
     let mut request = BuildRequest {
@@ -17,7 +21,9 @@ fn request(change: impl FnOnce(&mut BuildRequest)) -> Result<Build, InvalidReque
         ..BuildRequest::default()
     };
     change(&mut request);
-    request.validate(&"core".parse().unwrap(), Some(Priority::Batch), None, &LIMITS, Millis(5))
+    let accepted =
+        request.validate(&"core".parse().unwrap(), Some(Priority::Batch), None, &limits(), Millis(5))?;
+    Ok(accepted.build)
 }
 
 #[test]
@@ -28,6 +34,8 @@ fn defaults_are_filled_in() {
         (10, 20, Attempt(3))
     );
     assert_eq!(build.priority, Priority::Batch);
+    assert_eq!(build.lease_ttl_seconds, 60, "as the settings say for this priority");
+    assert_eq!(request(|r| r.lease_ttl_seconds = Some(7)).unwrap().lease_ttl_seconds, 7);
 }
 
 #[test]
@@ -50,6 +58,10 @@ fn what_is_wrong_is_named() {
         refused(|r| r.context = Context::Git { url: "-u".into(), revision: "x".into(), patch: None })
             .contains("git URL")
     );
+    assert!(refused(|r| r.lease_ttl_seconds = Some(301)).contains("1 to 300"));
+    let vax = |r: &mut BuildRequest| r.executor_types = ["vax".parse().unwrap()].into();
+    assert!(refused(vax).contains("known are mac, x86"));
+    assert!(refused(|r| r.occupancy.add(&ExecutorType::x86(), Esu::from_micros(-1))).contains("0 or more"));
     assert!(refused(|r| drop(r.env.insert("A=B".into(), String::new()))).contains("A=B"));
 }
 
@@ -63,8 +75,9 @@ fn the_same_request_has_the_same_digest_whenever_it_comes() {
     let first = request(|_| ()).unwrap();
     let mut later = first.clone();
     later.submitted_at_ms = Millis(99);
+    later.estimated_by = Some(3);
     later.traceparent = Some("00-1-2-01".into());
-    assert_eq!(first.request_digest, later.content_digest());
+    assert_eq!(first.request_digest, later.content_digest(&BTreeSet::new()));
     let other = request(|r| r.command.push("x".into())).unwrap();
     assert_ne!(first.request_digest, other.request_digest);
 }

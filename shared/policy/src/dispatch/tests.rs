@@ -2,56 +2,62 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn groups(heads: &[Vec<u32>]) -> Vec<GroupHead<u32>> {
-    heads.iter().map(|builds| GroupHead { builds: builds.iter().copied().collect() }).collect()
+fn head(weight: u64, builds: impl IntoIterator<Item = u32>) -> GroupHead<u32> {
+    GroupHead { weight, builds: builds.into_iter().collect() }
 }
 
 #[test]
-fn groups_take_turns() {
-    let placed = place(groups(&[vec![1, 2, 3], vec![10], vec![20, 21]]), (0..5).collect());
-    let order: Vec<u32> = placed.iter().map(|p| p.build).collect();
-    assert_eq!(order, [1, 10, 20, 2, 21]);
+fn groups_are_chosen_in_proportion_to_their_weight() {
+    let mut random = Random::new(7);
+    let mut share = 0;
+    for _ in 0..4000 {
+        let placed = place(vec![head(3, [1]), head(1, [2])], 1, &mut random);
+        share += usize::from(placed[0].group == 0);
+    }
+    assert!((2880..=3120).contains(&share), "{share} of 4000");
+}
+
+#[test]
+fn who_has_no_build_leaves_its_places_to_others() {
+    let placed = place(vec![head(1_000_000, []), head(1, 0..3)], 5, &mut Random::new(1));
+    assert_eq!(placed.iter().map(|p| (p.group, p.build)).collect::<Vec<_>>(), [(1, 0), (1, 1), (1, 2)]);
+}
+
+#[test]
+fn weights_follow_the_quota_of_x86_and_nobody_has_none() {
+    let quota = |text: &[(&str, f64)]| Quota {
+        esu: text.iter().map(|(kind, units)| (kind.parse().unwrap(), Esu::new(*units).unwrap())).collect(),
+    };
+    let of = |text: &[(&str, f64)]| weight(Some(&quota(text)));
+    assert_eq!(of(&[("x86", 30.0)]), 3 * of(&[("x86", 10.0), ("gpu", 500.0)]));
+    assert!(of(&[("gpu", 50.0)]) > 0 && of(&[]) > 0 && weight(None) > 0);
+}
+
+#[test]
+fn a_sample_favours_nobody() {
+    let mut random = Random::new(3);
+    let mut seen = [0; 10];
+    for _ in 0..5000 {
+        for item in sample((0..10).collect(), 4, &mut random) {
+            seen[item] += 1;
+        }
+    }
+    assert!(seen.iter().all(|count| (1850..=2150).contains(count)), "{seen:?}");
 }
 
 proptest! {
     #[test]
-    fn inside_a_group_the_given_order_is_kept(
-        heads in proptest::collection::vec(proptest::collection::vec(0_u32..100, 0..6), 0..6),
-        idle in 0_usize..20,
+    fn each_group_keeps_its_order_and_nothing_is_placed_twice(
+        weights in prop::collection::vec((0_u64..5, 0_u32..6), 0..8), workspaces in 0_usize..20, seed: u64,
     ) {
-        let placed = place(groups(&heads), (0..idle).collect());
-        for (group, head) in heads.iter().enumerate() {
-            let started: Vec<u32> = placed.iter().filter(|p| p.group == group).map(|p| p.build).collect();
-            prop_assert_eq!(&started[..], &head[..started.len()]);
-        }
-    }
-
-    #[test]
-    fn nothing_waits_while_a_workspace_is_idle(
-        heads in proptest::collection::vec(proptest::collection::vec(0_u32..100, 0..6), 0..6),
-        idle in 0_usize..20,
-    ) {
-        let waiting: usize = heads.iter().map(Vec::len).sum();
-        let placed = place(groups(&heads), (0..idle).collect());
-        prop_assert_eq!(placed.len(), waiting.min(idle));
-        let mut used: Vec<usize> = placed.iter().map(|p| p.workspace).collect();
-        used.dedup();
-        prop_assert_eq!(used.len(), placed.len());
-    }
-
-    #[test]
-    fn no_group_is_more_than_one_build_ahead_of_another_that_waits(
-        heads in proptest::collection::vec(proptest::collection::vec(0_u32..100, 0..6), 1..6),
-        idle in 0_usize..20,
-    ) {
-        let placed = place(groups(&heads), (0..idle).collect());
-        let count = |group: usize| placed.iter().filter(|p| p.group == group).count();
-        for group in 0..heads.len() {
-            if count(group) < heads[group].len() {
-                for other in 0..heads.len() {
-                    prop_assert!(count(other) <= count(group) + 1);
-                }
-            }
+        let groups: Vec<_> = weights.iter().map(|(weight, count)| head(*weight, 0..*count)).collect();
+        let available: usize = groups.iter().filter(|g| g.weight > 0).map(|g| g.builds.len()).sum();
+        let placed = place(groups, workspaces, &mut Random::new(seed));
+        prop_assert!(placed.len() <= workspaces.min(available));
+        for (group, _) in weights.iter().enumerate() {
+            let order: Vec<u32> = placed.iter().filter(|p| p.group == group).map(|p| p.build).collect();
+            let count = u32::try_from(order.len()).unwrap();
+            prop_assert_eq!(order, (0..count).collect::<Vec<_>>());
         }
     }
 }

@@ -1,24 +1,18 @@
-use model::{BuildRequest, Invocation, RequestLimits, Sequence, State};
+use model::{BuildRequest, Invocation, RequestLimits, Sequence, State, TimeLimits};
 
 use super::*;
 
 fn running(attempts: u32) -> BuildRecord {
-    let limits = RequestLimits {
-        request_bytes_max: 1,
-        timeout_seconds: 1,
-        timeout_seconds_max: 1,
-        queue_timeout_seconds: 1,
-        queue_timeout_seconds_max: 1,
-        attempts,
-        attempts_max: 9,
-    };
+    let times = TimeLimits { timeout_seconds: 1, queue_timeout_seconds: 1, lease_ttl_seconds: 1 };
+    let limits =
+        RequestLimits { times, times_max: times, attempts, attempts_max: 9, ..RequestLimits::default() };
     let request = BuildRequest {
         id: Some("00000000-0000-4000-8000-000000000001".parse().unwrap()),
         command: vec!["true".into()],
         ..BuildRequest::default()
     };
-    let build = request.validate(&"g".parse().unwrap(), None, None, &limits, Millis(1)).unwrap();
-    start(&BuildRecord::enqueued(build))
+    let accepted = request.validate(&"g".parse().unwrap(), None, None, &limits, Millis(1)).unwrap();
+    start(&BuildRecord::enqueued(accepted.build))
 }
 
 fn start(record: &BuildRecord) -> BuildRecord {
@@ -29,6 +23,7 @@ fn start(record: &BuildRecord) -> BuildRecord {
         started_at_ms: Millis(2),
         dispatched_at_us: 0,
         dispatched_at_sequence: Sequence(0),
+        workspace_kind: None,
     };
     record.started(invocation, Sequence(7))
 }

@@ -17,8 +17,8 @@ fn requests_survive_the_wire() {
         deadline: None,
     };
     let mut out = Vec::new();
-    put_run(&mut out, 7, &command, 2);
-    assert_eq!(through_request(&out), Request::Run { run: 7, files: 2, command });
+    put_run(&mut out, 7, &command, 2, true);
+    assert_eq!(through_request(&out), Request::Run { run: 7, files: 2, keep: true, command });
     out.clear();
     put_renew(&mut out, 8, Deadline::from_millis(9));
     assert_eq!(through_request(&out), Request::Renew { run: 8, deadline: Deadline::from_millis(9) });
@@ -26,6 +26,12 @@ fn requests_survive_the_wire() {
     put_kill(&mut out, 9, Duration::MAX);
     let grace = Duration::from_nanos(u64::MAX);
     assert_eq!(through_request(&out), Request::Kill { run: 9, grace });
+    out.clear();
+    put_forget(&mut out, 6, Duration::from_millis(5));
+    assert_eq!(through_request(&out), Request::Forget { number: 6, grace: Duration::from_millis(5) });
+    out.clear();
+    put_measure(&mut out, 3);
+    assert_eq!(through_request(&out), Request::Measure { run: 3 });
 }
 
 #[test]
@@ -40,12 +46,14 @@ fn replies_survive_the_wire() {
     };
     let failure = Event::SpawnFailed { kind: SpawnErrorKind::TooLarge, message: "too large".into() };
     let output = Event::Output { stream: Stream::Stderr, data: Bytes::from_static(b"\xff\0") };
-    for event in [Event::Exited(exit), failure, output] {
+    let measured = Measured { cpu: Duration::from_millis(70), memory_bytes: 1 << 33 };
+    let plain = [Reply::Kept(true), Reply::Forgotten(2), Reply::Measured(4, measured)];
+    for sent in [Event::Exited(exit), failure, output].map(Reply::Event).into_iter().chain(plain) {
         let mut out = Vec::new();
-        put_reply(&mut out, &Reply::Event(event.clone()));
+        put_reply(&mut out, &sent);
         let (kind, length) = header(&out).unwrap().unwrap();
         assert_eq!(out.len(), HEADER + length);
-        assert_eq!(reply(kind, Bytes::from(out).slice(HEADER..)).unwrap(), Reply::Event(event));
+        assert_eq!(reply(kind, Bytes::from(out).slice(HEADER..)).unwrap(), sent);
     }
 }
 
@@ -55,7 +63,7 @@ fn torn_and_foreign_frames_are_refused() {
     assert!(header(&[RUN, 255, 255, 255, 255]).is_err());
     assert!(request(RUN, &[0; 12]).is_err());
     assert!(request(99, &[0; 8]).is_err());
-    let mut huge_count = vec![0; 21];
+    let mut huge_count = vec![0; 22];
     huge_count.extend([255; 4]);
     assert!(request(RUN, &huge_count).is_err());
 }

@@ -54,9 +54,9 @@ impl Outbox {
         self.due_in(NEWS_WAIT);
     }
 
-    /// Reads once from a pipe of the command; `false` at its end. A chunk of the other stream is closed first,
+    /// Reads once from a pipe of the command; no bytes at its end. A chunk of the other stream is closed first,
     /// so that what was read earlier also arrives earlier.
-    pub(crate) fn read_from(&mut self, stream: Stream, pipe: &mut impl Read) -> io::Result<bool> {
+    pub(crate) fn read_from(&mut self, stream: Stream, pipe: &mut impl Read) -> io::Result<usize> {
         let used = match self.open {
             Some(open) if open.stream == stream => self.bytes.len() - open.at - HEADER,
             _ => 0,
@@ -82,7 +82,7 @@ impl Outbox {
                 self.due = Some(Instant::now());
             }
         }
-        Ok(count > 0)
+        Ok(count)
     }
 
     /// When the next write is due; `None` while there is nothing to write or the socket takes nothing.
@@ -168,9 +168,9 @@ mod tests {
     fn one_stream_grows_a_chunk_and_the_other_ends_it() {
         let mut outbox = Outbox::new();
         for (stream, text) in [(Stream::Stdout, "a"), (Stream::Stdout, "b"), (Stream::Stderr, "c")] {
-            assert!(outbox.read_from(stream, &mut text.as_bytes()).unwrap());
+            assert_eq!(outbox.read_from(stream, &mut text.as_bytes()).unwrap(), 1);
         }
-        assert!(!outbox.read_from(Stream::Stdout, &mut io::empty()).unwrap());
+        assert_eq!(outbox.read_from(Stream::Stdout, &mut io::empty()).unwrap(), 0);
         let mut socket = Narrow(usize::MAX, Vec::new());
         outbox.flush(&mut socket).unwrap();
         assert_eq!(socket.1, b"\x12\x02\0\0\0ab\x13\x01\0\0\0c");
@@ -181,7 +181,7 @@ mod tests {
     fn chunks_end_at_their_limit() {
         let mut outbox = Outbox::new();
         let mut text = io::repeat(b'x').take(MAX_CHUNK as u64 + 1);
-        while outbox.read_from(Stream::Stdout, &mut text).unwrap() {}
+        while outbox.read_from(Stream::Stdout, &mut text).unwrap() > 0 {}
         let mut socket = Narrow(usize::MAX, Vec::new());
         outbox.flush(&mut socket).unwrap();
         assert_eq!(socket.1.len(), MAX_CHUNK + 1 + 2 * HEADER);

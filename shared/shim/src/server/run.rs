@@ -6,14 +6,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use super::outbox::Outbox;
 use super::spawn::Spawned;
 use super::sys::{Reaped, Waited, wait_any};
-use super::tree::{Tree, descendants};
-use crate::model::{Cause, Deadline, Exit, Stream};
+use super::tree::{Alive, Tree, descendants, measure};
+use crate::model::{Cause, Deadline, Exit, Measured, Stream};
 
 /// A command under way.
 #[derive(Debug)]
@@ -30,6 +31,28 @@ pub(crate) struct Run {
     stderr: Option<PipeReader>,
     cause: Cause,
     usage: Usage,
+    /// Whether what outlives its own process stays.
+    keep: bool,
+    /// What the survivors that it adopted had used before.
+    adopted_cpu: Duration,
+}
+
+/// A command that is over.
+#[derive(Debug)]
+pub(crate) struct Over {
+    pub(crate) exit: Exit,
+    /// Whether something is left alive.
+    pub(crate) kept: bool,
+}
+
+/// What else a command is told at its start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) number: u64,
+    pub(crate) deadline: Option<Deadline>,
+    pub(crate) keep: bool,
+    /// What the survivors that it adopts had used before.
+    pub(crate) adopted_cpu: Duration,
 }
 
 /// What the command's processes took and how its own one ended.
@@ -53,10 +76,12 @@ impl Usage {
 
 impl Run {
     /// Takes over what was just started.
-    pub(crate) fn new(number: u64, deadline: Option<Deadline>, started: Instant, spawned: Spawned) -> Self {
+    pub(crate) fn new(terms: Terms, started: Instant, spawned: Spawned) -> Self {
         Self {
-            number,
-            deadline,
+            number: terms.number,
+            deadline: terms.deadline,
+            keep: terms.keep,
+            adopted_cpu: terms.adopted_cpu,
             kill_at: None,
             pid: spawned.pid,
             wrapper: spawned.wrapper,
@@ -82,22 +107,44 @@ impl Run {
         pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads an output once; tells whether there may be more.
-    pub(crate) fn read(&mut self, stream: Stream, outbox: &mut Outbox) -> bool {
+    /// Reads an output once; tells how many bytes, none if there may be no more.
+    pub(crate) fn read(&mut self, stream: Stream, outbox: &mut Outbox) -> usize {
         let pipe = match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         };
-        let Some(reader) = pipe else { return false };
+        let Some(reader) = pipe else { return 0 };
         match outbox.read_from(stream, reader) {
-            Ok(true) => true,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+            Ok(count) if count > 0 => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             // Reading a pipe of ours cannot fail otherwise; if it did, nothing more would come from it.
-            Ok(false) | Err(_) => {
+            Ok(_) | Err(_) => {
                 *pipe = None;
-                false
+                0
             }
         }
+    }
+
+    /// Reads what is in the pipes now, a pipe's capacity at most: it goes out whether or not the worker keeps up.
+    /// Survivors may go on writing; what they write from now on is not the command's.
+    fn drain(&mut self, outbox: &mut Outbox) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let capacity = self.output(stream).and_then(|pipe| fcntl(pipe, FcntlArg::F_GETPIPE_SZ).ok());
+            let mut left = capacity.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(64 * 1024);
+            while left > 0 {
+                match self.read(stream, outbox) {
+                    0 => break,
+                    count => left = left.saturating_sub(count),
+                }
+            }
+        }
+    }
+
+    /// What it has used until now.
+    pub(crate) fn measure(&self) -> Measured {
+        let alive = measure();
+        let cpu = (self.usage.cpu + alive.cpu).saturating_sub(self.adopted_cpu);
+        Measured { cpu, memory_bytes: alive.memory_bytes }
     }
 
     /// Asks the command's process group to end (or all that a wrapper started), and notes until when.
@@ -129,30 +176,39 @@ impl Run {
         Ok(self.usage.status.is_some())
     }
 
-    /// Kills and reaps whatever is left, takes what is left in the pipes, and sums up. `cause` is why, unless a
-    /// kill was under way already.
-    pub(crate) fn end(mut self, cause: Cause, tree: Tree, outbox: &mut Outbox) -> io::Result<Exit> {
+    /// Whether it keeps what outlives it, when it ends for `cause`.
+    pub(crate) fn keeps(&self, cause: Cause) -> bool {
+        self.keep && self.final_cause(cause) == Cause::Ended
+    }
+
+    /// `cause`, unless a kill was under way already.
+    fn final_cause(&self, cause: Cause) -> Cause {
+        if self.cause == Cause::Ended { cause } else { self.cause }
+    }
+
+    /// Kills and reaps whatever is left unless it keeps that, takes what is left in the pipes, and sums up.
+    pub(crate) fn end(mut self, cause: Cause, tree: Tree, outbox: &mut Outbox) -> io::Result<Over> {
+        let keeps = self.keeps(cause);
         let (pid, usage) = (self.pid, &mut self.usage);
-        loop {
+        let kept = loop {
             match wait_any(false)? {
                 Waited::Reaped(reaped) => usage.add(pid, reaped),
-                Waited::NoChildren => break,
+                Waited::NoChildren => break false,
+                Waited::NoneEnded if keeps => break true,
                 Waited::NoneEnded => tree.destroy(|reaped| usage.add(pid, reaped))?,
             }
-        }
-        // All writers are dead, so the pipes hold all that will ever come, a pipe's capacity at most: it goes
-        // out whether or not the worker keeps up.
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            while self.read(stream, outbox) {}
-        }
+        };
+        self.drain(outbox);
+        let alive = if kept { measure() } else { Alive::default() };
         let status = self.usage.status;
-        Ok(Exit {
+        let exit = Exit {
             exit_code: status.and_then(|status| status.code()),
             signal: status.and_then(|status| status.signal()),
-            cause: if self.cause == Cause::Ended { cause } else { self.cause },
+            cause: self.final_cause(cause),
             wall: self.started.elapsed(),
-            cpu: self.usage.cpu,
-            peak_memory_bytes: self.usage.peak_memory_bytes,
-        })
+            cpu: (self.usage.cpu + alive.cpu).saturating_sub(self.adopted_cpu),
+            peak_memory_bytes: self.usage.peak_memory_bytes.max(alive.largest_bytes),
+        };
+        Ok(Over { exit, kept })
     }
 }

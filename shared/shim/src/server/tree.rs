@@ -1,11 +1,12 @@
-//! Killing every process that descends from this one.
+//! Every process that descends from this one: killing them, and what they use.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, SysconfVar, sysconf};
 
 use super::sys::{Reaped, Waited, wait_any};
 use crate::model::Mode;
@@ -26,7 +27,7 @@ impl Tree {
     /// (orphans are handed to us), so having no children means having no descendants.
     pub(crate) fn destroy(self, mut reaped: impl FnMut(Reaped)) -> io::Result<()> {
         loop {
-            self.kill()?;
+            self.signal(Signal::SIGKILL)?;
             // At least one child got the signal, for none but us reaps them: this wait ends.
             let mut block = true;
             loop {
@@ -40,15 +41,15 @@ impl Tree {
         }
     }
 
-    /// One round of SIGKILL.
-    fn kill(self) -> io::Result<()> {
+    /// Sends a signal to all, once.
+    pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         match self.mode {
             // The kernel signals everything in the namespace except its first process, which we are, under
             // one lock that a fork needs too: nothing slips through. That none is left is no error.
-            Mode::PidNamespace => drop(kill(Pid::from_raw(-1), Signal::SIGKILL)),
+            Mode::PidNamespace => drop(kill(Pid::from_raw(-1), signal)),
             Mode::Subreaper => {
                 for pid in descendants()? {
-                    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+                    let _ = kill(Pid::from_raw(pid), signal);
                 }
             }
         }
@@ -58,30 +59,79 @@ impl Tree {
 
 /// The process ids of all descendants that `/proc` shows now; what forks meanwhile is found the next time.
 pub(crate) fn descendants() -> io::Result<Vec<i32>> {
-    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    Ok(processes()?.into_iter().map(|process| process.pid).collect())
+}
+
+/// What all descendants use that live now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Alive {
+    /// User and system time since they started, with that of their children that have ended.
+    pub(crate) cpu: Duration,
+    /// Their resident sets together.
+    pub(crate) memory_bytes: u64,
+    /// The largest of these.
+    pub(crate) largest_bytes: u64,
+}
+
+/// What all descendants use that live now; nothing where `/proc` shows another namespace than ours.
+pub(crate) fn measure() -> Alive {
+    let own = fs::read_link("/proc/self").ok();
+    let ours = own.as_deref().and_then(|link| link.to_str()?.parse::<u32>().ok()) == Some(std::process::id());
+    if !ours {
+        return Alive::default();
+    }
+    let all = processes().unwrap_or_default();
+    let unit =
+        |name, usual| sysconf(name).ok().flatten().and_then(|n| u64::try_from(n).ok()).unwrap_or(usual);
+    let ticks: u64 = all.iter().map(|process| process.cpu_ticks).sum();
+    let pages = all.iter().map(|process| process.resident_pages);
+    let page = unit(SysconfVar::PAGE_SIZE, 4096);
+    Alive {
+        cpu: Duration::from_millis(ticks.saturating_mul(1000) / unit(SysconfVar::CLK_TCK, 100).max(1)),
+        memory_bytes: pages.clone().sum::<u64>().saturating_mul(page),
+        largest_bytes: pages.max().unwrap_or_default().saturating_mul(page),
+    }
+}
+
+/// A line of `/proc/PID/stat`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    pid: i32,
+    parent: i32,
+    /// User and system time, its own and that of the children it waited for.
+    cpu_ticks: u64,
+    resident_pages: u64,
+}
+
+fn processes() -> io::Result<Vec<Process>> {
+    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         // One that ended meanwhile cannot be read.
         let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else { continue };
-        if let Some(parent) = parent(&stat) {
-            children.entry(parent).or_default().push(pid);
+        if let Some(process) = parse(pid, &stat) {
+            children.entry(process.parent).or_default().push(process);
         }
     }
     let mut found =
         children.remove(&i32::try_from(std::process::id()).unwrap_or_default()).unwrap_or_default();
     let mut next = 0;
-    while let Some(pid) = found.get(next) {
-        found.extend(children.remove(pid).unwrap_or_default());
+    while let Some(process) = found.get(next) {
+        found.extend(children.remove(&process.pid).unwrap_or_default());
         next += 1;
     }
     Ok(found)
 }
 
-/// The parent in a `/proc/PID/stat` line, `pid (name) state parent ...`; the name may hold anything.
-fn parent(stat: &[u8]) -> Option<i32> {
+/// A `/proc/PID/stat` line, `pid (name) state parent ...`; the name may hold anything.
+fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     let end_of_name = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(end_of_name + 1..)?).ok()?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+    let mut fields = std::str::from_utf8(stat.get(end_of_name + 1..)?).ok()?.split_ascii_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    // utime, stime, cutime, cstime are fields 14 to 17 of the line, rss is field 24; the parent was field 4.
+    let mut number = |skip| fields.nth(skip).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
+    let cpu_ticks = number(9) + number(0) + number(0) + number(0);
+    Some(Process { pid, parent, cpu_ticks, resident_pages: number(6) })
 }
 
 #[cfg(test)]
@@ -90,9 +140,17 @@ mod tests {
 
     #[test]
     fn parent_is_found_behind_any_name() {
+        let parent = |stat| parse(12, stat).map(|process| process.parent);
         assert_eq!(parent(b"12 (sh) S 7 12 12 0 -1"), Some(7));
         assert_eq!(parent(b"12 (a) R 1 (b) S 7 12 12"), Some(7));
         assert_eq!(parent(b"12 (\xff) ) Z 7 0"), Some(7));
         assert_eq!(parent(b"12"), None);
+    }
+
+    #[test]
+    fn what_a_process_used_is_read() {
+        let line = b"12 (sh) S 7 12 12 0 -1 4194304 100 200 0 0 5 3 20 10 20 0 1 0 999 4096000 321 18446744073709551615 1";
+        let wanted = Process { pid: 12, parent: 7, cpu_ticks: 38, resident_pages: 321 };
+        assert_eq!(parse(12, line), Some(wanted));
     }
 }

@@ -105,6 +105,7 @@ metrics! {
         CasBytesRead "forebay_cas_read_bytes_total" [] "Bytes of blobs sent to clients";
         CasBytesWritten "forebay_cas_written_bytes_total" [] "Bytes of blobs taken from clients";
         CasUploadsResumed "forebay_cas_uploads_resumed_total" [] "Uploads that broke off and were resumed";
+        ToolServersStopped "forebay_tool_servers_stopped_total" [Reason] "Times that the tool server of an idle workspace was shut down";
         BusReconnects "forebay_bus_reconnects_total" [] "Times the connection to the bus came back";
     }
 }

@@ -4,11 +4,7 @@ use std::{process::Command, time::Duration};
 
 use bus::Written;
 use farm::{Farm, SOON};
-use index::{Change, Index, IndexEvent, Pick};
-use model::{
-    BuildId, BuildKey, BuildRequest, BuildResult, Heartbeat, Millis, Outcome, Priority, ReasonCode, Sequence,
-    State, WorkerStatus, Workspace, WorkspaceState,
-};
+use model::{BuildKey, BuildRequest, BuildResult, Millis, Outcome, Priority, ReasonCode, State};
 
 use crate::check::{ended, processes_of, script, until};
 
@@ -76,44 +72,6 @@ async fn a_record_that_leaves_no_room_for_its_result_is_refused() {
     let key = BuildKey { group: "g".parse().unwrap(), id: request.id.unwrap() };
     let record = ended(&farm, &key).await;
     assert_eq!(record.result().unwrap().outcome, Outcome::Rejected);
-}
-
-#[tokio::test]
-async fn a_group_whose_queue_emptied_does_not_stand_before_one_that_waits() {
-    let servers = farm::Servers::start().await;
-    let index = Index::connect(&servers.redis_url(), true).await.unwrap();
-    let token = index.begin_rebuild().await.unwrap().unwrap();
-    assert!(index.finish_rebuild(&token, Sequence(0)).await.unwrap());
-    let event = |group: &str, sequence: u64| IndexEvent {
-        key: BuildKey { group: group.parse().unwrap(), id: BuildId::generate() },
-        sequence: Sequence(sequence),
-        change: Change::Enqueued {
-            priority: Priority::Batch,
-            place: Sequence(sequence),
-            expires_at: Millis(u64::MAX >> 12),
-        },
-    };
-    let events = [event("a", 1), event("z", 2)];
-    index.apply(Sequence(0), Sequence(2), &events).await.unwrap();
-    let now = Millis::now();
-    let heartbeat = Heartbeat {
-        worker: "w".parse().unwrap(),
-        host: "h".into(),
-        pid: 1,
-        started_at_ms: now,
-        status: WorkerStatus::Ready,
-        workspaces: vec![WorkspaceState::Idle; 2],
-        ttl_ms: 60_000,
-    };
-    assert_eq!(index.announce(&heartbeat, b"{}", now).await.unwrap(), (true, 2));
-    let workspace = |slot| Workspace { worker: "w".parse().unwrap(), slot };
-    let pick = Pick { key: events[0].key.clone(), sequence: Sequence(1), workspace: workspace(0) };
-    assert_eq!(index.commit(std::slice::from_ref(&pick), now.after(SOON)).await.unwrap().1, [true]);
-    // With one workspace left, one group is looked at: it must be the one that waits.
-    let heads = index.heads(now, 1).await.unwrap();
-    let groups: Vec<String> = heads.groups.iter().map(|group| group.group.to_string()).collect();
-    assert_eq!(groups, ["z"]);
-    assert_eq!(index.commit(&[pick], now.after(SOON)).await.unwrap().1, [false], "a pick is good once");
 }
 
 /// Needs the right to mount; without it there is no small disk to fill.

@@ -1,5 +1,11 @@
 //! Whole-system tests: real servers, real services, each test with its own.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
 
 mod acting;
 mod action_commands;
@@ -14,7 +20,9 @@ mod harness;
 mod http;
 mod idle;
 mod limits;
+mod models;
 mod python;
+mod quota;
 mod results;
 mod scenario;
 mod schemas;
@@ -23,5 +31,6 @@ mod steps;
 mod steps_actions;
 mod telemetry;
 mod up;
+mod warm;
 mod watch;
 mod worker_death;

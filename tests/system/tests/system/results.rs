@@ -62,7 +62,7 @@ async fn time_and_memory_are_plausible() {
         while time.process_time() - t < 0.5: pass\ntime.sleep(0.5)";
     let result = result_of(&farm, request(&["python3", "-c", burn])).await;
     assert_eq!(result.outcome, Outcome::Succeeded);
-    assert!((1.0..5.0).contains(&result.wall_seconds), "{result:?}");
+    assert!((1.0..30.0).contains(&result.wall_seconds), "{result:?}");
     assert!((0.5..2.0).contains(&result.cpu_seconds), "{result:?}");
     assert!((200 << 20..400 << 20).contains(&result.peak_memory_bytes), "{result:?}");
     let started = result.command_started_at_us.unwrap() / 1000;

@@ -123,6 +123,7 @@ async fn real_messages_fit_their_schemas() {
     let rejected =
         farm.bus().last_stored(stream::REJECTED, "forebay.build.rejected.g").await.unwrap().unwrap();
     cases.good("Rejection", &serde_json::from_slice(&rejected.payload).unwrap());
+    scheduled(&farm, keys.first().unwrap(), &mut cases).await;
     printed(&farm, keys.first().unwrap(), &mut cases).await;
     executed(&mut cases).await;
     let guard: &Guard = farm.servers.guard();
@@ -153,6 +154,48 @@ async fn executed(cases: &mut Cases) {
         ended += usize::from(value.get("event").is_some_and(|event| event == "ACTION_FINISHED"));
         cases.good(if progress { "ExecutionProgress" } else { "ExecutionRecord" }, &value);
     }
+}
+
+/// What is said of quotas, usage and models.
+async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
+    let mut live = farm.bus().client().subscribe("forebay.>").await.unwrap();
+    farm.bus().client().flush().await.unwrap();
+    farm.keep(farm.spawn_with_env("governor", &[("FOREBAY_GOVERNOR_TICK_MS", "200")]).await);
+    let set = farm.cli(&["quota", "set", "g", "x86=2"]).await;
+    assert_eq!(set.code, 0, "{set:?}");
+    let busy = "i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done";
+    farm.submit("g", script(busy)).await;
+    let wanted = [
+        ("forebay.quota.live.group.g", "Quota"),
+        ("forebay.quota.live.governor", "GovernorRecord"),
+        ("forebay.usage", "UsageReport"),
+    ];
+    let mut missing: Vec<(&str, &str)> = wanted.to_vec();
+    while !missing.is_empty() {
+        let message = tokio::time::timeout(SOON, live.next()).await.expect("all are said").unwrap();
+        let subject = message.subject.as_str().replace("$KV.FOREBAY_QUOTA", "forebay.quota.live");
+        if let Some(at) = missing.iter().position(|(wanted, _)| *wanted == subject) {
+            cases.good(missing.remove(at).1, &serde_json::from_slice(&message.payload).unwrap());
+        }
+    }
+    cases.lines("QuotaReply", &farm.cli(&["quota", "--json"]).await);
+    cases.lines("WhyReply", &farm.cli(&["why", &key.id.to_string(), "--json"]).await);
+    let kind = model::ExecutorType::x86();
+    let notice = model::ModelNotice {
+        version: 1,
+        digest: model::Digest::of(b"model"),
+        trained_at_ms: model::Millis::now(),
+        builds: 1000,
+        test_error: [(kind.clone(), 0.5)].into(),
+        default_error: [(kind.clone(), 2.0)].into(),
+        types_by_rule: [("cc_binary".to_owned(), [kind].into())].into(),
+    };
+    farm.bus().publish_model(&notice).await.unwrap();
+    let stored = farm.bus().last_stored(stream::MODELS, "$KV.FOREBAY_MODELS.current").await.unwrap().unwrap();
+    cases.good("ModelNotice", &serde_json::from_slice(&stored.payload).unwrap());
+    cases.bad("Quota", &json!({"esu": {"x86": "many"}}));
+    let unset = farm.cli(&["quota", "unset", "g"]).await;
+    assert_eq!(unset.code, 0, "{unset:?}");
 }
 
 /// What the command line and HTTP say.

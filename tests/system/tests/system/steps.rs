@@ -200,6 +200,7 @@ impl Drive {
             started_at_ms: Millis::now(),
             dispatched_at_us: 1,
             dispatched_at_sequence: sequence,
+            workspace_kind: None,
         };
         let written = bus.transition(&record.started(invocation, sequence), sequence, SOON).await.unwrap();
         assert!(matches!(written, Written::Won(_)));

@@ -44,10 +44,12 @@ async fn up_says_where_everything_is_and_runs_builds() {
         "enqueuer",
         "executor",
         "gateway",
+        "governor",
         "nats-server",
         "reaper",
         "redis-server",
         "scheduler",
+        "trainer",
         "worker-1",
         "worker-2",
     ];

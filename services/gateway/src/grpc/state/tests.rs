@@ -17,6 +17,7 @@ fn record() -> ExecutionRecord {
         max_attempts: Attempt(3),
         traceparent: None,
         client: ClientTool::default(),
+        build: None,
     })
 }
 

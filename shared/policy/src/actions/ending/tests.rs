@@ -19,6 +19,7 @@ fn accepted(max_attempts: u32) -> ExecutionRecord {
         max_attempts: Attempt(max_attempts),
         traceparent: None,
         client: ClientTool::default(),
+        build: None,
     })
 }
 

@@ -1,0 +1,82 @@
+//! What a build is expected to occupy, before it runs (section 4.3 of the paper), and whether its group may run any.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use model::{Accepted, Build, Esu, ExecutorType, Group, RequestLimits};
+use policy::executor_types;
+use service::Current;
+use settings::Settings;
+use tokio::sync::watch;
+
+use crate::models::Models;
+
+/// Estimates builds. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Estimator(Arc<Inner>);
+
+struct Inner {
+    limits: RequestLimits,
+    signs: BTreeMap<ExecutorType, Vec<String>>,
+    /// Whether builds of groups without quota are refused.
+    refuses: bool,
+    governance: watch::Receiver<Current>,
+    models: Models,
+}
+
+/// A build that is predicted to be all cache hits takes a place nevertheless: any number of those would else start at once.
+const LEAST: Esu = Esu::from_micros(20_000);
+
+/// A group that may run nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "group {group} has no quota, and this farm takes no builds of such groups: `forebay quota set` gives it one"
+)]
+pub(crate) struct NoQuota {
+    group: Group,
+}
+
+impl Estimator {
+    /// While there is no model: 1 ESU of each executor type.
+    pub(crate) fn new(settings: &Settings, governance: watch::Receiver<Current>, models: Models) -> Self {
+        Self(Arc::new(Inner {
+            limits: settings.request_limits(),
+            signs: settings.executor_types.clone(),
+            refuses: settings.groups_without_quota == "refuse",
+            governance,
+            models,
+        }))
+    }
+
+    /// What requests are checked against.
+    pub(crate) fn limits(&self) -> &RequestLimits {
+        &self.0.limits
+    }
+
+    /// Refuses a group without quota where the settings say so; not while the quotas are unknown, or none is set.
+    pub(crate) fn check_quota(&self, group: &Group) -> Result<(), NoQuota> {
+        let known = self.0.governance.borrow();
+        let missing =
+            known.as_ref().is_some_and(|known| !known.quotas.is_empty() && known.quotas.of(group).is_none());
+        if self.0.refuses && missing { Err(NoQuota { group: group.clone() }) } else { Ok(()) }
+    }
+
+    /// The build with its executor types and what it is expected to occupy of each.
+    pub(crate) fn estimate(&self, accepted: Accepted) -> Build {
+        let Accepted { mut build, executor_types: named } = accepted;
+        let model = self.0.models.current();
+        let call = build.tool_call().into_owned();
+        let nothing = BTreeMap::new();
+        let by_rule = model.as_ref().map_or(&nothing, |model| &model.types_by_rule);
+        for kind in executor_types(&named, &call, &self.0.signs, by_rule) {
+            if build.occupancy.0.contains_key(&kind) {
+                continue;
+            }
+            let predicted = model.as_ref().and_then(|model| model.predict(&build, &call, &kind));
+            if predicted.is_some() {
+                build.estimated_by = model.as_ref().map(|model| model.version());
+            }
+            build.occupancy.0.insert(kind, predicted.map_or(Esu::ONE, |amount| amount.max(LEAST)));
+        }
+        build
+    }
+}

@@ -1,0 +1,200 @@
+//! What actions use of this executor: told to the worker of the build that sent them, and to the governors while any runs.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bus::{Encoding, Subject, encode};
+use model::{ActionUsage, Esu, Execution, ExecutionKey, ExecutorType, Group, Occupancy, UsageReport};
+use service::ServiceError;
+use tokio::sync::Notify;
+use tracing::debug;
+
+use crate::Shared;
+
+/// Between two reports.
+const REPORT: Duration = Duration::from_secs(2);
+
+/// What runs, and what is to be told of it.
+pub(crate) struct Usage {
+    kind: ExecutorType,
+    state: Mutex<State>,
+    /// An action has begun.
+    begun: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    running: HashMap<ExecutionKey, Held>,
+    /// ESU, times the seconds that they were held for, since the last report.
+    unreported: BTreeMap<Group, f64>,
+}
+
+/// An action in a slot.
+struct Held {
+    since: Instant,
+    memory_bytes: u64,
+    /// What is in the reports already.
+    reported: f64,
+}
+
+impl Held {
+    /// ESU, times the seconds until now: one executor, or more for its memory.
+    fn until(&self, now: Instant) -> f64 {
+        let seconds = now.saturating_duration_since(self.since).as_secs_f64();
+        Esu::of_use(1.0, self.memory_bytes as f64).units() * seconds
+    }
+}
+
+impl State {
+    fn report(&mut self, group: &Group, held: f64) {
+        *self.unreported.entry(group.clone()).or_default() += held;
+    }
+}
+
+impl Usage {
+    /// Nothing runs yet.
+    pub(crate) fn new(kind: ExecutorType) -> Self {
+        Self { kind, state: Mutex::default(), begun: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An action takes a slot.
+    pub(crate) fn begin(&self, key: &ExecutionKey) {
+        let held = Held { since: Instant::now(), memory_bytes: 0, reported: 0.0 };
+        self.lock().running.insert(key.clone(), held);
+        self.begun.notify_one();
+    }
+
+    /// So much memory its command used at its peak.
+    pub(crate) fn set_memory(&self, key: &ExecutionKey, bytes: u64) {
+        if let Some(held) = self.lock().running.get_mut(key) {
+            held.memory_bytes = bytes;
+        }
+    }
+
+    /// It leaves the slot; ESU that it held, times the seconds.
+    pub(crate) fn end(&self, key: &ExecutionKey) -> Esu {
+        let mut state = self.lock();
+        let Some(held) = state.running.remove(key) else { return Esu::ZERO };
+        let all = held.until(Instant::now());
+        state.report(&key.group, (all - held.reported).max(0.0));
+        Esu::clamped(all)
+    }
+
+    /// Whether anything runs, or ran since the last report.
+    fn is_used(&self) -> bool {
+        let state = self.lock();
+        !state.running.is_empty() || !state.unreported.is_empty()
+    }
+
+    /// What was held since the last report, on the average of `seconds`.
+    fn take(&self, seconds: f64) -> BTreeMap<Group, Occupancy> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let State { running, unreported } = &mut *state;
+        for (key, held) in running {
+            let until = held.until(now);
+            *unreported.entry(key.group.clone()).or_default() += (until - held.reported).max(0.0);
+            held.reported = until;
+        }
+        let unreported = std::mem::take(unreported);
+        drop(state);
+        let of = |held: f64| Occupancy::of_each([self.kind.clone()], Esu::clamped(held / seconds));
+        unreported.into_iter().map(|(group, held)| (group, of(held))).collect()
+    }
+}
+
+/// Tells the worker of the build that sent the action what that used. It comes before the result, which may end the build.
+pub(crate) async fn tell(shared: &Shared, execution: &Execution, esu_seconds: Esu) {
+    let Some(build) = &execution.build else { return };
+    let used = ActionUsage {
+        group: execution.group.clone(),
+        build: build.clone(),
+        executor_type: shared.usage.kind.clone(),
+        esu_seconds,
+    };
+    let subject = Subject::ActionUsage(build.worker.clone()).to_string();
+    let payload = encode(Encoding::Json, &used);
+    if let Err(error) = shared.context.bus.client().publish(subject, payload).await {
+        debug!(%error, "what an action used was not told");
+    }
+}
+
+/// Reports until the session ends: while anything runs, and once more when nothing does.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    loop {
+        shared.usage.begun.notified().await;
+        // Not what was reported already.
+        let mut used = shared.usage.is_used();
+        while used {
+            let begun = Instant::now();
+            tokio::time::sleep(REPORT).await;
+            let groups = shared.usage.take(begun.elapsed().as_secs_f64());
+            used = !groups.is_empty();
+            let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
+            let report = UsageReport { source: shared.id.to_string(), interval_ms, groups };
+            let payload = encode(Encoding::Json, &report);
+            let sent = shared.context.bus.client().publish(Subject::Usage.to_string(), payload).await;
+            if let Err(error) = sent {
+                debug!(%error, "a report of usage was not sent");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::ExecutionId;
+
+    use super::*;
+
+    fn key(group: &str) -> ExecutionKey {
+        ExecutionKey { group: group.parse().unwrap(), id: ExecutionId::generate() }
+    }
+
+    fn begun(usage: &Usage, group: &str, seconds: u64) -> ExecutionKey {
+        let key = key(group);
+        usage.begin(&key);
+        let since = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        usage.lock().running.get_mut(&key).unwrap().since = since;
+        key
+    }
+
+    #[test]
+    fn an_action_holds_an_executor_or_more_for_its_memory() {
+        let usage = Usage::new(ExecutorType::x86());
+        let small = begun(&usage, "g", 3);
+        usage.set_memory(&small, 1 << 20);
+        assert!((usage.end(&small).units() - 3.0).abs() < 0.1);
+        let large = begun(&usage, "g", 3);
+        usage.set_memory(&large, 5_000_000_000);
+        assert!((usage.end(&large).units() - 6.0).abs() < 0.1);
+        assert_eq!(usage.end(&large), Esu::ZERO);
+    }
+
+    #[test]
+    fn reports_count_each_second_once_and_end_with_zero() {
+        let usage = Usage::new(ExecutorType::x86());
+        let (a, b) = (begun(&usage, "a", 2), begun(&usage, "b", 1));
+        let mut total = 0.0;
+        let mut report = || {
+            let groups = usage.take(2.0);
+            total += groups.values().map(|held| held.get(&ExecutorType::x86()).units() * 2.0).sum::<f64>();
+            !groups.is_empty()
+        };
+        assert!(report());
+        assert!(report(), "they still run");
+        usage.set_memory(&a, 5_000_000_000);
+        usage.end(&a);
+        usage.end(&b);
+        assert!(report());
+        assert!(!report());
+        assert!((total - 5.0).abs() < 0.1, "{total}");
+    }
+}

@@ -1,0 +1,106 @@
+//! The pure decisions: Algorithm 1 over many groups, and look-ups of warm workspaces.
+
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use model::{Esu, ExecutorType, Occupancy, ToolCall};
+use policy::{
+    Dequeue, Random,
+    workspace::{BuildKeys, IdleWorkspaces, keys},
+};
+
+use super::report::Percentiles;
+
+const GROUPS: usize = 1000;
+const HEAD: usize = 64;
+const WORKSPACES: u32 = 100_000;
+const LOOKUPS: usize = 20_000;
+
+/// Builds decided a second: heads of 64 builds of 1,000 groups, most of x86 only, some of two types; half of each head
+/// fits.
+pub(crate) fn dequeues(window: Duration) -> f64 {
+    let mut random = Random::new(1);
+    let gpu: Option<ExecutorType> = "gpu".parse().ok();
+    let build = |random: &mut Random| {
+        let mut occupancy = Occupancy::default();
+        occupancy.add(&ExecutorType::x86(), Esu::clamped(random.unit() * 4.0));
+        if let Some(gpu) = gpu.as_ref().filter(|_| random.below(10) == 0) {
+            occupancy.add(gpu, Esu::ONE);
+        }
+        occupancy
+    };
+    let heads: Vec<Vec<Occupancy>> =
+        (0..GROUPS).map(|_| (0..HEAD).map(|_| build(&mut random)).collect()).collect();
+    let amounts = |x86: f64, of_gpu: f64| {
+        let mut amounts = Occupancy::of_each([ExecutorType::x86()], Esu::clamped(x86));
+        if let Some(gpu) = &gpu {
+            amounts.add(gpu, Esu::clamped(of_gpu));
+        }
+        amounts
+    };
+    let (target, in_progress) = (amounts(100.0, 6.0), amounts(36.0, 3.0));
+    let begun = Instant::now();
+    let mut decided = 0_usize;
+    while begun.elapsed() < window {
+        for head in &heads {
+            let mut state = Dequeue::new(&target, &in_progress);
+            decided += head.len();
+            black_box(head.iter().filter(|build| state.consider(build).is_ok()).count());
+        }
+    }
+    decided as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// Microseconds of a look-up among 100,000 idle workspaces, of which half share a package: a quarter of the builds ask for
+/// that and something else, a quarter for nothing but targets of it, which is where there is most to look at.
+pub(crate) fn lookups() -> Percentiles {
+    let mut random = Random::new(2);
+    let mut idle = IdleWorkspaces::default();
+    for workspace in 0..WORKSPACES {
+        idle.insert(workspace, Some(build(&mut random, workspace % 2 == 0).workspace));
+    }
+    let mut times: Vec<f64> = Vec::with_capacity(LOOKUPS);
+    for number in 0..LOOKUPS {
+        let wanted = match number % 4 {
+            0 => build(&mut random, true),
+            1 => shared_only(&mut random),
+            _ => build(&mut random, false),
+        };
+        let begun = Instant::now();
+        black_box(idle.choose(&wanted));
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    let at = |percent: usize| times.get(times.len() * percent / 100).copied().unwrap_or_default();
+    Percentiles { p50: at(50), p99: at(99) }
+}
+
+/// One to eight targets of the package that half of all workspaces have.
+fn shared_only(random: &mut Random) -> BuildKeys {
+    let targets = (0..=random.below(8)).map(|_| format!("//base:t{}", random.below(1000))).collect();
+    keys(&[], &ToolCall { targets, tool_version: "7".to_owned(), ..ToolCall::default() })
+}
+
+/// One to eight targets in packages of which some are popular; `shared` ones also have one in the package that half of
+/// all have.
+fn build(random: &mut Random, shared: bool) -> BuildKeys {
+    let count = 1 + random.below(8);
+    let mut targets: Vec<String> = (0..count)
+        .map(|_| {
+            let package = random.below(20_000).min(random.below(20_000));
+            format!("//p{package}:t{}", random.below(50))
+        })
+        .collect();
+    if shared {
+        targets.push(format!("//base:t{}", random.below(1000)));
+    }
+    let call = ToolCall {
+        branch: format!("branch-{}", random.below(50)),
+        targets,
+        tool_version: "7".to_owned(),
+        ..ToolCall::default()
+    };
+    keys(&[], &call)
+}

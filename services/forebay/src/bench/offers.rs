@@ -1,0 +1,122 @@
+//! Accepted offers: the live dispatcher against a worker that starts and ends at once all that it is offered.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bus::{Bus, Encoding, Subject, decode, encode};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use model::{
+    BuildKey, BuildResult, Heartbeat, Invocation, LogSummary, Millis, Occupancy, Offer, OfferReply,
+    OfferVerdict, Offers, Outcome, WorkerId, WorkerStatus, WorkspaceState,
+};
+
+use super::{farm::BenchFarm, rates};
+use crate::failure::{Failure, say};
+
+const WORKSPACES: usize = 512;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Accepted offers a second, with `queued` builds waiting, while a quota is governed.
+pub(crate) async fn measure(queued: u64, window: Duration) -> Result<f64, Failure> {
+    let farm = BenchFarm::start(1, &[]).await?;
+    farm.drain(true).await?;
+    // So much that the quota is no limit, and yet governed.
+    farm.set_quota(2000.0).await?;
+    say(&format!("queueing {queued} builds"));
+    rates::fill(&farm, queued).await?;
+    while farm.unfinished().await? < queued {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    say("accepting offers");
+    let accepted = Arc::new(AtomicU64::new(0));
+    let worker = tokio::spawn(serve(farm.client.bus().clone(), accepted.clone()));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (before, begun) = (accepted.load(Ordering::Relaxed), Instant::now());
+    tokio::time::sleep(window).await;
+    let rate = (accepted.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
+    worker.abort();
+    farm.stop().await;
+    Ok(rate)
+}
+
+async fn serve(bus: Bus, accepted: Arc<AtomicU64>) -> Result<(), Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::new(1, "playing a worker", error);
+    let worker: WorkerId = "bench".parse().map_err(|error: model::ParseIdError| failed(&error))?;
+    let client = bus.client().clone();
+    let mut offers =
+        client.subscribe(Subject::Offer(worker.clone()).to_string()).await.map_err(|error| failed(&error))?;
+    let heartbeat = Heartbeat {
+        worker,
+        host: "bench".to_owned(),
+        pid: std::process::id(),
+        started_at_ms: Millis::now(),
+        status: WorkerStatus::Ready,
+        workspaces: vec![WorkspaceState::Idle { warm: None }; WORKSPACES],
+        ttl_ms: 3_600_000,
+    };
+    let payload = encode(Encoding::Json, &heartbeat);
+    client.publish(Subject::Heartbeat.to_string(), payload).await.map_err(|error| failed(&error))?;
+    while let Some(message) = offers.next().await {
+        tokio::spawn(accept(
+            bus.clone(),
+            message.payload,
+            message.reply.map(|to| to.to_string()),
+            accepted.clone(),
+        ));
+    }
+    Ok(())
+}
+
+async fn accept(bus: Bus, payload: Bytes, reply: Option<String>, accepted: Arc<AtomicU64>) {
+    let (Some(reply), Ok(offers)) = (reply, decode::<Offers>(Encoding::Json, &payload)) else { return };
+    let verdicts = vec![OfferVerdict::Started; offers.offers.len()];
+    let keys: Vec<BuildKey> =
+        offers.offers.iter().map(|offer| BuildKey { group: offer.group.clone(), id: offer.id }).collect();
+    let Ok(records) = bus.latest_many(&keys).await else { return };
+    let runs = records.into_iter().filter_map(|(_, record)| {
+        let offer = offers.offers.iter().find(|offer| offer.id == record.build.id)?;
+        Some(run(&bus, offer, record))
+    });
+    let started = futures::future::join_all(runs).await.into_iter().filter(|started| *started).count();
+    accepted.fetch_add(started as u64, Ordering::Relaxed);
+    let _ = bus.client().publish(reply, encode(Encoding::Json, &OfferReply { verdicts })).await;
+}
+
+/// INVOCATION_STARTED and INVOCATION_FINISHED as a worker writes them; says whether the first one stood.
+async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
+    let Ok(worker) = "bench".parse() else { return false };
+    let invocation = Invocation {
+        worker,
+        workspace: offer.workspace,
+        lease_revision: 1,
+        started_at_ms: Millis::now(),
+        dispatched_at_us: offer.dispatched_at_us,
+        dispatched_at_sequence: offer.dispatched_at_sequence,
+        workspace_kind: None,
+    };
+    let started = record.started(invocation, offer.sequence);
+    let Ok(bus::Written::Won(position)) = bus.transition(&started, offer.sequence, PATIENCE).await else {
+        return false;
+    };
+    let result = BuildResult {
+        outcome: Outcome::Succeeded,
+        reason: None,
+        exit_code: Some(0),
+        signal: None,
+        command_started_at_us: None,
+        wall_seconds: 0.0,
+        cpu_seconds: 0.0,
+        peak_memory_bytes: 0,
+        usage: Occupancy::default(),
+        outputs: Vec::new(),
+        log: LogSummary::default(),
+    };
+    let finished = started.finished(result, Millis::now());
+    matches!(bus.transition(&finished, position, PATIENCE).await, Ok(bus::Written::Won(_)))
+}

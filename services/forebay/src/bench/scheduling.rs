@@ -1,0 +1,70 @@
+//! `forebay bench scheduling`: what the scheduler decides a second.
+
+use std::{fmt, time::Duration};
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{
+    decisions, offers,
+    report::{Machine, Percentiles, line},
+};
+use crate::failure::{Failure, say};
+
+/// What `forebay bench scheduling` is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct SchedulingArgs {
+    /// Seconds of each measurement of a rate
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    seconds: u64,
+    /// Builds that wait while offers are measured
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    queued: u64,
+    /// Measure only this part: decisions or offers
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+}
+
+/// The figures, as `--json` prints them.
+#[derive(Debug, Serialize)]
+pub(crate) struct SchedulingReport {
+    machine: Machine,
+    dequeues_per_s: Option<f64>,
+    workspace_lookup_us: Option<Percentiles>,
+    queued: u64,
+    accepted_offers_per_s: Option<f64>,
+}
+
+/// Measures.
+pub(crate) async fn measure(args: &SchedulingArgs) -> Result<SchedulingReport, Failure> {
+    let wants = |part: &str| args.only.as_deref().is_none_or(|only| only == part);
+    let window = Duration::from_secs(args.seconds);
+    let mut report = SchedulingReport {
+        machine: Machine::here(),
+        dequeues_per_s: None,
+        workspace_lookup_us: None,
+        queued: args.queued,
+        accepted_offers_per_s: None,
+    };
+    if wants("decisions") {
+        say("deciding which builds may start, and which workspaces they get");
+        report.dequeues_per_s = Some(decisions::dequeues(window));
+        report.workspace_lookup_us = Some(decisions::lookups());
+    }
+    if wants("offers") {
+        report.accepted_offers_per_s = Some(offers::measure(args.queued, window).await?);
+    }
+    Ok(report)
+}
+
+impl fmt::Display for SchedulingReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.machine)?;
+        line(f, "Algorithm 1 over 1,000 groups", self.dequeues_per_s, "builds/s")?;
+        let lookup = self.workspace_lookup_us;
+        line(f, "warm workspace among 100,000, p50", lookup.map(|p| p.p50), "us")?;
+        line(f, "warm workspace among 100,000, p99", lookup.map(|p| p.p99), "us")?;
+        let name = format!("accepted offers with {} queued", self.queued);
+        line(f, &name, self.accepted_offers_per_s, "/s")
+    }
+}

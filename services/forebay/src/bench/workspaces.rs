@@ -1,0 +1,303 @@
+//! `forebay bench workspaces`: what warm workspaces are worth for a real project.
+//!
+//! A repository with several branches is made of the project. A stream of builds, each of a new commit on one of the
+//! branches with one of several sets of targets, runs twice on the same farm, in turn: once each in an empty workspace,
+//! once in a warm one where there is one. The stream is the same both times.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use clap::Args;
+use model::{
+    BuildId, BuildKey, BuildRecord, BuildRequest, Context, Outcome, State, ToolCall, WorkspaceKind,
+    WorkspaceUse,
+};
+use policy::Random;
+use serde::Serialize;
+
+use super::{
+    farm::BenchFarm,
+    report::{Machine, line},
+};
+use crate::failure::{Failure, USAGE, say};
+
+const BRANCHES: usize = 4;
+/// Builds of each way that follow each other, before the other way has its turn.
+const TURN: usize = 10;
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// What `forebay bench workspaces` is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct WorkspacesArgs {
+    /// The sources of a C project that `make` builds, a folder
+    #[arg(long, value_name = "FOLDER")]
+    project: PathBuf,
+    /// The command, without targets
+    #[arg(long, value_name = "COMMAND", default_value = "make")]
+    make: String,
+    /// Sets of targets, each a list with commas; may be repeated [default: all]
+    #[arg(long, value_name = "TARGETS")]
+    targets: Vec<String>,
+    /// Builds in the stream
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    builds: usize,
+    /// Workspaces of the farm's worker
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    workspaces: u16,
+    /// Writes what was built and used as JSON lines, for `examples/fit` of the occupancy model
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+/// The figures, as `--json` prints them.
+#[derive(Debug, Serialize)]
+pub(crate) struct WorkspacesReport {
+    machine: Machine,
+    builds: usize,
+    /// Mean seconds from the claim of a build to its end, in empty workspaces.
+    fresh_seconds: f64,
+    /// Likewise, in warm ones where there were.
+    warm_seconds: f64,
+    /// By how much the mean falls, percent.
+    saved_percent: f64,
+    /// Builds in warm workspaces by how they were chosen, percent.
+    exact_percent: f64,
+    prefix_percent: f64,
+    new_percent: f64,
+    /// Mean seconds of those.
+    seconds_by_kind: BTreeMap<&'static str, f64>,
+}
+
+/// One build of the stream.
+struct Planned {
+    revision: String,
+    branch: String,
+    targets: Vec<String>,
+}
+
+/// Measures.
+pub(crate) async fn measure(args: &WorkspacesArgs) -> Result<WorkspacesReport, Failure> {
+    let folder = tempfile::tempdir().map_err(|error| Failure::new(1, "no temporary folder", &error))?;
+    let repository = folder.path().join("project");
+    let stream = plan(args, &repository)?;
+    let farm = BenchFarm::start(args.workspaces, &[]).await?;
+    let (mut fresh, mut warm) = (Vec::new(), Vec::new());
+    for (turn, part) in stream.chunks(TURN).enumerate() {
+        say(&format!("builds {} to {} of {}", turn * TURN + 1, turn * TURN + part.len(), stream.len()));
+        for planned in part {
+            fresh.push(build(&farm, args, &repository, planned, WorkspaceUse::Fresh).await?);
+        }
+        for planned in part {
+            warm.push(build(&farm, args, &repository, planned, WorkspaceUse::Warm).await?);
+        }
+    }
+    farm.stop().await;
+    if let Some(file) = &args.record {
+        record(file, fresh.iter().chain(&warm))?;
+    }
+    Ok(report(&fresh, &warm))
+}
+
+fn report(fresh: &[BuildRecord], warm: &[BuildRecord]) -> WorkspacesReport {
+    let (fresh_seconds, warm_seconds) = (mean(fresh.iter()), mean(warm.iter()));
+    let of = |kind: WorkspaceKind| {
+        warm.iter().filter(move |record| {
+            record.invocation().and_then(|run| run.workspace_kind).unwrap_or(WorkspaceKind::New) == kind
+        })
+    };
+    let percent = |kind| 100.0 * of(kind).count() as f64 / warm.len().max(1) as f64;
+    let kinds = [WorkspaceKind::Exact, WorkspaceKind::Prefix, WorkspaceKind::New];
+    WorkspacesReport {
+        machine: Machine::here(),
+        builds: warm.len(),
+        fresh_seconds,
+        warm_seconds,
+        saved_percent: 100.0 * (1.0 - warm_seconds / fresh_seconds),
+        exact_percent: percent(WorkspaceKind::Exact),
+        prefix_percent: percent(WorkspaceKind::Prefix),
+        new_percent: percent(WorkspaceKind::New),
+        seconds_by_kind: kinds
+            .into_iter()
+            .filter(|kind| of(*kind).count() > 0)
+            .map(|kind| (kind.as_str(), mean(of(kind))))
+            .collect(),
+    }
+}
+
+/// Mean seconds from the claim to the end: preparing the workspace is part of it.
+fn mean<'a>(records: impl Iterator<Item = &'a BuildRecord>) -> f64 {
+    let seconds: Vec<f64> = records
+        .filter_map(|record| Some(record.at_ms.since(record.invocation()?.started_at_ms).as_secs_f64()))
+        .collect();
+    seconds.iter().sum::<f64>() / seconds.len().max(1) as f64
+}
+
+async fn build(
+    farm: &BenchFarm,
+    args: &WorkspacesArgs,
+    repository: &Path,
+    planned: &Planned,
+    workspace: WorkspaceUse,
+) -> Result<BuildRecord, Failure> {
+    let mut command: Vec<String> = args.make.split_whitespace().map(str::to_owned).collect();
+    // A file that `-f` names is no target.
+    let (program, flags) =
+        command.split_first().map_or(("", [].as_slice()), |(p, flags)| (p.as_str(), flags));
+    let tool = ToolCall {
+        command: program.to_owned(),
+        flags: flags.to_vec(),
+        targets: planned.targets.clone(),
+        branch: planned.branch.clone(),
+        ..ToolCall::default()
+    };
+    command.extend(planned.targets.iter().cloned());
+    let id = BuildId::generate();
+    let request = BuildRequest {
+        id: Some(id),
+        command,
+        context: Context::Git {
+            url: repository.display().to_string(),
+            revision: planned.revision.clone(),
+            patch: None,
+        },
+        tool: Some(tool),
+        workspace,
+        ..BuildRequest::default()
+    };
+    let failed = |error: &dyn std::error::Error| Failure::new(1, "a build of the benchmark", error);
+    farm.client.create(&farm.group, &request, None).await.map_err(|error| failed(&error))?;
+    let key = BuildKey { group: farm.group.clone(), id };
+    let ended = tokio::time::timeout(LIMIT, async {
+        loop {
+            let view = farm.client.get(&key).await.map_err(|error| failed(&error))?;
+            if view.state == State::Finished {
+                return Ok::<_, Failure>(view.record);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let record = ended.await.map_err(|error| failed(&error))??;
+    match record.result() {
+        Some(result) if result.outcome == Outcome::Succeeded => Ok(record),
+        result => Err(Failure::plain(1, format!("a build of the benchmark did not succeed: {result:?}"))),
+    }
+}
+
+/// Makes the repository and its branches, and the stream of commits: each changes one source file.
+fn plan(args: &WorkspacesArgs, repository: &Path) -> Result<Vec<Planned>, Failure> {
+    let sources = sources(&args.project)?;
+    run(Command::new("cp").arg("-a").arg(&args.project).arg(repository))?;
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-C").arg(repository).args(["-c", "user.name=bench", "-c", "user.email=bench@localhost"]);
+        run(command.args(arguments))
+    };
+    git(&["init", "-q", "-b", "branch-0"])?;
+    git(&["add", "-A"])?;
+    git(&["commit", "-q", "-m", "project"])?;
+    for branch in 1..BRANCHES {
+        git(&["branch", &format!("branch-{branch}")])?;
+    }
+    let mut random = Random::new(1);
+    let mut any = |bound: usize| usize::try_from(random.below(bound as u64)).unwrap_or_default();
+    let mut stream = Vec::with_capacity(args.builds);
+    for number in 0..args.builds {
+        let branch = format!("branch-{}", any(BRANCHES));
+        git(&["checkout", "-q", &branch])?;
+        let changed = sources.get(any(sources.len())).cloned().unwrap_or_default();
+        let path = repository.join(&changed);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        std::fs::write(&path, format!("{text}\n/* change {number} */\n"))
+            .map_err(|error| Failure::new(1, "changing the project", &error))?;
+        git(&["commit", "-q", "-a", "-m", "change"])?;
+        let targets = args.targets.get(any(args.targets.len().max(1)));
+        stream.push(Planned {
+            revision: git(&["rev-parse", "HEAD"])?,
+            branch,
+            targets: targets.map_or("all", String::as_str).split(',').map(str::to_owned).collect(),
+        });
+    }
+    Ok(stream)
+}
+
+/// The project's C files, relative to its folder.
+fn sources(project: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let named = |error: &dyn std::error::Error| {
+        Failure::new(USAGE, format!("--project {}", project.display()), error)
+    };
+    let (mut folders, mut found) = (vec![project.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).map_err(|error| named(&error))? {
+            let path = entry.map_err(|error| named(&error))?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "c") {
+                found.extend(path.strip_prefix(project).map(Path::to_owned));
+            }
+        }
+    }
+    found.sort();
+    if found.is_empty() {
+        return Err(Failure::usage(format!("--project {}: there is no C file", project.display())));
+    }
+    Ok(found)
+}
+
+fn run(command: &mut Command) -> Result<String, Failure> {
+    let what = format!("{command:?}");
+    let output = command.output().map_err(|error| Failure::new(1, what.clone(), &error))?;
+    if !output.status.success() {
+        return Err(Failure::plain(1, format!("{what}: {}", String::from_utf8_lossy(&output.stderr))));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn record<'a>(file: &Path, records: impl Iterator<Item = &'a BuildRecord>) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Recorded<'a> {
+        command: &'a str,
+        flags: &'a [String],
+        targets: &'a [String],
+        group: &'a str,
+        priority: &'a str,
+        usage: &'a model::Occupancy,
+    }
+    let mut text = String::new();
+    for record in records {
+        let (build, call) = (&record.build, record.build.tool_call());
+        let Some(result) = record.result() else { continue };
+        let recorded = Recorded {
+            command: &call.command,
+            flags: &call.flags,
+            targets: &call.targets,
+            group: build.group.as_str(),
+            priority: build.priority.as_str(),
+            usage: &result.usage,
+        };
+        // Texts and numbers always encode.
+        text.push_str(&serde_json::to_string(&recorded).unwrap_or_default());
+        text.push('\n');
+    }
+    std::fs::write(file, text).map_err(|error| Failure::new(1, format!("{}", file.display()), &error))
+}
+
+impl fmt::Display for WorkspacesReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, {} builds each way", self.machine, self.builds)?;
+        line(f, "a build in an empty workspace", Some(self.fresh_seconds), "s")?;
+        line(f, "a build with warm workspaces", Some(self.warm_seconds), "s")?;
+        line(f, "saved", Some(self.saved_percent), "%")?;
+        line(f, "found by branch, flags and targets", Some(self.exact_percent), "%")?;
+        line(f, "found by target prefixes", Some(self.prefix_percent), "%")?;
+        line(f, "new", Some(self.new_percent), "%")?;
+        for (kind, seconds) in &self.seconds_by_kind {
+            line(f, &format!("a build in a workspace that was {kind}"), Some(*seconds), "s")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! Whether quotas are governed, and builds estimated.
+
+use std::time::Duration;
+
+use client::Client;
+use model::{Millis, QuotaReply};
+use settings::Settings;
+use telemetry::error_chain;
+
+use super::Finding;
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Looks at the quotas and the model.
+pub(super) async fn run(client: &Client, settings: &Settings) -> Vec<Finding> {
+    vec![governor(client, settings).await, model(client).await]
+}
+
+async fn governor(client: &Client, settings: &Settings) -> Finding {
+    let reply = match tokio::time::timeout(ANSWER_TIMEOUT, client.quota()).await {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(error)) => return Finding::warn("quota", error_chain(&error), "see the enqueuer's log"),
+        Err(_) => return Finding::warn("quota", "no answer in time", "see the enqueuer's log"),
+    };
+    judge(&reply, Millis::now(), Duration::from_millis(settings.governor_tick_ms))
+}
+
+fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
+    let quotas = reply.groups.iter().filter(|group| group.quota.is_some()).count();
+    if quotas == 0 && reply.default.is_none() {
+        return Finding::ok("quota", "none is set: no group is limited");
+    }
+    let found = format!("{quotas} groups have one; {} decisions", reply.tick);
+    let waits = reply.groups.iter().any(|group| group.queued > 0);
+    if waits && now.since(reply.decided_at_ms) > 3 * tick {
+        let advice = "builds wait and nobody decides: forebay serve governor";
+        return Finding::fail("quota", found, advice);
+    }
+    Finding::ok("quota", found)
+}
+
+async fn model(client: &Client) -> Finding {
+    match client.bus().current_model().await {
+        Ok(None) => Finding::ok("estimates", "1 ESU for each executor type: no occupancy model yet"),
+        Ok(Some(model)) => {
+            let age = humantime::format_duration(Duration::from_secs(
+                Millis::now().since(model.trained_at_ms).as_secs(),
+            ));
+            let found = format!("occupancy model {} of {} builds, {age} old", model.version, model.builds);
+            Finding::ok("estimates", found)
+        }
+        Err(error) => {
+            Finding::warn("estimates", error_chain(&error), "the model is published anew every day")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Status;
+
+    #[test]
+    fn builds_that_wait_for_a_governor_are_told() {
+        let reply = |queued| -> QuotaReply {
+            serde_json::from_value(serde_json::json!({
+                "tick": 3, "decided_at_ms": 1000,
+                "groups": [{"group": "g", "quota": {"esu": {"x86": 1}}, "in_progress": {}, "queued": queued}],
+            }))
+            .unwrap()
+        };
+        let tick = Duration::from_secs(5);
+        assert_eq!(judge(&reply(1), Millis(10_000), tick).status, Status::Ok);
+        assert_eq!(judge(&reply(1), Millis(60_000), tick).status, Status::Fail);
+        assert_eq!(judge(&reply(0), Millis(60_000), tick).status, Status::Ok);
+    }
+}

@@ -1,0 +1,37 @@
+//! `governor`: decides how much each quota group may have in progress.
+//!
+//! in: quotas, usage reports, the index's queues · out: one decision a tick, by compare-and-set: of any number of governors
+//! one makes each · Redis: reads queues · decides with `policy::govern`
+
+mod looks;
+mod tick;
+mod usage;
+
+use service::{Context, Ready, Running, ServiceError, follow_governance};
+use tokio::{sync::watch, task::JoinSet};
+
+use crate::usage::Usage;
+
+/// Runs the service until it is told to stop.
+pub fn run(context: Context) -> Running {
+    Box::pin(serve_all(context))
+}
+
+async fn serve_all(context: Context) -> Result<(), ServiceError> {
+    let settings = tick::settings(&context.settings)?;
+    let index = context.index().await?;
+    let usage = Usage::default();
+    let (sender, governance) = watch::channel(None);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(follow_governance(context.clone(), sender, || ()));
+    tasks.spawn(usage::serve(context.clone(), usage.clone()));
+    tasks.spawn(tick::serve(context.clone(), settings, index, usage, governance));
+    context.ready(Ready::default()).await?;
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| ServiceError::failed("a loop of the governor", error))??;
+        if !context.stop.is_cancelled() {
+            return Err(ServiceError::failed("the governor", "a loop ended by itself"));
+        }
+    }
+    Ok(())
+}

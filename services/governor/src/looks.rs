@@ -1,0 +1,111 @@
+//! What the looks of one tick add up to: builds may be far shorter than a tick.
+
+use std::collections::BTreeMap;
+
+use index::Demand;
+use model::{Esu, Group, Occupancy, Quotas};
+use policy::GroupState;
+
+/// All looks since the last decision.
+#[derive(Default)]
+pub(crate) struct Looks {
+    count: u32,
+    groups: BTreeMap<Group, Seen>,
+    /// What had ended at the look before, by group.
+    ended: BTreeMap<Group, Occupancy>,
+}
+
+#[derive(Default)]
+struct Seen {
+    in_use: Occupancy,
+    in_progress: Occupancy,
+    peak: Occupancy,
+    ended: Occupancy,
+    waiting: Occupancy,
+    head: Option<Occupancy>,
+}
+
+impl Looks {
+    /// Adds what is in use and asked now.
+    pub(crate) fn add(&mut self, in_use: &BTreeMap<Group, Occupancy>, demands: &[Demand]) {
+        self.count += 1;
+        for seen in self.groups.values_mut() {
+            (seen.waiting, seen.head) = (Occupancy::default(), None);
+        }
+        for (group, occupancy) in in_use {
+            add(&mut self.groups.entry(group.clone()).or_default().in_use, occupancy);
+        }
+        for demand in demands {
+            let seen = self.groups.entry(demand.group.clone()).or_default();
+            add(&mut seen.in_progress, &demand.in_progress);
+            for (kind, amount) in demand.in_progress.iter() {
+                let peak = seen.peak.0.entry(kind.clone()).or_default();
+                *peak = amount.max(*peak);
+            }
+            if let Some(before) = self.ended.get(&demand.group) {
+                for (kind, amount) in demand.ended.iter() {
+                    // Less than before: the index was built anew.
+                    seen.ended.add(kind, (amount - before.get(kind)).or_zero());
+                }
+            }
+            seen.head = demand.waiting.first().map(|build| build.traits.occupancy.clone());
+            seen.waiting = waiting(demand);
+        }
+        self.ended = demands.iter().map(|demand| (demand.group.clone(), demand.ended.clone())).collect();
+    }
+
+    /// Whether there is anything to decide.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let quiet = |seen: &Seen| {
+            seen.head.is_none() && [&seen.in_use, &seen.peak, &seen.ended].iter().all(|some| is_nothing(some))
+        };
+        self.groups.values().all(quiet)
+    }
+
+    /// Their averages, for the decision; then it starts anew.
+    pub(crate) fn take(&mut self, quotas: &Quotas) -> BTreeMap<Group, GroupState> {
+        let share = 1.0 / f64::from(self.count.max(1));
+        let mut groups = std::mem::take(&mut self.groups);
+        for group in quotas.groups.keys() {
+            groups.entry(group.clone()).or_default();
+        }
+        self.count = 0;
+        let state = |(group, seen): (Group, Seen)| {
+            let quota = quotas.of(&group).map(|quota| quota.esu.clone()).unwrap_or_default();
+            let state = GroupState {
+                quota,
+                pv: times(&seen.in_use, share),
+                in_progress: times(&seen.in_progress, share),
+                peak: seen.peak,
+                ended: seen.ended,
+                waiting: seen.waiting,
+                head: seen.head,
+            };
+            (group, state)
+        };
+        groups.into_iter().map(state).collect()
+    }
+}
+
+/// The whole queue, by the average of its head.
+fn waiting(demand: &Demand) -> Occupancy {
+    let mut head = Occupancy::default();
+    for build in &demand.waiting {
+        add(&mut head, &build.traits.occupancy);
+    }
+    times(&head, demand.queued as f64 / (demand.waiting.len().max(1)) as f64)
+}
+
+fn add(sum: &mut Occupancy, occupancy: &Occupancy) {
+    for (kind, amount) in occupancy.iter() {
+        sum.add(kind, amount);
+    }
+}
+
+fn times(occupancy: &Occupancy, factor: f64) -> Occupancy {
+    occupancy.iter().map(|(kind, amount)| (kind.clone(), amount.times(factor))).collect()
+}
+
+fn is_nothing(occupancy: &Occupancy) -> bool {
+    occupancy.iter().all(|(_, amount)| amount <= Esu::ZERO)
+}

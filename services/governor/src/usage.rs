@@ -1,0 +1,69 @@
+//! What is in use, as workers and executors report it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bus::{Encoding, Subject, decode};
+use futures::StreamExt as _;
+use model::{Group, Occupancy, UsageReport};
+use service::{Context, ServiceError};
+use tokio::time::Instant;
+use tracing::warn;
+
+/// The last report of each source. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Usage(Arc<Mutex<HashMap<String, Reported>>>);
+
+struct Reported {
+    void_at: Instant,
+    groups: BTreeMap<Group, Occupancy>,
+}
+
+impl Usage {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Reported>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, report: UsageReport) {
+        let void_at = Instant::now() + Duration::from_millis(report.interval_ms.saturating_mul(3));
+        self.lock().insert(report.source, Reported { void_at, groups: report.groups });
+    }
+
+    /// What is in use now, by group.
+    pub(crate) fn now(&self) -> BTreeMap<Group, Occupancy> {
+        let now = Instant::now();
+        let mut reports = self.lock();
+        reports.retain(|_, report| report.void_at > now);
+        let mut all: BTreeMap<Group, Occupancy> = BTreeMap::new();
+        for (group, occupancy) in reports.values().flat_map(|report| &report.groups) {
+            let sum = all.entry(group.clone()).or_default();
+            for (kind, amount) in occupancy.iter() {
+                sum.add(kind, amount.or_zero());
+            }
+        }
+        all
+    }
+}
+
+/// Takes reports until the service stops.
+pub(crate) async fn serve(context: Context, usage: Usage) -> Result<(), ServiceError> {
+    let what = "subscribing to usage reports";
+    let subscribed = context.bus.client().subscribe(Subject::Usage.to_string()).await;
+    let mut reports = subscribed.map_err(|error| ServiceError::failed(what, error))?;
+    loop {
+        let message = tokio::select! {
+            () = context.stop.cancelled() => return Ok(()),
+            message = reports.next() => message,
+        };
+        let Some(message) = message else {
+            return Err(ServiceError::failed(what, "the subscription ended"));
+        };
+        match decode::<UsageReport>(Encoding::Json, &message.payload) {
+            Ok(report) => usage.take(report),
+            Err(error) => warn!(error = telemetry::error_chain(&error), "a usage report cannot be read"),
+        }
+    }
+}

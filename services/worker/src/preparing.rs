@@ -1,0 +1,126 @@
+//! Preparing the workspace of a run, step by step.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use bus::ChunkFault;
+use model::{Reason, ToolEvent};
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::{
+    command::{self, CommandEnd, exit_text},
+    prepare::{self, FileWork, Ground, PrepareStep, Work},
+    run::{Ending, Run},
+};
+
+/// Has work on files end when whoever wanted it does not wait any more.
+struct Cancel(Arc<AtomicBool>);
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Run<'_> {
+    /// Fills the workspace; how the run ends where that fails. What a similar build left may be in the way: then once
+    /// again, from nothing.
+    pub(crate) async fn prepare(&mut self) -> Result<Option<Ending>, ChunkFault> {
+        let begun = Instant::now();
+        let mut ending = self.fill().await?;
+        if self.ground == Ground::Reused
+            && let Some(Ending::Failed(reason, None)) = &ending
+        {
+            debug!(build = %self.record.build.id, reason = reason.message, "a workspace is prepared from nothing");
+            self.console.say("the workspace is prepared again, from nothing").await?;
+            ending = match self.clear().await {
+                Ok(()) => self.fill().await?,
+                Err(ending) => Some(ending),
+            };
+        }
+        if ending.is_none() {
+            let wall_seconds = begun.elapsed().as_secs_f64();
+            let event = ToolEvent::WorkspacePrepared { attempt: self.record.attempt, wall_seconds };
+            self.console.tool(&event).await?;
+        }
+        Ok(ending)
+    }
+
+    /// Removes what a similar build left, and its processes.
+    async fn clear(&mut self) -> Result<(), Ending> {
+        self.ground = Ground::New;
+        if let Err(error) = self.shim.forget(std::time::Duration::ZERO).await {
+            return Err(self.ending(CommandEnd::ShimGone(error)));
+        }
+        self.folder.wipe().map_err(|error| {
+            let reason = prepare::broken("making the workspace", &error);
+            Ending::Failed(reason, None)
+        })
+    }
+
+    async fn fill(&mut self) -> Result<Option<Ending>, ChunkFault> {
+        let steps = tokio::select! {
+            steps = prepare::steps(&self.record.build.context, self.folder, self.ground) => steps,
+            () = self.stop.wanted() => return Ok(Some(self.stopped())),
+            () = tokio::time::sleep_until(self.timeout_at) => return Ok(Some(Ending::TimedOut(None))),
+        };
+        let steps = match steps {
+            Ok(steps) => steps,
+            Err(reason) => return self.failed(reason).await,
+        };
+        for PrepareStep { what, work } in steps {
+            let ending = match work {
+                Work::Command(argv) => self.prepare_command(&what, argv).await?,
+                Work::Files(work) => self.prepare_files(&what, work).await?,
+            };
+            if ending.is_some() {
+                return Ok(ending);
+            }
+        }
+        Ok(None)
+    }
+
+    async fn prepare_command(&mut self, what: &str, argv: Vec<String>) -> Result<Option<Ending>, ChunkFault> {
+        match command::run(self, argv).await? {
+            CommandEnd::Exited(ended) if ended.exit.exit_code == Some(0) => Ok(None),
+            CommandEnd::Exited(ended) => {
+                let why = format!("{what} failed: {}", exit_text(&ended.exit));
+                self.failed(prepare::unavailable(why)).await
+            }
+            end @ (CommandEnd::NotStarted(_)
+            | CommandEnd::TimedOut(_)
+            | CommandEnd::Stopped
+            | CommandEnd::ShimGone(_)) => Ok(Some(self.ending(end))),
+        }
+    }
+
+    /// Work on files is over when this returns, whatever the reason: the workspace is for the next one then.
+    async fn prepare_files(&mut self, what: &str, work: FileWork) -> Result<Option<Ending>, ChunkFault> {
+        let cancel = Cancel(Arc::default());
+        let flag = Arc::clone(&cancel.0);
+        let mut task = tokio::task::spawn_blocking(move || work(&flag));
+        let ending = tokio::select! {
+            done = &mut task => {
+                let error = match done {
+                    Ok(Ok(())) => return Ok(None),
+                    Ok(Err(error)) => error,
+                    Err(panicked) => std::io::Error::other(panicked),
+                };
+                return self.failed(prepare::broken(what, &error)).await;
+            }
+            () = self.stop.wanted() => self.stopped(),
+            () = tokio::time::sleep_until(self.timeout_at) => Ending::TimedOut(None),
+        };
+        drop(cancel);
+        let _ = task.await;
+        Ok(Some(ending))
+    }
+
+    async fn failed(&mut self, reason: Reason) -> Result<Option<Ending>, ChunkFault> {
+        self.console.say(&reason.message).await?;
+        Ok(Some(Ending::Failed(reason, None)))
+    }
+}

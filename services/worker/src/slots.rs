@@ -1,0 +1,235 @@
+//! The workspaces: what each does, and how they are spoken to.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use model::{
+    Attempt, BuildKey, BuildRecord, Offer, OfferVerdict, Sequence, WorkerStatus, WorkspaceKeys,
+    WorkspaceState,
+};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::stop::{Cause, Stop};
+
+/// A build offered to a workspace.
+pub(crate) struct Assignment {
+    pub(crate) offer: Offer,
+    pub(crate) key: BuildKey,
+    /// The record, when it was read already.
+    pub(crate) record: Option<(Sequence, BuildRecord)>,
+    pub(crate) verdict: oneshot::Sender<OfferVerdict>,
+}
+
+/// What an idle workspace has for the next build.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Warmth {
+    /// By what that finds it.
+    pub(crate) keys: Option<WorkspaceKeys>,
+    /// Since when processes of the last build are kept, tool servers in the main; none if there are none.
+    pub(crate) tools_since: Option<Instant>,
+}
+
+/// What a workspace does.
+pub(crate) enum Phase {
+    Idle(Warmth),
+    /// Claims or runs a build.
+    Busy {
+        key: BuildKey,
+        attempt: Attempt,
+        stop: Stop,
+    },
+    /// The build's result is written; the workspace is about to be idle.
+    Ending(Warmth),
+    /// Its shim does not start: nothing can be run safely.
+    Broken,
+}
+
+/// The tool servers of an idle workspace are to be shut down. Dropped undone when it is not idle any more.
+pub(crate) struct ShutDown {
+    pub(crate) why: &'static str,
+    pub(crate) done: oneshot::Sender<()>,
+}
+
+/// What a workspace hears by.
+pub(crate) struct Ears {
+    pub(crate) offers: mpsc::Receiver<Assignment>,
+    pub(crate) orders: mpsc::Receiver<ShutDown>,
+}
+
+struct Slot {
+    phase: Phase,
+    offers: mpsc::Sender<Assignment>,
+    orders: mpsc::Sender<ShutDown>,
+    ears: Option<Ears>,
+}
+
+/// All workspaces of the worker.
+pub(crate) struct Slots {
+    all: Mutex<Vec<Slot>>,
+    draining: AtomicBool,
+    /// Something that the dispatchers do not know: say it now.
+    pub(crate) announce: Notify,
+    /// A workspace has tool servers that it had not before.
+    pub(crate) tools: Notify,
+    /// The worker ends: workspaces close.
+    pub(crate) closing: CancellationToken,
+    idle: Notify,
+}
+
+impl Slots {
+    /// `count` idle workspaces.
+    pub(crate) fn new(count: u16) -> Self {
+        let slot = |_| {
+            // One that runs out and one that is about to.
+            let (offers, offered) = mpsc::channel(1);
+            let (orders, ordered) = mpsc::channel(1);
+            let ears = Some(Ears { offers: offered, orders: ordered });
+            Slot { phase: Phase::Idle(Warmth::default()), offers, orders, ears }
+        };
+        Self {
+            all: Mutex::new((0..count).map(slot).collect()),
+            draining: AtomicBool::new(false),
+            announce: Notify::new(),
+            tools: Notify::new(),
+            closing: CancellationToken::new(),
+            idle: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands an offer to its workspace, unless that is taken.
+    pub(crate) fn hand(&self, assignment: Assignment) {
+        let refuse = |assignment: Assignment| {
+            let _ = assignment.verdict.send(OfferVerdict::Busy);
+            // The dispatchers think that it is free.
+            self.announce.notify_one();
+        };
+        if self.is_draining() {
+            return refuse(assignment);
+        }
+        let slots = self.lock();
+        match slots.get(usize::from(assignment.offer.workspace)) {
+            Some(Slot { phase: Phase::Idle(_) | Phase::Ending(_), offers, .. }) => {
+                if let Err(error) = offers.try_send(assignment) {
+                    refuse(error.into_inner());
+                }
+            }
+            Some(Slot { phase: Phase::Busy { .. } | Phase::Broken, .. }) | None => refuse(assignment),
+        }
+    }
+
+    /// What every workspace does, for a heartbeat.
+    pub(crate) fn states(&self) -> Vec<WorkspaceState> {
+        let state = |slot: &Slot| match &slot.phase {
+            Phase::Idle(warmth) | Phase::Ending(warmth) => WorkspaceState::Idle { warm: warmth.keys.clone() },
+            Phase::Busy { key, .. } => WorkspaceState::Busy { group: key.group.clone(), id: key.id },
+            Phase::Broken => WorkspaceState::Broken,
+        };
+        self.lock().iter().map(state).collect()
+    }
+
+    /// Whether offers are taken.
+    pub(crate) fn status(&self) -> WorkerStatus {
+        if self.is_draining() { WorkerStatus::Draining } else { WorkerStatus::Ready }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Takes no offers and keeps no processes, or does so again.
+    pub(crate) fn set_draining(&self, draining: bool) {
+        self.draining.store(draining, Ordering::Relaxed);
+        if draining {
+            let idle = self.with_tools().into_iter().map(|(_, number)| number);
+            idle.for_each(|number| drop(self.shut_down(number, "drain")));
+        }
+        self.announce.notify_one();
+    }
+
+    /// The idle workspaces with tool servers, and since when they have them; the least recently used first.
+    pub(crate) fn with_tools(&self) -> Vec<(Instant, u16)> {
+        let slots = self.lock();
+        let tools = (0..).zip(slots.iter()).filter_map(|(number, slot)| match &slot.phase {
+            Phase::Idle(warmth) | Phase::Ending(warmth) => Some((warmth.tools_since?, number)),
+            Phase::Busy { .. } | Phase::Broken => None,
+        });
+        let mut found: Vec<(Instant, u16)> = tools.collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Orders the tool servers of a workspace to be shut down; what is returned tells when that is done, or fails when
+    /// the workspace has something else to do.
+    pub(crate) fn shut_down(&self, number: u16, why: &'static str) -> oneshot::Receiver<()> {
+        let (done, outcome) = oneshot::channel();
+        if let Some(slot) = self.lock().get(usize::from(number)) {
+            // One order is as good as two.
+            let _ = slot.orders.try_send(ShutDown { why, done });
+        }
+        outcome
+    }
+
+    /// Tells every run to end.
+    pub(crate) fn stop_all(&self, cause: Cause) {
+        for slot in self.lock().iter() {
+            if let Phase::Busy { stop, .. } = &slot.phase {
+                stop.now(cause);
+            }
+        }
+    }
+
+    /// How to tell the run of this attempt to end, if it runs here.
+    pub(crate) fn stop_of(&self, wanted: &BuildKey, run: Attempt) -> Option<Stop> {
+        self.lock().iter().find_map(|slot| match &slot.phase {
+            Phase::Busy { key, attempt, stop } if key == wanted && *attempt == run => Some(stop.clone()),
+            Phase::Busy { .. } | Phase::Idle(_) | Phase::Ending(_) | Phase::Broken => None,
+        })
+    }
+
+    /// Returns when no workspace is busy.
+    pub(crate) async fn all_idle(&self) {
+        loop {
+            let changed = self.idle.notified();
+            if self.lock().iter().all(|slot| matches!(slot.phase, Phase::Idle(_) | Phase::Broken)) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    pub(crate) fn set(&self, number: u16, phase: Phase) {
+        let has_tools = matches!(&phase, Phase::Idle(Warmth { tools_since: Some(_), .. }));
+        if let Some(slot) = self.lock().get_mut(usize::from(number)) {
+            slot.phase = phase;
+        }
+        self.idle.notify_waiters();
+        if has_tools {
+            self.tools.notify_one();
+        }
+    }
+
+    /// Whether the workspace is broken.
+    pub(crate) fn is_broken(&self, number: u16) -> bool {
+        matches!(self.lock().get(usize::from(number)), Some(Slot { phase: Phase::Broken, .. }))
+    }
+
+    /// The result is written: the next offer may come.
+    pub(crate) fn set_ending(&self, number: u16, keys: Option<WorkspaceKeys>) {
+        self.set(number, Phase::Ending(Warmth { keys, tools_since: None }));
+    }
+
+    /// What workspace `number` hears by; once.
+    pub(crate) fn take_ears(&self, number: u16) -> Option<Ears> {
+        self.lock().get_mut(usize::from(number))?.ears.take()
+    }
+}

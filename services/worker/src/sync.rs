@@ -1,0 +1,244 @@
+//! Bringing a folder that an earlier build used to the content of a source, so that what did not change stays as it is and
+//! what the build made stays too.
+//!
+//! A build tool goes by times: a file that did not change keeps its own, one that changed gets that of now, for its own may
+//! lie before what was made of its predecessor.
+
+mod content;
+mod manifest;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::SystemTime,
+};
+
+use content::{copy, is_same};
+use manifest::{Entry, Kind, Stamp};
+
+pub(crate) use manifest::Manifest;
+
+/// How a file comes from the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Means {
+    /// The source stays as it is.
+    Copy,
+    /// The source is not needed any more. Its times say nothing: content decides.
+    Move,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) changed: u64,
+    pub(crate) removed: u64,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone)]
+pub(crate) struct Sync {
+    pub(crate) source: PathBuf,
+    pub(crate) target: PathBuf,
+    /// Where the list is kept of what came from the source.
+    pub(crate) manifest: PathBuf,
+    pub(crate) means: Means,
+    /// Whether the target is empty: then files keep the times of the source.
+    pub(crate) fresh: bool,
+}
+
+impl Sync {
+    /// Does it, unless `cancelled` meanwhile. Where it fails the target is not fit for use.
+    pub(crate) fn run(&self, cancelled: &AtomicBool) -> io::Result<Done> {
+        let before = if self.fresh { Manifest::default() } else { Manifest::load(&self.manifest)? };
+        let found = scan(&self.source, cancelled)?;
+        let mut work = Work { sync: self, before: &before, cancelled, done: Done::default() };
+        work.remove_stale(&found)?;
+        let mut now = BTreeMap::new();
+        for (path, entry) in found {
+            check(cancelled)?;
+            let entry = work.bring(&path, entry)?;
+            now.insert(path, entry);
+        }
+        // Last, and children first: a folder may be closed to writing.
+        for (path, _) in now.iter().rev().filter(|(_, entry)| entry.kind == Kind::Folder) {
+            if let Ok(meta) = fs::symlink_metadata(self.source.join(path)) {
+                adopt_rights(&self.target.join(path), &meta)?;
+            }
+        }
+        let done = work.done;
+        Manifest(now).save(&self.manifest)?;
+        Ok(done)
+    }
+}
+
+/// Writes down what is in `source`, for who copies it by other means into an empty folder right after.
+pub(crate) fn note(source: &Path, manifest: &Path, cancelled: &AtomicBool) -> io::Result<()> {
+    let copied = |mut entry: Entry| {
+        // A copy has size and time of the original as it was then.
+        entry.target = entry.source.map(|stamp| (stamp.size, stamp.modified));
+        entry
+    };
+    let found = scan(source, cancelled)?;
+    Manifest(found.into_iter().map(|(path, entry)| (path, copied(entry))).collect()).save(manifest)
+}
+
+fn check(cancelled: &AtomicBool) -> io::Result<()> {
+    if cancelled.load(Ordering::Relaxed) {
+        return Err(io::Error::new(io::ErrorKind::Interrupted, "the build was ended meanwhile"));
+    }
+    Ok(())
+}
+
+/// All that is below `source`, parents before children.
+fn scan(source: &Path, cancelled: &AtomicBool) -> io::Result<BTreeMap<PathBuf, Entry>> {
+    let now = SystemTime::now();
+    let mut found = BTreeMap::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        check(cancelled)?;
+        for entry in fs::read_dir(source.join(&folder))? {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            // One that vanished meanwhile is not there.
+            let Ok(meta) = entry.metadata() else { continue };
+            let kind = Kind::of(&meta);
+            if kind == Kind::Folder {
+                folders.push(path.clone());
+            }
+            found.insert(path, Entry { kind, source: Stamp::of(&meta, now), target: None });
+        }
+    }
+    Ok(found)
+}
+
+struct Work<'a> {
+    sync: &'a Sync,
+    before: &'a Manifest,
+    cancelled: &'a AtomicBool,
+    done: Done,
+}
+
+impl Work<'_> {
+    /// Removes what came from the source and is not there any more; children before parents.
+    fn remove_stale(&mut self, found: &BTreeMap<PathBuf, Entry>) -> io::Result<()> {
+        for (path, entry) in self.before.0.iter().rev().filter(|(path, _)| !found.contains_key(*path)) {
+            check(self.cancelled)?;
+            let target = self.sync.target.join(path);
+            // The build may have put a link in the place of a folder: what is behind it is not ours.
+            if !has_real_parents(&self.sync.target, path) {
+                continue;
+            }
+            let removed = match (entry.kind, fs::symlink_metadata(&target)) {
+                (_, Err(_)) => Ok(()),
+                // With something of the build's in it, it stays.
+                (Kind::Folder, Ok(meta)) if meta.is_dir() => fs::remove_dir(&target).or(Ok(())),
+                (_, Ok(meta)) if meta.is_dir() => Ok(()),
+                (_, Ok(_)) => {
+                    self.done.removed += 1;
+                    fs::remove_file(&target)
+                }
+            };
+            removed?;
+        }
+        Ok(())
+    }
+
+    /// Makes one entry of the target as it is in the source; returns what is to be remembered of it.
+    fn bring(&mut self, path: &Path, mut entry: Entry) -> io::Result<Entry> {
+        let (source, target) = (self.sync.source.join(path), self.sync.target.join(path));
+        let meta = match fs::symlink_metadata(&source) {
+            Ok(meta) if Kind::of(&meta) == entry.kind => meta,
+            // Removed or replaced while we look: the next time tells.
+            Ok(_) | Err(_) => return Ok(Entry { source: None, target: None, ..entry }),
+        };
+        let there = fs::symlink_metadata(&target).ok();
+        match entry.kind {
+            Kind::Folder => {
+                folder(&target, there.as_ref())?;
+                return Ok(entry);
+            }
+            Kind::Link => {
+                let wanted = fs::read_link(&source)?;
+                if fs::read_link(&target).ok().as_ref() != Some(&wanted) {
+                    clear(&target, there.as_ref())?;
+                    std::os::unix::fs::symlink(&wanted, &target)?;
+                    self.done.changed += 1;
+                }
+                return Ok(entry);
+            }
+            Kind::File => {
+                let known = self.before.0.get(path);
+                if known.is_none_or(|known| !known.is_unchanged(&entry, there.as_ref()))
+                    && !is_same(&source, &meta, &target, there.as_ref(), self.cancelled)?
+                {
+                    clear(&target, there.as_ref())?;
+                    self.fetch(&source, &target)?;
+                    self.done.changed += 1;
+                }
+            }
+            // Pipes, sockets and devices are no content.
+            Kind::Other => return Ok(entry),
+        }
+        let now = adopt_rights(&target, &meta)?;
+        entry.target = Some((now.len(), manifest::modified(&now)));
+        if self.sync.means == Means::Move {
+            entry.source = None;
+        }
+        Ok(entry)
+    }
+
+    fn fetch(&self, source: &Path, target: &Path) -> io::Result<()> {
+        match self.sync.means {
+            Means::Move => fs::rename(source, target)?,
+            Means::Copy => copy(source, target, self.cancelled)?,
+        }
+        if self.sync.means == Means::Move && !self.sync.fresh {
+            // Its owner may have closed it to writing; we are its owner.
+            let times = fs::FileTimes::new().set_modified(SystemTime::now());
+            fs::File::open(target)?.set_times(times)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether all folders on the way to `path` are folders, not links to some.
+fn has_real_parents(root: &Path, path: &Path) -> bool {
+    let mut parents = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
+    parents.all(|parent| fs::symlink_metadata(root.join(parent)).is_ok_and(|meta| meta.is_dir()))
+}
+
+fn folder(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
+    if there.is_some_and(fs::Metadata::is_dir) {
+        return Ok(());
+    }
+    clear(target, there)?;
+    fs::create_dir(target)
+}
+
+/// Removes whatever is there.
+fn clear(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
+    match there {
+        None => Ok(()),
+        Some(meta) if meta.is_dir() => fs::remove_dir_all(target),
+        Some(_) => fs::remove_file(target),
+    }
+}
+
+/// Gives the target the owner and mode of the source; returns how it is then.
+fn adopt_rights(target: &Path, meta: &fs::Metadata) -> io::Result<fs::Metadata> {
+    let there = fs::symlink_metadata(target)?;
+    if (there.uid(), there.gid()) != (meta.uid(), meta.gid()) {
+        // Only root may; for others what they copy is theirs.
+        let _ = std::os::unix::fs::lchown(target, Some(meta.uid()), Some(meta.gid()));
+    }
+    if there.mode() != meta.mode() {
+        fs::set_permissions(target, fs::Permissions::from_mode(meta.mode()))?;
+    }
+    fs::symlink_metadata(target)
+}
+
+#[cfg(test)]
+mod tests;

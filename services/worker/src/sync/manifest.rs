@@ -1,0 +1,176 @@
+//! The list of what came from a source, as it was and as it became.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    io::{self, Write as _},
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// A file changed so lately may change again without another time: file systems count in steps, some in seconds.
+const TOO_FRESH: Duration = Duration::from_secs(2);
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Folder,
+    Link,
+    Other,
+}
+
+impl Kind {
+    pub(crate) fn of(meta: &fs::Metadata) -> Self {
+        let kind = meta.file_type();
+        if kind.is_file() {
+            Self::File
+        } else if kind.is_dir() {
+            Self::Folder
+        } else if kind.is_symlink() {
+            Self::Link
+        } else {
+            Self::Other
+        }
+    }
+
+    fn letter(self) -> &'static str {
+        match self {
+            Self::File => "f",
+            Self::Folder => "d",
+            Self::Link => "l",
+            Self::Other => "o",
+        }
+    }
+}
+
+/// By what a file is known not to have changed; times in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) size: u64,
+    pub(crate) modified: i128,
+    /// Moves with every change of content, name or rights, whatever the time of modification is set to.
+    changed: i128,
+    inode: u64,
+}
+
+impl Stamp {
+    /// That of `meta`, unless it could change unseen.
+    pub(crate) fn of(meta: &fs::Metadata, now: SystemTime) -> Option<Self> {
+        let changed = nanoseconds(meta.ctime(), meta.ctime_nsec());
+        let settled = now.checked_sub(TOO_FRESH)?.duration_since(UNIX_EPOCH).ok()?;
+        (changed < i128::try_from(settled.as_nanos()).ok()?).then(|| Self {
+            size: meta.len(),
+            modified: modified(meta),
+            changed,
+            inode: meta.ino(),
+        })
+    }
+}
+
+/// The time of modification in nanoseconds.
+pub(crate) fn modified(meta: &fs::Metadata) -> i128 {
+    nanoseconds(meta.mtime(), meta.mtime_nsec())
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> i128 {
+    i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
+}
+
+/// One entry of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) kind: Kind,
+    /// The file in the source; absent where that says nothing.
+    pub(crate) source: Option<Stamp>,
+    /// Size and time of its copy.
+    pub(crate) target: Option<(u64, i128)>,
+}
+
+impl Entry {
+    /// Whether the source is as it was, and the copy too.
+    pub(crate) fn is_unchanged(&self, source: &Self, there: Option<&fs::Metadata>) -> bool {
+        let there = there.filter(|meta| meta.is_file()).map(|meta| (meta.len(), modified(meta)));
+        self.kind == source.kind
+            && self.source.is_some()
+            && self.source == source.source
+            && self.target.is_some()
+            && self.target == there
+    }
+
+    fn write(&self, out: &mut impl io::Write) -> io::Result<()> {
+        write!(out, "{} ", self.kind.letter())?;
+        match &self.source {
+            Some(Stamp { size, modified, changed, inode }) => {
+                write!(out, "{size}:{modified}:{changed}:{inode} ")?;
+            }
+            None => out.write_all(b"- ")?,
+        }
+        match &self.target {
+            Some((size, modified)) => write!(out, "{size}:{modified} "),
+            None => out.write_all(b"- "),
+        }
+    }
+
+    fn read(line: &[u8]) -> Option<(PathBuf, Self)> {
+        let mut fields = line.splitn(4, |byte| *byte == b' ');
+        let mut next = || std::str::from_utf8(fields.next()?).ok();
+        let kind = match next()? {
+            "f" => Kind::File,
+            "d" => Kind::Folder,
+            "l" => Kind::Link,
+            "o" => Kind::Other,
+            _ => return None,
+        };
+        let (source, target) = (next()?, next()?);
+        let path = PathBuf::from(OsStr::from_bytes(fields.next()?));
+        let source = match numbers(source)?.as_slice() {
+            [] => None,
+            &[size, modified, changed, inode] => Some(Stamp {
+                size: u64::try_from(size).ok()?,
+                modified,
+                changed,
+                inode: u64::try_from(inode).ok()?,
+            }),
+            _ => return None,
+        };
+        let target = match numbers(target)?.as_slice() {
+            [] => None,
+            &[size, modified] => Some((u64::try_from(size).ok()?, modified)),
+            _ => return None,
+        };
+        Some((path, Self { kind, source, target }))
+    }
+}
+
+/// Numbers with colons between them; none for a dash.
+fn numbers(text: &str) -> Option<Vec<i128>> {
+    if text == "-" { Some(Vec::new()) } else { text.split(':').map(|number| number.parse().ok()).collect() }
+}
+
+/// What came from a source, by path.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest(pub(crate) BTreeMap<PathBuf, Entry>);
+
+impl Manifest {
+    /// Reads it.
+    pub(crate) fn load(file: &Path) -> io::Result<Self> {
+        let bytes = fs::read(file)?;
+        let lines = bytes.split(|byte| *byte == 0).filter(|line| !line.is_empty());
+        let entries: Option<BTreeMap<_, _>> = lines.map(Entry::read).collect();
+        entries.map(Self).ok_or_else(|| io::Error::other("the list of the last content cannot be read"))
+    }
+
+    /// Writes it. Only a whole one counts: whoever dies here takes the workspace along.
+    pub(crate) fn save(&self, file: &Path) -> io::Result<()> {
+        let mut out = io::BufWriter::new(fs::File::create(file)?);
+        for (path, entry) in &self.0 {
+            entry.write(&mut out)?;
+            out.write_all(path.as_os_str().as_bytes())?;
+            out.write_all(&[0])?;
+        }
+        out.flush()
+    }
+}

@@ -1,0 +1,259 @@
+use std::{os::unix::fs::symlink, process::Command, time::Duration};
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// A source, a target and what is remembered.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { folder: TempDir::new().unwrap() };
+        fs::create_dir(place.source("")).unwrap();
+        fs::create_dir(place.target("")).unwrap();
+        place
+    }
+
+    fn source(&self, path: &str) -> PathBuf {
+        self.folder.path().join("source").join(path)
+    }
+
+    fn target(&self, path: &str) -> PathBuf {
+        self.folder.path().join("target").join(path)
+    }
+
+    fn sync(&self, means: Means, fresh: bool) -> Done {
+        let sync = Sync {
+            source: self.source(""),
+            target: self.target(""),
+            manifest: self.folder.path().join("manifest"),
+            means,
+            fresh,
+        };
+        sync.run(&AtomicBool::new(false)).unwrap()
+    }
+
+    /// As the worker does for the first build: the list, then a copy by `cp`.
+    fn first(&self) {
+        note(&self.source(""), &self.folder.path().join("manifest"), &AtomicBool::new(false)).unwrap();
+        let from = self.source(".");
+        assert!(Command::new("cp").arg("-a").arg(from).arg(self.target("")).status().unwrap().success());
+    }
+
+    fn again(&self) -> (u64, u64) {
+        let Done { changed, removed } = self.sync(Means::Copy, false);
+        (changed, removed)
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.target(path)).unwrap()
+    }
+}
+
+fn put(path: PathBuf, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Sets the time of a file to that many seconds before now.
+fn age(path: &Path, seconds: u64) {
+    let at = SystemTime::now() - Duration::from_secs(seconds);
+    fs::File::open(path).unwrap().set_modified(at).unwrap();
+}
+
+fn time(path: &Path) -> SystemTime {
+    fs::symlink_metadata(path).unwrap().modified().unwrap()
+}
+
+#[test]
+fn what_did_not_change_keeps_its_time_and_what_the_build_made_stays() {
+    let place = Place::new();
+    put(place.source("a"), "a");
+    put(place.source("d/b"), "b");
+    symlink("a", place.source("link")).unwrap();
+    age(&place.source("a"), 5000);
+    place.first();
+    put(place.target("d/b.o"), "made of b");
+    put(place.target("out/all"), "made");
+    let times = ["a", "d/b"].map(|path| time(&place.target(path)));
+    assert_eq!(place.again(), (0, 0));
+    assert_eq!(place.again(), (0, 0));
+    assert_eq!(["a", "d/b"].map(|path| time(&place.target(path))), times);
+    assert_eq!((place.read("d/b.o").as_str(), place.read("out/all").as_str()), ("made of b", "made"));
+    assert_eq!(fs::read_link(place.target("link")).unwrap(), Path::new("a"));
+}
+
+#[test]
+fn what_changed_is_new_whatever_its_time_in_the_source() {
+    let place = Place::new();
+    put(place.source("a"), "old");
+    put(place.source("touched"), "same");
+    age(&place.source("a"), 100);
+    place.first();
+    let touched = time(&place.target("touched"));
+    put(place.target("a.o"), "made of old");
+    // An older version comes back: size and content differ, and its time is before that of what was made.
+    put(place.source("a"), "older!");
+    age(&place.source("a"), 500);
+    age(&place.source("touched"), 1);
+    assert_eq!(place.again(), (1, 0));
+    assert_eq!(place.read("a"), "older!");
+    assert!(time(&place.target("a")) >= time(&place.target("a.o")));
+    assert_eq!(time(&place.target("touched")), touched, "only its time changed");
+    assert_eq!(place.again(), (0, 0));
+}
+
+#[test]
+fn the_same_size_and_time_do_not_hide_a_change() {
+    let place = Place::new();
+    put(place.source("a"), "one");
+    let before = time(&place.source("a"));
+    place.first();
+    put(place.source("a"), "two");
+    fs::File::open(place.source("a")).unwrap().set_modified(before).unwrap();
+    assert_eq!(place.again(), (1, 0));
+    assert_eq!(place.read("a"), "two");
+}
+
+#[test]
+fn what_the_build_did_to_the_source_is_undone() {
+    let place = Place::new();
+    for name in ["changed", "removed", "d/in", "linked", "made_a_folder"] {
+        put(place.source(name), name);
+    }
+    place.first();
+    put(place.target("changed"), "something else");
+    fs::remove_file(place.target("removed")).unwrap();
+    fs::remove_dir_all(place.target("d")).unwrap();
+    fs::remove_file(place.target("linked")).unwrap();
+    put(place.folder.path().join("outside/in"), "not ours");
+    symlink(place.folder.path().join("outside"), place.target("d")).unwrap();
+    symlink(place.folder.path().join("outside/in"), place.target("linked")).unwrap();
+    fs::remove_file(place.target("made_a_folder")).unwrap();
+    put(place.target("made_a_folder/x"), "x");
+    assert_eq!(place.again(), (5, 0));
+    for name in ["changed", "removed", "d/in", "linked", "made_a_folder"] {
+        assert_eq!(place.read(name), name);
+        assert!(fs::symlink_metadata(place.target(name)).unwrap().is_file());
+    }
+    assert_eq!(fs::read_to_string(place.folder.path().join("outside/in")).unwrap(), "not ours");
+}
+
+#[test]
+fn what_is_gone_from_the_source_goes() {
+    let place = Place::new();
+    for name in ["a", "d/b", "e/c", "f/g/h"] {
+        put(place.source(name), name);
+    }
+    symlink("a", place.source("link")).unwrap();
+    place.first();
+    put(place.target("e/c.o"), "made of c");
+    put(place.target("a.o"), "made of a");
+    fs::remove_file(place.source("a")).unwrap();
+    fs::remove_file(place.source("link")).unwrap();
+    for name in ["d", "e", "f"] {
+        fs::remove_dir_all(place.source(name)).unwrap();
+    }
+    assert_eq!(place.again(), (0, 5));
+    for name in ["a", "link", "d", "e/c", "f"] {
+        assert!(fs::symlink_metadata(place.target(name)).is_err(), "{name}");
+    }
+    assert_eq!((place.read("e/c.o").as_str(), place.read("a.o").as_str()), ("made of c", "made of a"));
+}
+
+#[test]
+fn nothing_is_removed_behind_a_link_of_the_build() {
+    let place = Place::new();
+    put(place.source("d/b"), "b");
+    place.first();
+    put(place.folder.path().join("outside/b"), "not ours");
+    fs::remove_dir_all(place.target("d")).unwrap();
+    symlink(place.folder.path().join("outside"), place.target("d")).unwrap();
+    fs::remove_dir_all(place.source("d")).unwrap();
+    place.again();
+    assert!(place.folder.path().join("outside/b").exists());
+    assert!(fs::symlink_metadata(place.target("d")).is_err());
+}
+
+#[test]
+fn kinds_and_rights_may_change() {
+    let place = Place::new();
+    put(place.source("file"), "file");
+    put(place.source("folder/in"), "in");
+    put(place.source("tool"), "tool");
+    place.first();
+    put(place.target("folder/made"), "made");
+    let tool = time(&place.target("tool"));
+    fs::remove_file(place.source("file")).unwrap();
+    put(place.source("file/now"), "now");
+    fs::remove_dir_all(place.source("folder")).unwrap();
+    put(place.source("folder"), "folder");
+    fs::set_permissions(place.source("tool"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(place.again(), (2, 1));
+    assert_eq!((place.read("file/now").as_str(), place.read("folder").as_str()), ("now", "folder"));
+    assert_eq!(fs::metadata(place.target("tool")).unwrap().mode() & 0o777, 0o755);
+    assert_eq!(time(&place.target("tool")), tool, "its content did not change");
+}
+
+#[test]
+fn of_an_archive_only_content_counts() {
+    let place = Place::new();
+    let unpack = |files: &[(&str, &str)]| {
+        fs::remove_dir_all(place.source("")).unwrap();
+        for (name, text) in files {
+            put(place.source(name), text);
+            age(&place.source(name), 9000);
+        }
+    };
+    unpack(&[("a", "aaa"), ("b", "bbb"), ("d/c", "ccc")]);
+    let packed = time(&place.source("a"));
+    assert_eq!(place.sync(Means::Move, true), Done { changed: 3, removed: 0 });
+    assert_eq!(time(&place.target("a")), packed);
+    unpack(&[("a", "aaa"), ("b", "BBB"), ("e", "eee")]);
+    let made = SystemTime::now();
+    assert_eq!(place.sync(Means::Move, false), Done { changed: 2, removed: 1 });
+    assert_eq!(time(&place.target("a")), packed);
+    assert!(time(&place.target("b")) + Duration::from_secs(1) > made);
+    assert_eq!(
+        (place.read("a"), place.read("b"), place.read("e")),
+        ("aaa".into(), "BBB".into(), "eee".into())
+    );
+    assert!(!place.target("d").exists());
+}
+
+#[test]
+fn names_may_be_anything() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let place = Place::new();
+    let name = std::ffi::OsStr::from_bytes(b" a\nb \xff:-");
+    fs::write(place.source("").join(name), "x").unwrap();
+    place.first();
+    fs::write(place.source("").join(name), "y").unwrap();
+    assert_eq!(place.again(), (1, 0));
+    assert_eq!(fs::read_to_string(place.target("").join(name)).unwrap(), "y");
+    fs::remove_file(place.source("").join(name)).unwrap();
+    assert_eq!(place.again(), (0, 1));
+}
+
+#[test]
+fn a_list_that_is_missing_or_broken_is_a_failure() {
+    let place = Place::new();
+    let sync = Sync {
+        source: place.source(""),
+        target: place.target(""),
+        manifest: place.folder.path().join("manifest"),
+        means: Means::Copy,
+        fresh: false,
+    };
+    assert!(sync.run(&AtomicBool::new(false)).is_err());
+    fs::write(&sync.manifest, "f 1 2 nonsense").unwrap();
+    assert!(sync.run(&AtomicBool::new(false)).is_err());
+    fs::write(&sync.manifest, "").unwrap();
+    assert!(
+        sync.run(&AtomicBool::new(true)).is_err() || fs::read_dir(place.source("")).unwrap().count() == 0
+    );
+    assert!(sync.run(&AtomicBool::new(false)).is_ok());
+}

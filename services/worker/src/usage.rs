@@ -1,0 +1,253 @@
+//! What builds use of the executors: their own processes here, and their actions elsewhere. For each result, and for the
+//! governors while anything runs.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bus::{Encoding, Subject, decode, encode};
+use futures::StreamExt as _;
+use model::{ActionUsage, Attempt, BuildId, BuildRecord, Esu, ExecutorType, Group, Occupancy, UsageReport};
+use service::ServiceError;
+use shim::{Control, Exit, Measured};
+use tokio::sync::Notify;
+use tracing::debug;
+
+use crate::{Shared, command::Ended};
+
+/// Between two looks at what runs.
+const TICK: Duration = Duration::from_secs(1);
+/// Between two reports.
+const REPORT: Duration = Duration::from_secs(2);
+/// How long an answer of a shim may take; a later one is read with the next.
+const ANSWER: Duration = Duration::from_millis(50);
+/// No run is counted as shorter: what it uses is divided by it.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// What the builds of this worker use.
+pub(crate) struct Usage {
+    /// The type of this machine's processors.
+    kind: ExecutorType,
+    state: Mutex<State>,
+    /// A run has begun.
+    begun: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    runs: HashMap<u16, RunUse>,
+    /// ESU, times the seconds that they were in use for, since the last report.
+    unreported: BTreeMap<Group, f64>,
+}
+
+/// What one run uses.
+struct RunUse {
+    group: Group,
+    build: BuildId,
+    attempt: Attempt,
+    begun_at: Instant,
+    /// The command that runs now.
+    command: Option<Control>,
+    /// Processor time of those that have ended.
+    ended_cpu: Duration,
+    /// Up to where it is counted in the reports.
+    counted_at: Instant,
+    counted_cpu: Duration,
+    /// Of the last command: sum and number of looks at its memory, then what came of them.
+    looks: (u64, u64),
+    memory_bytes: u64,
+    /// ESU that its actions held, times the seconds that they were held for.
+    actions: Occupancy,
+}
+
+impl RunUse {
+    /// Counts what was used since the last time.
+    fn count(&mut self, now: Instant, cpu: Duration, unreported: &mut BTreeMap<Group, f64>) {
+        let seconds = now.saturating_duration_since(self.counted_at).as_secs_f64();
+        let used = cpu.saturating_sub(self.counted_cpu).as_secs_f64();
+        self.counted_at = now;
+        self.counted_cpu = self.counted_cpu.max(cpu);
+        if seconds > 0.0 {
+            let held = Esu::of_use(used / seconds, self.memory_bytes as f64).units() * seconds;
+            *unreported.entry(self.group.clone()).or_default() += held;
+        }
+    }
+
+    fn look(&mut self, measured: Measured) {
+        self.looks = (self.looks.0.saturating_add(measured.memory_bytes), self.looks.1 + 1);
+        self.memory_bytes = measured.memory_bytes;
+    }
+
+    /// On the average of a command that ended.
+    fn of(&self, exit: &Exit, kind: &ExecutorType) -> Occupancy {
+        let seconds = exit.wall.max(LEAST).as_secs_f64();
+        let own = Esu::of_use(exit.cpu.as_secs_f64() / seconds, self.memory_bytes as f64);
+        let mut all = Occupancy::of_each([kind.clone()], own);
+        for (kind, held) in self.actions.iter() {
+            all.add(kind, held.times(1.0 / seconds));
+        }
+        all
+    }
+}
+
+impl Usage {
+    /// Nothing runs yet.
+    pub(crate) fn new(kind: ExecutorType) -> Self {
+        Self { kind, state: Mutex::default(), begun: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run begins in workspace `number`.
+    pub(crate) fn begin(&self, number: u16, record: &BuildRecord) {
+        let now = Instant::now();
+        let run = RunUse {
+            group: record.build.group.clone(),
+            build: record.build.id,
+            attempt: record.attempt,
+            begun_at: now,
+            command: None,
+            ended_cpu: Duration::ZERO,
+            counted_at: now,
+            counted_cpu: Duration::ZERO,
+            looks: (0, 0),
+            memory_bytes: 0,
+            actions: Occupancy::default(),
+        };
+        self.lock().runs.insert(number, run);
+        self.begun.notify_one();
+    }
+
+    /// A command of it runs.
+    pub(crate) fn command_started(&self, number: u16, control: Control) {
+        if let Some(run) = self.lock().runs.get_mut(&number) {
+            run.command = Some(control);
+            run.looks = (0, 0);
+        }
+    }
+
+    /// That command has ended.
+    pub(crate) fn command_ended(&self, number: u16, exit: &Exit) {
+        if let Some(run) = self.lock().runs.get_mut(&number) {
+            run.command = None;
+            run.ended_cpu += exit.cpu;
+            // One that nobody looked at was short: its largest process stands for all.
+            run.memory_bytes = run.looks.0.checked_div(run.looks.1).unwrap_or(exit.peak_memory_bytes);
+        }
+    }
+
+    /// The run is over; what it used on the average of its command.
+    pub(crate) fn end(&self, number: u16, ended: Option<&Ended>) -> Occupancy {
+        let mut state = self.lock();
+        let Some(mut run) = state.runs.remove(&number) else { return Occupancy::default() };
+        run.count(Instant::now(), run.ended_cpu, &mut state.unreported);
+        ended.map(|ended| run.of(&ended.exit, &self.kind)).unwrap_or_default()
+    }
+
+    /// An action of a build that runs here has ended.
+    fn action(&self, used: &ActionUsage) {
+        let mut state = self.lock();
+        let of = |run: &&mut RunUse| run.build == used.build.id && run.attempt == used.build.attempt;
+        if let Some(run) = state.runs.values_mut().find(of) {
+            run.actions.add(&used.executor_type, used.esu_seconds.or_zero());
+        } else {
+            debug!(build = %used.build, "what an action used came after the build's end");
+        }
+    }
+
+    /// Whether anything runs, or ran since the last report.
+    fn is_used(&self) -> bool {
+        let state = self.lock();
+        !state.runs.is_empty() || !state.unreported.is_empty()
+    }
+
+    /// Looks at what has run for a while.
+    async fn look(&self) {
+        let runs = |state: &State| -> Vec<(u16, Control)> {
+            let long = state.runs.iter().filter(|(_, run)| run.begun_at.elapsed() >= TICK);
+            long.filter_map(|(number, run)| Some((*number, run.command.clone()?))).collect()
+        };
+        let asked = runs(&self.lock());
+        for (_, command) in &asked {
+            // One that is stopped does not hold up the others.
+            let _ = tokio::time::timeout(ANSWER, command.measure()).await;
+        }
+        if !asked.is_empty() {
+            tokio::time::sleep(ANSWER).await;
+        }
+        let mut state = self.lock();
+        let State { runs, unreported } = &mut *state;
+        for (number, _) in &asked {
+            let Some(run) = runs.get_mut(number) else { continue };
+            // It may be another command, or none, by now.
+            if let Some(measured) = run.command.as_ref().and_then(Control::measured) {
+                run.look(measured);
+                run.count(Instant::now(), run.ended_cpu + measured.cpu, unreported);
+            }
+        }
+    }
+
+    /// What was in use since the last report, on the average of `seconds`; nothing runs when that is nothing.
+    fn take(&self, seconds: f64) -> (BTreeMap<Group, Occupancy>, bool) {
+        let mut state = self.lock();
+        let unreported = std::mem::take(&mut state.unreported);
+        let running = !state.runs.is_empty() || !unreported.is_empty();
+        drop(state);
+        let of = |held: f64| Occupancy::of_each([self.kind.clone()], Esu::clamped(held / seconds));
+        (unreported.into_iter().map(|(group, held)| (group, of(held))).collect(), running)
+    }
+}
+
+/// Reports until the worker ends: while anything runs, and once more when nothing does.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let client = shared.context.bus.client();
+    let failed =
+        |error: Box<dyn std::error::Error + Send + Sync>| ServiceError::failed("subscribing to usage", error);
+    let subscribed = client.subscribe(Subject::ActionUsage(shared.id.clone()).to_string()).await;
+    let mut actions = subscribed.map_err(|error| failed(Box::new(error)))?;
+    let mut reported: Option<Instant> = None;
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            message = actions.next() => {
+                let message = message.ok_or_else(|| failed("the subscription ended".into()))?;
+                match decode::<ActionUsage>(Encoding::Json, &message.payload) {
+                    Ok(used) => shared.usage.action(&used),
+                    Err(error) => debug!(error = telemetry::error_chain(&error), "usage cannot be read"),
+                }
+            }
+            () = shared.usage.begun.notified(), if reported.is_none() => {
+                // Not what was reported already.
+                reported = shared.usage.is_used().then(Instant::now);
+                ticks.reset();
+            }
+            _ = ticks.tick(), if reported.is_some() => {
+                shared.usage.look().await;
+                if let Some(last) = reported.filter(|last| last.elapsed() + TICK / 2 >= REPORT) {
+                    let running = report(&shared, last.elapsed()).await;
+                    reported = running.then(Instant::now);
+                }
+            }
+        }
+    }
+}
+
+/// Sends one report; says whether anything runs.
+async fn report(shared: &Shared, since: Duration) -> bool {
+    let (groups, running) = shared.usage.take(since.max(LEAST).as_secs_f64());
+    let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
+    let report = UsageReport { source: shared.id.to_string(), interval_ms, groups };
+    let payload = encode(Encoding::Json, &report);
+    if let Err(error) = shared.context.bus.client().publish(Subject::Usage.to_string(), payload).await {
+        debug!(%error, "a report of usage was not sent");
+    }
+    running
+}
+
+#[cfg(test)]
+mod tests;

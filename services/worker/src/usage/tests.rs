@@ -1,0 +1,95 @@
+use model::{BuildRequest, Digest, Millis, Priority, RequestLimits, SendingBuild, TimeLimits};
+use shim::Cause;
+
+use super::*;
+
+fn record(group: &str) -> BuildRecord {
+    let request = BuildRequest {
+        id: Some(BuildId::generate()),
+        command: vec!["true".into()],
+        ..BuildRequest::default()
+    };
+    let times = TimeLimits { timeout_seconds: 60, queue_timeout_seconds: 60, lease_ttl_seconds: 5 };
+    let limits = RequestLimits {
+        request_bytes_max: 1 << 20,
+        times,
+        times_max: times,
+        attempts: 1,
+        attempts_max: 1,
+        ..RequestLimits::default()
+    };
+    let group: Group = group.parse().unwrap();
+    let accepted = request.validate(&group, Some(Priority::Interactive), None, &limits, Millis(1)).unwrap();
+    assert_ne!(accepted.build.request_digest, Digest::of(b""));
+    BuildRecord::enqueued(accepted.build)
+}
+
+fn ended(wall_ms: u64, cpu_ms: u64, peak_memory_bytes: u64) -> Ended {
+    let exit = Exit {
+        exit_code: Some(0),
+        signal: None,
+        cause: Cause::Ended,
+        wall: Duration::from_millis(wall_ms),
+        cpu: Duration::from_millis(cpu_ms),
+        peak_memory_bytes,
+    };
+    Ended { exit, started_at_us: None }
+}
+
+fn x86() -> ExecutorType {
+    ExecutorType::x86()
+}
+
+#[test]
+fn the_larger_of_processors_and_memory_counts() {
+    let usage = Usage::new(x86());
+    let of = |ended: &Ended| {
+        usage.begin(0, &record("g"));
+        usage.command_ended(0, &ended.exit);
+        usage.end(0, Some(ended)).get(&x86()).units()
+    };
+    assert!((of(&ended(1000, 1500, 1 << 20)) - 1.5).abs() < 1e-3);
+    assert!((of(&ended(1000, 500, 5_000_000_000)) - 2.0).abs() < 1e-3);
+    // No wall time at all is not an infinite use.
+    assert!((of(&ended(0, 1, 1 << 20)) - 1.0).abs() < 1e-3);
+}
+
+#[test]
+fn actions_count_for_the_run_that_sent_them() {
+    let usage = Usage::new(x86());
+    let record = record("g");
+    usage.begin(3, &record);
+    let action = |attempt, kind: &str, seconds| {
+        usage.action(&ActionUsage {
+            group: record.build.group.clone(),
+            build: SendingBuild { worker: "w".parse().unwrap(), id: record.build.id, attempt },
+            executor_type: kind.parse().unwrap(),
+            esu_seconds: Esu::new(seconds).unwrap(),
+        });
+    };
+    action(record.attempt, "x86", 3.0);
+    action(record.attempt, "gpu", 1.0);
+    action(record.attempt.next(), "gpu", 100.0);
+    let ended = ended(2000, 1000, 0);
+    usage.command_ended(3, &ended.exit);
+    let all = usage.end(3, Some(&ended));
+    assert_eq!(all.to_string(), "gpu 0.5, x86 2");
+    action(record.attempt, "x86", 1.0);
+    assert!(usage.lock().runs.is_empty());
+}
+
+#[test]
+fn a_report_is_the_average_of_its_interval_and_the_last_is_zero() {
+    let usage = Usage::new(x86());
+    for group in ["a", "b", "a"] {
+        usage.begin(0, &record(group));
+        usage.lock().runs.get_mut(&0).unwrap().counted_at = Instant::now().checked_sub(REPORT / 2).unwrap();
+        let ended = ended(1000, 500, 0);
+        usage.command_ended(0, &ended.exit);
+        usage.end(0, Some(&ended));
+    }
+    let (groups, running) = usage.take(2.0);
+    let of = |group: &str| groups[&group.parse::<Group>().unwrap()].get(&x86()).units();
+    assert!(running && (of("a") - 0.5).abs() < 0.01 && (of("b") - 0.25).abs() < 0.01, "{groups:?}");
+    assert_eq!(usage.take(2.0), (BTreeMap::new(), false));
+}

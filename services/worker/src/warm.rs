@@ -1,0 +1,90 @@
+//! What a build leaves to the next one in its workspace, and whether that may use it.
+
+use model::{Build, WorkspaceKeys, WorkspaceKind, WorkspaceUse};
+use policy::workspace::{IdleWorkspaces, live_keys};
+
+use crate::folder::RunFolder;
+
+/// What a build left. The shim of its workspace may have survivors, too.
+pub(crate) struct Left {
+    /// By what the next build finds that it is of use.
+    pub(crate) keys: WorkspaceKeys,
+    /// The folders.
+    pub(crate) folder: RunFolder,
+}
+
+/// How the workspace of `build` is to be called, given what was `offered` and what is `left` there: a dispatcher may be
+/// wrong about that.
+pub(crate) fn kind(
+    build: &Build,
+    offered: Option<WorkspaceKind>,
+    left: Option<&WorkspaceKeys>,
+) -> Option<WorkspaceKind> {
+    if build.workspace != WorkspaceUse::Warm {
+        return None;
+    }
+    Some(match offered? {
+        WorkspaceKind::New => WorkspaceKind::New,
+        WorkspaceKind::Exact | WorkspaceKind::Prefix => {
+            let mut idle = IdleWorkspaces::default();
+            idle.insert((), left.cloned());
+            idle.choose(&live_keys(build)).map_or(WorkspaceKind::New, |(kind, ())| kind)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{BuildId, BuildRequest, Context, Group, Millis, Priority, RequestLimits, TimeLimits};
+
+    use super::*;
+
+    fn build(workspace: WorkspaceUse, revision: &str, target: &str) -> Build {
+        let context = Context::Git { url: "u".into(), revision: revision.into(), patch: None };
+        let request = BuildRequest {
+            id: Some(BuildId::generate()),
+            command: vec!["make".into(), target.into()],
+            context,
+            workspace,
+            ..BuildRequest::default()
+        };
+        let times = TimeLimits { timeout_seconds: 60, queue_timeout_seconds: 60, lease_ttl_seconds: 5 };
+        let limits = RequestLimits {
+            request_bytes_max: 1 << 20,
+            times,
+            times_max: times,
+            attempts: 1,
+            attempts_max: 1,
+            ..RequestLimits::default()
+        };
+        let group: Group = "g".parse().unwrap();
+        request.validate(&group, Some(Priority::Interactive), None, &limits, Millis(1)).unwrap().build
+    }
+
+    #[test]
+    fn what_is_left_decides() {
+        use WorkspaceKind::{Exact, New, Prefix};
+        let warm = |revision, target| build(WorkspaceUse::Warm, revision, target);
+        let left = live_keys(&warm("main", "a:b")).workspace;
+        let cases = [
+            (warm("main", "a:b"), Exact, Exact),
+            (warm("main", "a:b"), Prefix, Exact),
+            (warm("dev", "a:c"), Prefix, Prefix),
+            (warm("dev", "a:c"), Exact, Prefix),
+            (warm("main", "x:y"), Exact, New),
+            (warm("main", "a:b"), New, New),
+        ];
+        for (build, offered, wanted) in cases {
+            assert_eq!(kind(&build, Some(offered), Some(&left)), Some(wanted), "{:?}", build.command);
+            assert_eq!(kind(&build, Some(offered), None), Some(New));
+        }
+    }
+
+    #[test]
+    fn who_did_not_ask_gets_none() {
+        let fresh = build(WorkspaceUse::Fresh, "main", "a:b");
+        let left = live_keys(&fresh).workspace;
+        assert_eq!(kind(&fresh, Some(WorkspaceKind::Exact), Some(&left)), None);
+        assert_eq!(kind(&build(WorkspaceUse::Warm, "main", "a:b"), None, Some(&left)), None);
+    }
+}

@@ -1,0 +1,66 @@
+-- What the scripts of builds share. It stands before each of them, so that P and the functions below are theirs.
+local P = string.sub(KEYS[1], 1, -5)
+
+-- A build's entry is 'position score time', and for a build that is not the usual one ' use occupancy' as well: use is 'w'
+-- for one that asks for a warm workspace, else '-'; occupancy is 'type:micro-ESU,...'. The usual one occupies 1 ESU of x86.
+local function entry_of(build)
+  local seq, score, time, use, occupancy = string.match(build, '^(%S+) (%S+) (%S+) ?(%S*) ?(%S*)$')
+  return seq, score, time, use == 'w', use == '' and 'x86:1000000' or occupancy
+end
+
+-- Adds what a build occupies to a sum, as of what is in progress of its group (sign ''), or takes it away (sign '-'). The digits stay
+-- text: as a number of Lua a large amount would be written with an exponent.
+local function add_up(key, build, sign)
+  local _, _, _, _, occupancy = entry_of(build)
+  for kind, micros in string.gmatch(occupancy, '([^:,]+):(%d+)') do
+    if redis.call('HINCRBY', key, kind, sign .. micros) == 0 then redis.call('HDEL', key, kind) end
+  end
+end
+
+local function count(group, build, sign)
+  add_up(P .. 'inprogress:' .. group, build, sign)
+end
+
+local function queue_in(group, id, score)
+  redis.call('ZADD', P .. 'queue:' .. group, score, id)
+  if redis.call('SADD', P .. 'groups', group) == 1 then redis.call('HINCRBY', KEYS[1], 'groups_version', 1) end
+end
+
+-- Says whether it was there.
+local function queue_out(group, id)
+  if redis.call('ZREM', P .. 'queue:' .. group, id) == 0 then return false end
+  if redis.call('EXISTS', P .. 'queue:' .. group) == 0 and redis.call('SREM', P .. 'groups', group) == 1 then
+    redis.call('HINCRBY', KEYS[1], 'groups_version', 1)
+  end
+  return true
+end
+
+-- The workspace is idle, if its worker is there and takes builds, and no other build has it.
+local function release(ws)
+  local worker = string.match(ws, '^(.*)/')
+  if redis.call('ZSCORE', P .. 'workers', worker) and redis.call('SISMEMBER', P .. 'draining', worker) == 0
+     and redis.call('HEXISTS', P .. 'taken', ws) == 0 then
+    redis.call('SADD', P .. 'idle', ws)
+  end
+end
+
+-- Takes a build out of the offered; returns the workspace that it was offered to.
+local function take_out(key)
+  local ws = redis.call('HGET', P .. 'offers', key)
+  local build = redis.call('HGET', P .. 'builds', key)
+  if redis.call('ZREM', P .. 'offered', key) == 1 and build then count(string.match(key, '^(.*)/'), build, '-') end
+  redis.call('HDEL', P .. 'offers', key)
+  if ws then redis.call('HDEL', P .. 'taken', ws) end
+  return ws
+end
+
+-- Puts a build back to its place in its queue; says whether it is there.
+local function requeue(key)
+  local build = redis.call('HGET', P .. 'builds', key)
+  if not build then return false end
+  local group, id = string.match(key, '^(.*)/(.*)$')
+  local _, score = entry_of(build)
+  queue_in(group, id, score)
+  return true
+end
+

@@ -1,0 +1,39 @@
+-- Reads what explains why a build waits.
+--
+-- KEYS[1]  forebay:{index}:meta   HASH
+-- ARGV[1]  group
+-- ARGV[2]  id
+-- ARGV[3]  ahead_max    builds before it at most
+-- ARGV[4]  running_max  builds in progress at most
+-- returns  {ready, place in its group's queue from 0 or -1, builds in that queue, {id, entry, ... of those before it and of
+--           itself, from the head}, {type, micro-ESU in progress, ...}, {id, entry, ... in progress}, idle workspaces,
+--           {when its group's last builds started, in ms, newest first}}
+-- cost     O(log(queue) + ahead_max + builds in progress)
+assert(#KEYS == 1 and #ARGV == 4, 'why: 1 key, 4 args')
+local group, id = ARGV[1], ARGV[2]
+local queue = P .. 'queue:' .. group
+if redis.call('HGET', KEYS[1], 'ready') ~= '1' then return {0, -1, 0, {}, {}, {}, 0, {}} end
+
+local function put(list, name)
+  local entry = redis.call('HGET', P .. 'builds', group .. '/' .. name)
+  if entry then
+    list[#list + 1] = name
+    list[#list + 1] = entry
+  end
+end
+
+local place = redis.call('ZRANK', queue, id)
+local ahead, running = {}, {}
+if place then
+  for _, name in ipairs(redis.call('ZRANGE', queue, 0, math.min(place, ARGV[3] - 1))) do put(ahead, name) end
+  if place >= tonumber(ARGV[3]) then put(ahead, id) end
+end
+for _, set in ipairs({'running', 'offered'}) do
+  for _, key in ipairs(redis.call('ZRANGE', P .. set, 0, -1)) do
+    if #running >= 2 * tonumber(ARGV[4]) then break end
+    local of, name = string.match(key, '^(.*)/(.*)$')
+    if of == group then put(running, name) end
+  end
+end
+return {1, place or -1, redis.call('ZCARD', queue), ahead, redis.call('HGETALL', P .. 'inprogress:' .. group), running,
+        redis.call('SCARD', P .. 'idle'), redis.call('LRANGE', P .. 'starts:' .. group, 0, -1)}

@@ -1,0 +1,264 @@
+//! The index of builds against a real Redis.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
+
+use std::{slice::from_ref, time::Duration};
+
+use farm::Servers;
+use index::{Applied, Change, Heads, Held, Index, IndexEvent, Pick, Settlement, Traits, Verdict, Wanted};
+use model::{
+    BuildId, BuildKey, Esu, Group, Heartbeat, Millis, Occupancy, Priority, Sequence, WorkerStatus, Workspace,
+    WorkspaceState,
+};
+
+const NOW: Millis = Millis(1_000_000);
+const SOON: Duration = Duration::from_secs(5);
+
+struct Test {
+    _servers: Servers,
+    index: Index,
+    last: u64,
+}
+
+fn occupancy(text: &str) -> Occupancy {
+    let amount = |part: &str| {
+        let (kind, units) = part.split_once('=').unwrap();
+        (kind.parse().unwrap(), Esu::new(units.parse().unwrap()).unwrap())
+    };
+    text.split_whitespace().map(amount).collect()
+}
+
+fn key(group: &str) -> BuildKey {
+    BuildKey { group: group.parse().unwrap(), id: BuildId::generate() }
+}
+
+fn workspace(slot: u16) -> Workspace {
+    Workspace { worker: "w".parse().unwrap(), slot }
+}
+
+impl Test {
+    /// An empty index, and a worker with so many idle workspaces.
+    async fn start(workspaces: usize) -> Self {
+        let servers = Servers::prepare(0);
+        servers.start_redis().await;
+        let index = Index::connect(&servers.redis_url(), true).await.unwrap();
+        let token = index.begin_rebuild().await.unwrap().unwrap();
+        assert!(index.finish_rebuild(&token, Sequence(0)).await.unwrap());
+        let test = Self { _servers: servers, index, last: 0 };
+        let heartbeat = Heartbeat {
+            worker: "w".parse().unwrap(),
+            host: "h".into(),
+            pid: 1,
+            started_at_ms: NOW,
+            status: WorkerStatus::Ready,
+            workspaces: vec![WorkspaceState::Idle { warm: None }; workspaces],
+            ttl_ms: 60_000,
+        };
+        let heard = test.index.announce(&heartbeat, b"{}", NOW).await.unwrap();
+        assert_eq!(heard, (true, workspaces as u64));
+        test
+    }
+
+    async fn apply(&mut self, key: &BuildKey, change: Change) {
+        self.last += 1;
+        let sequence = Sequence(self.last);
+        let event = IndexEvent { key: key.clone(), sequence, change };
+        let applied = self.index.apply(Sequence(self.last - 1), sequence, &[event]).await.unwrap();
+        assert_eq!(applied, Applied::Done);
+    }
+
+    async fn enqueue(&mut self, key: &BuildKey, occupies: &str) {
+        let rank = self.last + 1;
+        let traits = Traits { warm: false, occupancy: occupancy(occupies) };
+        let expires_at = Millis(u64::MAX >> 12);
+        self.apply(
+            key,
+            Change::Enqueued { priority: Priority::Batch, rank, first: true, expires_at, traits },
+        )
+        .await;
+    }
+
+    async fn start_build(&mut self, key: &BuildKey, slot: u16, occupies: &str) {
+        let traits = Traits { warm: false, occupancy: occupancy(occupies) };
+        let change = Change::Started { started_at: NOW, deadline: NOW, workspace: workspace(slot), traits };
+        self.apply(key, change).await;
+    }
+
+    async fn heads(&self) -> Heads {
+        self.heads_of(64, &[]).await
+    }
+
+    async fn heads_of(&self, groups_max: usize, groups: &[Group]) -> Heads {
+        let wanted = Wanted { idle_max: 64, depth_min: 8, groups_max, groups_version: 0, groups };
+        self.index.heads(NOW, wanted).await.unwrap()
+    }
+
+    async fn in_progress(&self, group: &str) -> Occupancy {
+        let group: Group = group.parse().unwrap();
+        let demands = self.index.demands(8).await.unwrap();
+        demands.into_iter().find(|demand| demand.group == group).unwrap().in_progress
+    }
+
+    async fn commit(&self, picks: &[Pick]) -> Vec<Held> {
+        self.index.commit(picks, NOW.after(SOON)).await.unwrap().1
+    }
+}
+
+fn picks(heads: &Heads, group: usize, slots: &[u16]) -> Vec<Pick> {
+    let head = &heads.groups[group];
+    let pick = |(build, slot): (&index::WaitingBuild, &u16)| Pick {
+        key: BuildKey { group: head.group.clone(), id: build.id },
+        version: head.version,
+        sequence: build.sequence,
+        workspace: workspace(*slot),
+        kind: None,
+    };
+    head.builds.iter().zip(slots).map(pick).collect()
+}
+
+#[tokio::test]
+async fn what_is_in_progress_is_counted_from_the_offer_to_the_end() {
+    let mut test = Test::start(2).await;
+    let (first, second) = (key("g"), key("g"));
+    test.enqueue(&first, "x86=2.5 gpu=1").await;
+    test.enqueue(&second, "x86=100000000.000001").await;
+    let picked = picks(&test.heads().await, 0, &[0, 1]);
+    assert_eq!(test.commit(&picked[..1]).await, [Held::Yes]);
+    assert_eq!(test.in_progress("g").await, occupancy("x86=2.5 gpu=1"), "offered");
+    test.start_build(&first, 0, "x86=2.5 gpu=1").await;
+    assert_eq!(test.in_progress("g").await, occupancy("x86=2.5 gpu=1"), "running: counted once");
+    let picked = picks(&test.heads().await, 0, &[1]);
+    assert_eq!(test.commit(&picked).await, [Held::Yes]);
+    assert_eq!(test.in_progress("g").await, occupancy("x86=100000002.500001 gpu=1"), "exact, however large");
+    let refused = Settlement {
+        key: second.clone(),
+        sequence: picked[0].sequence,
+        workspace: workspace(1),
+        verdict: Verdict::Busy,
+    };
+    assert_eq!(test.index.settle(&[refused]).await.unwrap(), 1);
+    assert_eq!(test.in_progress("g").await, occupancy("x86=2.5 gpu=1"), "a refused offer counts no more");
+    test.apply(&first, Change::Finished { workspace: Some(workspace(0)), only: false }).await;
+    assert_eq!(test.in_progress("g").await, Occupancy::default());
+    let demand = test.index.demands(8).await.unwrap().remove(0);
+    assert_eq!(demand.ended, occupancy("x86=2.5 gpu=1"));
+    assert_eq!(
+        (demand.queued, demand.waiting[0].traits.occupancy.clone()),
+        (1, occupancy("x86=100000000.000001"))
+    );
+}
+
+#[tokio::test]
+async fn an_offer_that_ran_out_counts_until_it_is_known_that_nobody_took_it() {
+    let mut test = Test::start(2).await;
+    let (taken, lost) = (key("g"), key("g"));
+    test.enqueue(&taken, "x86=2").await;
+    test.enqueue(&lost, "x86=3").await;
+    let picked = picks(&test.heads().await, 0, &[0, 1]);
+    assert_eq!(test.commit(&picked).await, [Held::Yes, Held::Yes]);
+    assert_eq!(test.index.run_out(NOW, 10).await.unwrap(), [], "there is time left");
+    let late = NOW.after(SOON + SOON);
+    let mut found = test.index.run_out(late, 10).await.unwrap();
+    found.sort_by_key(|(_, sequence)| *sequence);
+    assert_eq!(found, [(taken.clone(), Sequence(1)), (lost.clone(), Sequence(2))]);
+    // The first was started, its event is on the way.
+    let later = late.after(SOON);
+    let back = test.index.take_back(late, later, from_ref(&taken), from_ref(&lost)).await.unwrap();
+    assert_eq!(back, (1, 1));
+    assert_eq!(test.in_progress("g").await, occupancy("x86=2"));
+    assert_eq!(test.index.run_out(late, 10).await.unwrap(), []);
+    test.start_build(&taken, 0, "x86=2").await;
+    assert_eq!(test.in_progress("g").await, occupancy("x86=2"), "counted once");
+    assert!(test.heads().await.idle.is_empty(), "who let one run out is offered nothing");
+}
+
+#[tokio::test]
+async fn two_dispatchers_do_not_spend_one_budget_twice() {
+    let mut test = Test::start(3).await;
+    for _ in 0..2 {
+        test.enqueue(&key("g"), "x86=1").await;
+    }
+    test.enqueue(&key("h"), "x86=1").await;
+    // Both have read the same heads.
+    let heads = test.heads().await;
+    let of = |name: &str| heads.groups.iter().position(|head| head.group.as_str() == name).unwrap();
+    let (one, mut other) = (picks(&heads, of("g"), &[0]), picks(&heads, of("g"), &[1, 1])[1..].to_vec());
+    other.extend(picks(&heads, of("h"), &[2]));
+    assert_eq!(test.commit(&one).await, [Held::Yes]);
+    assert_eq!(
+        test.commit(&other).await,
+        [Held::No, Held::Yes],
+        "group g's budget was spent of, h's was not"
+    );
+    let again = picks(&test.heads().await, 0, &[1]);
+    assert_eq!(test.commit(&again).await, [Held::Yes], "after another look it may");
+}
+
+#[tokio::test]
+async fn a_pick_is_good_once_and_needs_its_workspace() {
+    let mut test = Test::start(1).await;
+    for _ in 0..3 {
+        test.enqueue(&key("g"), "x86=1").await;
+    }
+    let picked = picks(&test.heads().await, 0, &[0, 0, 0]);
+    assert_eq!(test.commit(&picked).await, [Held::Yes, Held::NotIdle, Held::No], "none overtakes the second");
+    assert_eq!(test.commit(&picked[..1]).await, [Held::No]);
+}
+
+#[tokio::test]
+async fn of_many_groups_those_are_read_that_were_chosen() {
+    let mut test = Test::start(1).await;
+    for group in ["a", "b", "c"] {
+        test.enqueue(&key(group), "x86=1").await;
+    }
+    let heads = test.heads_of(2, &[]).await;
+    assert!(heads.groups.is_empty());
+    let mut names: Vec<&str> = heads.names.iter().map(Group::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["a", "b", "c"]);
+    let chosen = [heads.names[1].clone()];
+    let heads = test.heads_of(2, &chosen).await;
+    assert_eq!(heads.groups.iter().map(|head| &head.group).collect::<Vec<_>>(), [&chosen[0]]);
+    assert_eq!(test.heads().await.groups.len(), 3, "few groups are read at once");
+}
+
+#[tokio::test]
+async fn a_group_whose_queue_emptied_is_not_looked_at() {
+    let mut test = Test::start(2).await;
+    test.enqueue(&key("a"), "x86=1").await;
+    test.enqueue(&key("z"), "x86=1").await;
+    let heads = test.heads().await;
+    let a = heads.groups.iter().position(|head| head.group.as_str() == "a").unwrap();
+    assert_eq!(test.commit(&picks(&heads, a, &[0])).await, [Held::Yes]);
+    let heads = test.heads().await;
+    assert_eq!(heads.groups.iter().map(|head| head.group.as_str()).collect::<Vec<_>>(), ["z"]);
+    assert_eq!(heads.waiting_groups, 1);
+}
+
+#[tokio::test]
+async fn why_tells_the_place_and_what_is_before_it() {
+    let mut test = Test::start(1).await;
+    let keys = [key("g"), key("g"), key("g")];
+    for (at, key) in keys.iter().enumerate() {
+        test.enqueue(key, &format!("x86={}", at + 1)).await;
+    }
+    let picked = picks(&test.heads().await, 0, &[0]);
+    assert_eq!(test.commit(&picked).await, [Held::Yes]);
+    test.start_build(&keys[0], 0, "x86=1").await;
+    let standing = test.index.standing(&keys[2], 10, 10).await.unwrap();
+    assert_eq!((standing.place, standing.queued, standing.idle), (Some(1), 2, 0));
+    assert_eq!(standing.ahead.iter().map(|build| build.id).collect::<Vec<_>>(), [keys[1].id, keys[2].id]);
+    assert_eq!(standing.running.iter().map(|build| build.id).collect::<Vec<_>>(), [keys[0].id]);
+    assert_eq!((standing.in_progress, standing.starts), (occupancy("x86=1"), vec![NOW]));
+    assert_eq!(test.index.standing(&keys[0], 10, 10).await.unwrap().place, None, "it waits no more");
+}
+
+#[tokio::test]
+async fn a_page_goes_on_where_the_head_ended() {
+    let mut test = Test::start(1).await;
+    let keys: Vec<BuildKey> = (0..5).map(|_| key("g")).collect();
+    for key in &keys {
+        test.enqueue(key, "x86=1").await;
+    }
+    let page = test.index.page(&keys[0].group, 3, 10).await.unwrap();
+    assert_eq!(page.iter().map(|build| build.id).collect::<Vec<_>>(), [keys[3].id, keys[4].id]);
+}

@@ -1,0 +1,49 @@
+use crate::number::{count, place};
+
+/// Size of a chunk in bytes: large against a row, small against the memory of a machine.
+const CHUNK: usize = 4 << 20;
+
+/// Rows of bytes, one after the other in chunks, so that growing never copies what is there.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks {
+    chunks: Vec<Vec<u8>>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    chunk: u32,
+    start: u32,
+}
+
+impl Chunks {
+    /// Adds a row.
+    pub(crate) fn push(&mut self, row: &[u8]) {
+        if self.chunks.last().is_none_or(|chunk| chunk.len() + row.len() > CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK.max(row.len())));
+        }
+        let chunk = count(self.chunks.len().saturating_sub(1));
+        if let Some(last) = self.chunks.last_mut() {
+            self.rows.push(Row { chunk, start: count(last.len()) });
+            last.extend_from_slice(row);
+        }
+    }
+
+    /// The bytes from the start of a row on; a row says itself where it ends.
+    pub(crate) fn row(&self, row: u32) -> &[u8] {
+        self.rows
+            .get(place(row))
+            .and_then(|row| self.chunks.get(place(row.chunk))?.get(place(row.start)..))
+            .unwrap_or_default()
+    }
+
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Memory held, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunks.len() * CHUNK + self.rows.len() * size_of::<Row>()
+    }
+}

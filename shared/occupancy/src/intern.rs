@@ -1,0 +1,55 @@
+use crate::hash::ByHash;
+use crate::number::{count, place};
+
+/// Most values of one kind that are told apart. Those that come first when it is full count as unknown; it bounds the
+/// memory to some 130 MiB a kind, and is far beyond what a vocabulary keeps.
+const MOST_VALUES: usize = 1 << 22;
+
+/// Id of a value that found the interner full.
+pub(crate) const OVERFLOW: u32 = 0;
+
+/// Small numbers for the values of one kind, and how often each was seen. The texts are not kept, only their hashes.
+#[derive(Debug)]
+pub(crate) struct Interner {
+    ids: ByHash<u32>,
+    values: Vec<Value>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Value {
+    pub(crate) hash: u64,
+    /// Number of builds to learn from that have it.
+    pub(crate) seen: u32,
+}
+
+impl Default for Interner {
+    fn default() -> Self {
+        Self { ids: ByHash::default(), values: vec![Value { hash: 0, seen: 0 }] }
+    }
+}
+
+impl Interner {
+    /// Id of the value with this hash, seen once more if it `counts`.
+    pub(crate) fn id(&mut self, hash: u64, counts: bool) -> u32 {
+        let id = self.ids.get(&hash).copied().unwrap_or_else(|| self.add(hash));
+        if let Some(value) = self.values.get_mut(place(id)) {
+            value.seen = value.seen.saturating_add(u32::from(counts && id != OVERFLOW));
+        }
+        id
+    }
+
+    fn add(&mut self, hash: u64) -> u32 {
+        if self.values.len() >= MOST_VALUES {
+            return OVERFLOW;
+        }
+        let id = count(self.values.len());
+        self.ids.insert(hash, id);
+        self.values.push(Value { hash, seen: 0 });
+        id
+    }
+
+    /// All values, in order of their ids.
+    pub(crate) fn values(&self) -> &[Value] {
+        &self.values
+    }
+}

@@ -1,0 +1,100 @@
+use crate::expand::Term;
+use crate::number::place;
+
+/// Learns the weights of a linear model one build after the other. Each weight has a variance, that is, how unsure it
+/// still is: a step is shared out by variance, so that what is seen for the first time learns fast and what is well
+/// known stays (a Kalman filter that neglects covariances, also known as AROW). Errors are taken in relation to what
+/// is usual, so that a few builds gone astray do not tear the weights along (Huber).
+#[derive(Debug)]
+pub(crate) struct Learner {
+    weights: Vec<Weight>,
+    settings: Settings,
+    /// How large square errors have been of late, in parts of what the settings say.
+    noisiness: f32,
+}
+
+/// All in parts of the executor type's mean ESU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Settings {
+    /// Variance of what no weight can explain, of a build predicted at 0.
+    pub(crate) noise: f32,
+    /// By how much that grows with the square of the prediction.
+    pub(crate) growth: f32,
+    /// How much noisier than they look builds are taken to be: neighbouring weights share one error, which the
+    /// variances neglect.
+    pub(crate) caution: f32,
+    /// Errors beyond this many deviations count no more than so many.
+    pub(crate) outlier: f32,
+    /// Variance of a weight not learned yet.
+    pub(crate) variance: f32,
+}
+
+/// Bounds of the noisiness, and the part of it that each build replaces.
+const LEAST_NOISY: f32 = 0.01;
+const MOST_NOISY: f32 = 4.0;
+const FORGETTING: f32 = 0.001;
+
+#[derive(Debug, Clone, Copy)]
+struct Weight {
+    value: f32,
+    variance: f32,
+}
+
+impl Learner {
+    pub(crate) fn new(slots: u32, settings: Settings) -> Self {
+        let weight = Weight { value: 0.0, variance: settings.variance };
+        Self { weights: vec![weight; place(slots)], settings, noisiness: 1.0 }
+    }
+
+    /// The prediction for these terms.
+    #[inline]
+    pub(crate) fn predict(&self, terms: &[Term]) -> f32 {
+        terms
+            .iter()
+            .map(|term| self.weights.get(place(term.slot)).map_or(0.0, |it| it.value * term.factor))
+            .sum()
+    }
+
+    /// Learns that `actual` was right, where something else predicts `before` of it.
+    #[inline]
+    pub(crate) fn learn(&mut self, terms: &[Term], actual: f32, before: f32) {
+        let (mut predicted, mut variance) = (before, 0.0_f32);
+        for term in terms {
+            if let Some(weight) = self.weights.get(place(term.slot)) {
+                predicted += weight.value * term.factor;
+                variance += weight.variance * term.factor * term.factor;
+            }
+        }
+        let error = actual - predicted;
+        let level = predicted.max(0.0);
+        let usual = self.settings.noise + self.settings.growth * level * level;
+        let noise = usual * self.noisiness * self.settings.caution;
+        self.noisiness += ((error * error / usual).min(MOST_NOISY) - self.noisiness) * FORGETTING;
+        self.noisiness = self.noisiness.max(LEAST_NOISY);
+        let limit = self.settings.outlier * noise.sqrt();
+        let noise = noise * (error.abs() / limit).max(1.0);
+        let gain = 1.0 / (variance + noise);
+        let step = gain * error;
+        for term in terms {
+            if let Some(weight) = self.weights.get_mut(place(term.slot)) {
+                let share = weight.variance * term.factor;
+                weight.value += step * share;
+                weight.variance -= gain * share * share;
+            }
+        }
+    }
+
+    /// The weights learned, as they are published: those of hardly any effect as 0, the others to three digits.
+    pub(crate) fn weights(&self) -> Vec<f32> {
+        self.weights.iter().map(|weight| rounded(weight.value)).collect()
+    }
+}
+
+/// Weights below this change no prediction by more than a thousandth of the mean.
+const NOTHING: f32 = 1e-4;
+
+/// The nearest number whose lower 16 bits are 0, as long as it is one.
+fn rounded(weight: f32) -> f32 {
+    let near = f32::from_bits(weight.to_bits().wrapping_add(0x8000) & 0xffff_0000);
+    if near.is_finite() && near.abs() >= NOTHING { near } else { 0.0 }
+}

@@ -1,0 +1,41 @@
+//! The occupancy model: how many ESU (executor service units) a build will occupy of each executor type, foretold
+//! from what is known of it before it runs. After section 4.3 of the paper "Scalable Build Service System with Smart
+//! Scheduling Service" (Google, 2020): a linear regression per executor type over the command, flags, targets,
+//! packages, counts, quota group and priority, and over crosses of up to six of these that a search picks.
+//!
+//! The way of use: push finished builds into a [`Dataset`], let [`search`] pick the crosses, [`fit`] the
+//! [`OccupancyModel`], publish what [`OccupancyModel::encode`] gives, and let each enqueuer [`judge`] it against the
+//! model it runs. Pure: no I/O, no clock, and the only randomness is that of the seeds given.
+
+mod chunks;
+mod cross;
+mod dataset;
+mod decode;
+mod encode;
+mod error;
+mod example;
+mod expand;
+mod facts;
+mod fit;
+mod hash;
+mod intern;
+mod judge;
+mod learner;
+mod measure;
+mod model;
+mod number;
+mod report;
+mod rows;
+mod search;
+mod slots;
+mod vocabulary;
+
+pub use cross::{Cross, Crosses, Feature, MAX_FEATURES};
+pub use dataset::{Dataset, is_test};
+pub use error::DecodeError;
+pub use facts::BuildFacts;
+pub use fit::{FitOptions, fit};
+pub use judge::{Refusal, TOLERANCE, judge};
+pub use model::OccupancyModel;
+pub use report::{Report, TestError, TypeReport};
+pub use search::{SAMPLE, search};

@@ -1,0 +1,67 @@
+use crate::example::Example;
+use crate::expand::{Layout, Resolved, Term, expand};
+use crate::facts::{BuildFacts, Hashed};
+use crate::number::place;
+use crate::report::Report;
+use crate::vocabulary::Vocabulary;
+
+/// A fitted occupancy model: one linear model per executor type (section 4.3).
+#[derive(Debug, Clone, PartialEq)]
+pub struct OccupancyModel {
+    pub(crate) report: Report,
+    pub(crate) vocabulary: Vocabulary,
+    /// In the order of the report's types.
+    pub(crate) types: Vec<TypeModel>,
+}
+
+/// The linear model of one executor type.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TypeModel {
+    pub(crate) crosses: Vec<Resolved>,
+    pub(crate) layout: Layout,
+    /// In parts of `scale`.
+    pub(crate) weights: Vec<f32>,
+    /// Mean ESU of the builds learned from.
+    pub(crate) scale: f32,
+    /// Most ESU ever predicted: twice the most seen.
+    pub(crate) ceiling: f32,
+}
+
+impl TypeModel {
+    /// The ESU predicted for these terms: finite, not negative.
+    pub(crate) fn predict(&self, terms: &[Term]) -> f64 {
+        let sum: f64 = terms
+            .iter()
+            .filter_map(|term| {
+                self.weights.get(place(term.slot)).map(|weight| f64::from(*weight) * f64::from(term.factor))
+            })
+            .sum();
+        // Not a number counts as nothing.
+        (sum * f64::from(self.scale)).max(0.0).min(f64::from(self.ceiling))
+    }
+}
+
+/// Terms that most builds need no more of.
+const TERMS: usize = 1_024;
+
+impl OccupancyModel {
+    /// The ESU of `executor_type` that the build is going to occupy: finite and not negative. None if the model knows
+    /// too little of that type; the default is then 1 ESU (section 5.3).
+    #[must_use]
+    pub fn predict(&self, facts: &BuildFacts<'_>, executor_type: &str) -> Option<f64> {
+        let place = self.report.types.iter().position(|part| part.executor_type == executor_type)?;
+        let model = self.types.get(place)?;
+        let (mut hashed, mut example, mut terms) =
+            (Hashed::default(), Example::default(), Vec::with_capacity(TERMS));
+        hashed.take(facts);
+        example.look_up(&hashed, &self.vocabulary);
+        expand(&example, &model.crosses, model.layout, &mut terms);
+        Some(model.predict(&terms))
+    }
+
+    /// What the model says of itself.
+    #[must_use]
+    pub const fn report(&self) -> &Report {
+        &self.report
+    }
+}

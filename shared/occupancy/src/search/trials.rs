@@ -1,0 +1,214 @@
+use super::sample::Sample;
+use crate::cross::Cross;
+use crate::dataset::Dataset;
+use crate::expand::{Layout, Resolved, expand};
+use crate::facts::Kind;
+use crate::fit::SETTINGS;
+use crate::learner::Learner;
+use crate::slots::ABSENT;
+use crate::vocabulary::Vocabulary;
+use std::collections::{BTreeMap, HashMap};
+
+/// How many crosses are tried in one go over the builds, and between two questions whether to keep going.
+const AT_A_TIME: usize = 8;
+/// How often a model or a cross is learned from the sample.
+const PASSES: usize = 2;
+/// Gains of fewer standard deviations may be chance.
+const DEVIATIONS: f64 = 2.5;
+/// How many flags are made crosses of.
+const FLAGS: usize = 12;
+/// Builds that a flag's value must be seen in to tell much.
+const FEW_BUILDS: f64 = 20.0;
+
+/// Tries crosses on one executor type's sample.
+pub(super) struct Trials<'a> {
+    sample: Sample<'a>,
+    vocabulary: &'a Vocabulary,
+    /// What the model learned last predicts for each build.
+    predicted: Vec<f32>,
+    bits: u32,
+    most: usize,
+    tried: usize,
+    keep_going: &'a mut dyn FnMut() -> bool,
+}
+
+impl<'a> Trials<'a> {
+    pub(super) fn new(
+        sample: Sample<'a>,
+        vocabulary: &'a Vocabulary,
+        most: usize,
+        keep_going: &'a mut dyn FnMut() -> bool,
+    ) -> Self {
+        let bits = (sample.len().max(1) * 4).ilog2().clamp(10, 17);
+        let predicted = vec![0.0; sample.len()];
+        Self { sample, vocabulary, predicted, bits, most, tried: 0, keep_going }
+    }
+
+    /// How many crosses were tried.
+    pub(super) const fn tried(&self) -> usize {
+        self.tried
+    }
+
+    /// Learns a model with these crosses, whose predictions later trials are to improve. Gives its absolute errors on
+    /// held-out builds; none once it is time to end.
+    pub(super) fn learn(&mut self, crosses: &[Cross]) -> Option<HeldOut> {
+        if !(self.keep_going)() || self.sample.len() == 0 {
+            return None;
+        }
+        let crosses: Vec<_> = crosses.iter().map(|cross| Resolved::new(cross, self.vocabulary)).collect();
+        let layout = Layout { first: self.vocabulary.end(), bits: self.bits, usual: self.sample.usual };
+        let mut learner = Learner::new(layout.end(), SETTINGS);
+        let mut terms = Vec::new();
+        for _ in 0..PASSES {
+            self.sample.each(|_, build, esu, held_out| {
+                if !held_out {
+                    expand(build, &crosses, layout, &mut terms);
+                    learner.learn(&terms, esu, 0.0);
+                }
+            });
+        }
+        let mut errors = Vec::new();
+        let mut predicted = std::mem::take(&mut self.predicted);
+        self.sample.each(|place, build, esu, held_out| {
+            expand(build, &crosses, layout, &mut terms);
+            let prediction = learner.predict(&terms);
+            if let Some(kept) = predicted.get_mut(place) {
+                *kept = prediction;
+            }
+            if held_out {
+                errors.push((esu - prediction.max(0.0)).abs());
+            }
+        });
+        self.predicted = predicted;
+        Some(HeldOut { errors })
+    }
+
+    /// The mean absolute error on held-out builds with each cross added to the model learned last, where only the
+    /// weights of the cross are learned. None once it is time to end.
+    pub(super) fn score(&mut self, crosses: impl Iterator<Item = Cross>) -> Option<Vec<(f64, Cross)>> {
+        let crosses: Vec<Cross> = crosses.collect();
+        let mut scored = Vec::with_capacity(crosses.len());
+        for some in crosses.chunks(AT_A_TIME) {
+            if self.tried + some.len() > self.most || !(self.keep_going)() {
+                return None;
+            }
+            self.tried += some.len();
+            scored.extend(self.errors(some).into_iter().zip(some.iter().cloned()));
+        }
+        Some(scored)
+    }
+
+    fn errors(&self, crosses: &[Cross]) -> Vec<f64> {
+        let layout = Layout { first: 0, bits: self.bits, usual: self.sample.usual };
+        let mut tried: Vec<_> = crosses
+            .iter()
+            .map(|cross| (Resolved::new(cross, self.vocabulary), Learner::new(layout.end(), SETTINGS), 0.0))
+            .collect();
+        let mut terms = Vec::new();
+        for pass in 1..=PASSES {
+            self.sample.each(|place, build, esu, held_out| {
+                let before = self.predicted.get(place).copied().unwrap_or_default();
+                for (cross, learner, error) in &mut tried {
+                    if held_out && pass < PASSES {
+                        continue;
+                    }
+                    terms.clear();
+                    cross.expand(build, layout, &mut terms);
+                    if held_out {
+                        *error += f64::from((esu - (before + learner.predict(&terms)).max(0.0)).abs());
+                    } else {
+                        learner.learn(&terms, esu, before);
+                    }
+                }
+            });
+        }
+        tried.into_iter().map(|(_, _, error)| error / self.held_out()).collect()
+    }
+
+    fn held_out(&self) -> f64 {
+        (self.sample.len() - self.sample.learned()).max(1) as f64
+    }
+
+    /// Names of the flags whose values tell most of what the model learned last does not explain. As flags multiply
+    /// what a build costs, that is taken as the logarithm of actual by predicted ESU.
+    pub(super) fn telling_flags(&self, data: &Dataset) -> Vec<String> {
+        let mut by_value: BTreeMap<(u32, u64), (f64, f64)> = BTreeMap::new();
+        let (mut builds, mut sum) = (0.0, 0.0);
+        self.sample.each(|place, build, esu, held_out| {
+            if held_out {
+                return;
+            }
+            let predicted = self.predicted.get(place).copied().unwrap_or_default().max(0.0);
+            let ratio = f64::from(((1.0 + esu) / (1.0 + predicted)).ln());
+            builds += 1.0;
+            sum += ratio;
+            let mut last = ABSENT;
+            for &(name, _) in &build.flags {
+                if name != last {
+                    let (builds, sum) = by_value.entry((name, build.flag(name))).or_default();
+                    *builds += 1.0;
+                    *sum += ratio;
+                    last = name;
+                }
+            }
+        });
+        let mean: f64 = sum / f64::max(builds, 1.0);
+        let mut by_name: BTreeMap<u32, Telling> = BTreeMap::new();
+        for ((name, _), (builds, sum)) in by_value {
+            by_name.entry(name).or_default().add(builds, sum - builds * mean);
+        }
+        let names = data.flag_names();
+        let names = names.map(|(hash, name)| (self.vocabulary.slot(Kind::FlagName, hash), name));
+        let names: HashMap<u32, &str> = names.filter(|(slot, _)| *slot != Kind::FlagName.unknown()).collect();
+        let mut telling: Vec<(f64, &str)> = by_name
+            .into_iter()
+            .filter_map(|(name, telling)| Some((telling.value(builds), *names.get(&name)?)))
+            .collect();
+        telling.sort_by(|(one, name), (other, other_name)| other.total_cmp(one).then(name.cmp(other_name)));
+        telling.into_iter().take(FLAGS).map(|(_, name)| name.to_owned()).collect()
+    }
+}
+
+/// Absolute errors on the builds held out, in parts of the mean ESU.
+pub(super) struct HeldOut {
+    errors: Vec<f32>,
+}
+
+impl HeldOut {
+    pub(super) fn mean(&self) -> f64 {
+        self.errors.iter().copied().map(f64::from).sum::<f64>() / self.errors.len().max(1) as f64
+    }
+
+    /// Whether these are less than the `other` errors on the same builds by this part of them, and by more than chance
+    /// explains, given that the best of hundreds was picked.
+    pub(super) fn better_than(&self, other: &Self, part: f64) -> bool {
+        let count = self.errors.len().max(2) as f64;
+        let gains = self.errors.iter().zip(&other.errors).map(|(one, other)| f64::from(other - one));
+        let (sum, squares) =
+            gains.fold((0.0, 0.0), |(sum, squares), gain| (sum + gain, squares + gain * gain));
+        let mean = sum / count;
+        let deviation = ((squares / count - mean * mean).max(0.0) / count).sqrt();
+        mean > (part * other.mean()).max(DEVIATIONS * deviation)
+    }
+}
+
+/// How much the values of one flag tell.
+#[derive(Default)]
+struct Telling {
+    explained: f64,
+    builds: f64,
+    sum: f64,
+}
+
+impl Telling {
+    fn add(&mut self, builds: f64, sum: f64) {
+        self.explained += sum * sum / (builds + FEW_BUILDS);
+        self.builds += builds;
+        self.sum += sum;
+    }
+
+    /// The squares explained by its values and by its absence, of so many builds.
+    fn value(&self, builds: f64) -> f64 {
+        self.explained + self.sum * self.sum / (builds - self.builds + FEW_BUILDS)
+    }
+}

@@ -1,0 +1,191 @@
+//! What a group may start now: Algorithm 1 (section 4.4 of the paper) against the governor's targets.
+
+use std::collections::BTreeMap;
+
+use model::{Esu, ExecutorType, Governed, GovernorRecord, Group, Occupancy, Quotas};
+
+use crate::{Dequeue, Throttled};
+
+/// What a group may have in progress.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Allowance {
+    /// Anything: no group of the farm has a quota.
+    Unlimited,
+    /// As much as the governor decided.
+    Governed {
+        /// By executor type.
+        types: BTreeMap<ExecutorType, Governed>,
+        /// The targets of these, as Algorithm 1 takes them.
+        target: Occupancy,
+    },
+}
+
+/// Why a build stays in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Held {
+    /// It waits for room.
+    Throttled(Throttled),
+    /// No group has a quota of a type that it needs, so that there is nothing to borrow either. It reserves nothing:
+    /// what waits for a change of quotas must not keep others from starting.
+    NoQuota {
+        /// Those types, in the order of their names.
+        types: Vec<ExecutorType>,
+    },
+}
+
+/// A type of which a build is expected to occupy more than its group can ever have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clamped {
+    /// Which.
+    pub executor_type: ExecutorType,
+    /// What the build is expected to occupy.
+    pub estimate: Esu,
+    /// As how much it counts: the group's quota and the most that it may borrow.
+    pub counts_as: Esu,
+}
+
+impl Allowance {
+    /// That of `group`. What the governor has not decided on yet, a new group's say, is taken from the quotas: its first
+    /// build may start, the next ones wait for the governor.
+    pub fn of(group: &Group, quotas: &Quotas, record: &GovernorRecord) -> Self {
+        if quotas.is_empty() {
+            return Self::Unlimited;
+        }
+        let mut types: BTreeMap<ExecutorType, Governed> = BTreeMap::new();
+        for quota in quotas.groups.values().chain(&quotas.default) {
+            for (kind, amount) in quota.esu.iter() {
+                let governed = types.entry(kind.clone()).or_default();
+                governed.limit = governed.limit + amount.or_zero();
+            }
+        }
+        for (kind, amount) in quotas.of(group).into_iter().flat_map(|quota| quota.esu.iter()) {
+            if let Some(governed) = types.get_mut(kind) {
+                (governed.quota, governed.sp) = (amount.or_zero(), amount.or_zero());
+            }
+        }
+        types.extend(record.groups.get(group).into_iter().flatten().map(|(kind, at)| (kind.clone(), *at)));
+        Self::governed(types)
+    }
+
+    /// One that was decided.
+    pub fn governed(types: BTreeMap<ExecutorType, Governed>) -> Self {
+        let target = types.iter().map(|(kind, governed)| (kind.clone(), governed.target)).collect();
+        Self::Governed { types, target }
+    }
+
+    /// Starts at the head of the group's queue. `in_progress` is the sum of the estimates of its builds that are in
+    /// progress or offered now, as [`Allowance::counted`] has them.
+    pub fn admission<'a>(&'a self, in_progress: &'a Occupancy) -> Admission<'a> {
+        match self {
+            Self::Unlimited => Admission(None),
+            Self::Governed { types, target } => {
+                Admission(Some(Governing { types, in_progress, dequeue: Dequeue::new(target, in_progress) }))
+            }
+        }
+    }
+
+    /// An estimate as it counts: no more of a type than the group can ever have, so that no build waits for ever, or
+    /// keeps others waiting, because its estimate is absurd.
+    pub fn counted(&self, estimate: &Occupancy) -> Occupancy {
+        match self {
+            Self::Unlimited => estimate.clone(),
+            Self::Governed { types, .. } => counted(types, estimate),
+        }
+    }
+
+    /// Where an estimate counts as less than it says.
+    pub fn clamped(&self, estimate: &Occupancy) -> Vec<Clamped> {
+        let counted = self.counted(estimate);
+        let less = |(kind, estimate): (&ExecutorType, Esu)| {
+            let counts_as = counted.get(kind);
+            (counts_as < estimate).then(|| Clamped { executor_type: kind.clone(), estimate, counts_as })
+        };
+        estimate.iter().filter_map(less).collect()
+    }
+
+    /// Up to where builds may be started of a type.
+    pub fn target(&self, kind: &ExecutorType) -> Esu {
+        match self {
+            Self::Unlimited => Esu::MAX,
+            Self::Governed { target, .. } => target.get(kind),
+        }
+    }
+
+    /// The builds of `queue`, by their place in it, that may start.
+    pub fn startable<'a>(
+        &self,
+        queue: impl IntoIterator<Item = &'a Occupancy>,
+        in_progress: &Occupancy,
+    ) -> Vec<usize> {
+        let mut admission = self.admission(in_progress);
+        let goes = |(place, estimate)| admission.consider(estimate).is_ok().then_some(place);
+        queue.into_iter().enumerate().filter_map(goes).collect()
+    }
+}
+
+/// No more than each type's limit. A type that nobody has stays as it is: its builds are not started at all.
+fn counted(types: &BTreeMap<ExecutorType, Governed>, estimate: &Occupancy) -> Occupancy {
+    let count = |(kind, amount): (&ExecutorType, Esu)| {
+        let limit = types.get(kind).map_or(Esu::ZERO, |governed| governed.limit);
+        (kind.clone(), if limit > Esu::ZERO { amount.min(limit) } else { amount })
+    };
+    estimate.iter().map(count).collect()
+}
+
+/// A pass over a group's queue, page by page: what the builds so far have reserved.
+#[derive(Debug, Clone)]
+pub struct Admission<'a>(Option<Governing<'a>>);
+
+#[derive(Debug, Clone)]
+struct Governing<'a> {
+    types: &'a BTreeMap<ExecutorType, Governed>,
+    in_progress: &'a Occupancy,
+    dequeue: Dequeue<'a>,
+}
+
+impl Admission<'_> {
+    /// Looks at the next build of the queue: Algorithm 1, and the rule of the head.
+    pub fn consider(&mut self, estimate: &Occupancy) -> Result<(), Held> {
+        self.0.as_mut().map_or(Ok(()), |governing| governing.consider(estimate))
+    }
+
+    /// Whether no later build can start.
+    pub fn is_exhausted(&self) -> bool {
+        self.0.as_ref().is_some_and(Governing::is_exhausted)
+    }
+
+    /// What the builds so far have reserved; nothing when unlimited.
+    pub fn reserved(&self) -> Occupancy {
+        self.0.as_ref().map(|governing| governing.dequeue.reserved().clone()).unwrap_or_default()
+    }
+}
+
+impl Governing<'_> {
+    fn consider(&mut self, estimate: &Occupancy) -> Result<(), Held> {
+        let missing = |kind: &&ExecutorType| self.types.get(*kind).is_none_or(|at| at.limit <= Esu::ZERO);
+        let missing: Vec<ExecutorType> = estimate.0.keys().filter(missing).cloned().collect();
+        if !missing.is_empty() {
+            return Err(Held::NoQuota { types: missing });
+        }
+        let counted = counted(self.types, estimate);
+        let free: Vec<&ExecutorType> = counted.0.keys().filter(|kind| self.is_free(kind)).collect();
+        let Err(mut throttled) = self.dequeue.consider(&counted) else { return Ok(()) };
+        throttled.types.retain(|lack| !free.contains(&&lack.executor_type));
+        if throttled.types.is_empty() { Ok(()) } else { Err(Held::Throttled(throttled)) }
+    }
+
+    /// The rule of the head: the first build that asks for a type of which the group has nothing in progress finds room
+    /// there, whatever its estimate and the target, if the group may use the type at all. A quota smaller than any build
+    /// would else start none, and short builds would wait for the governor's tick.
+    fn is_free(&self, kind: &ExecutorType) -> bool {
+        let usable = self.types.get(kind).is_some_and(|governed| governed.sp > Esu::ZERO);
+        usable && self.in_progress.get(kind) <= Esu::ZERO && self.dequeue.reserved().get(kind) <= Esu::ZERO
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.dequeue.is_exhausted() && !self.types.keys().any(|kind| self.is_free(kind))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+use model::Quota;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Lack, dequeue};
+
+fn esu(units: f64) -> Esu {
+    Esu::new(units).unwrap()
+}
+
+fn kind(name: &str) -> ExecutorType {
+    name.parse().unwrap()
+}
+
+fn occupancy(of: &[(&str, f64)]) -> Occupancy {
+    of.iter().map(|(name, units)| (kind(name), esu(*units))).collect()
+}
+
+/// Each type with its set point, its limit and its target.
+fn allowance(of: &[(&str, f64, f64, f64)]) -> Allowance {
+    let governed = |sp, limit, target| Governed {
+        sp: esu(sp),
+        limit: esu(limit),
+        target: esu(target),
+        ..Governed::default()
+    };
+    let types = of.iter().map(|(name, sp, limit, target)| (kind(name), governed(*sp, *limit, *target)));
+    Allowance::governed(types.collect())
+}
+
+#[test]
+fn without_quotas_everything_starts() {
+    let allowance = Allowance::of(&"g".parse().unwrap(), &Quotas::default(), &GovernorRecord::default());
+    assert_eq!(allowance, Allowance::Unlimited);
+    let absurd = occupancy(&[("x86", 1e8), ("gpu", 1.0)]);
+    assert_eq!(allowance.startable([&absurd, &absurd], &absurd), [0, 1]);
+    assert!(allowance.clamped(&absurd).is_empty() && !allowance.admission(&absurd).is_exhausted());
+}
+
+#[test]
+fn a_group_that_the_governor_has_not_seen_starts_its_first_build() {
+    let quota = |units| Quota { esu: occupancy(&[("x86", units)]) };
+    let groups = [("a".parse().unwrap(), quota(10.0)), ("b".parse().unwrap(), quota(5.0))];
+    let quotas = Quotas { groups: groups.into(), default: None };
+    let build = occupancy(&[("x86", 2.0)]);
+    let of = |group: &str| Allowance::of(&group.parse().unwrap(), &quotas, &GovernorRecord::default());
+    assert_eq!(of("a").startable([&build, &build], &Occupancy::default()), [0]);
+    assert!(
+        of("c").startable([&build], &Occupancy::default()).is_empty(),
+        "it may borrow, if the governor says so"
+    );
+    let refused = of("c").admission(&Occupancy::default()).consider(&build);
+    assert!(matches!(refused, Err(Held::Throttled(_))), "{refused:?}");
+}
+
+#[test]
+fn the_record_goes_before_the_quotas() {
+    let group: Group = "a".parse().unwrap();
+    let quotas = Quotas { groups: BTreeMap::new(), default: Some(Quota { esu: occupancy(&[("x86", 5.0)]) }) };
+    let governed = Governed { sp: esu(9.0), limit: esu(9.0), target: esu(7.0), ..Governed::default() };
+    let types = BTreeMap::from([(ExecutorType::x86(), governed)]);
+    let record =
+        GovernorRecord { groups: BTreeMap::from([(group.clone(), types)]), ..GovernorRecord::default() };
+    let build = occupancy(&[("x86", 2.0)]);
+    let in_progress = occupancy(&[("x86", 3.0)]);
+    assert_eq!(Allowance::of(&group, &quotas, &record).startable([&build; 5], &in_progress), [0, 1]);
+}
+
+#[test]
+fn why_says_what_is_lacking() {
+    let allowance = allowance(&[("x86", 10.0, 10.0, 10.0), ("mac", 4.0, 4.0, 0.0)]);
+    let in_progress = occupancy(&[("x86", 1.0), ("mac", 3.0)]);
+    let mut admission = allowance.admission(&in_progress);
+    let lack = Lack { executor_type: kind("mac"), needed: esu(1.0), remaining: esu(-3.0) };
+    let held = Held::Throttled(Throttled { types: vec![lack] });
+    assert_eq!(admission.consider(&occupancy(&[("x86", 2.0), ("mac", 1.0)])), Err(held));
+    assert_eq!(admission.consider(&occupancy(&[("x86", 7.0)])), Ok(()));
+    assert!(admission.consider(&occupancy(&[("x86", 1.0)])).is_err(), "2 and 7 are reserved");
+    assert_eq!(admission.reserved(), occupancy(&[("x86", 10.0), ("mac", 1.0)]));
+    assert!(admission.is_exhausted());
+}
+
+#[test]
+fn a_type_that_nobody_has_holds_up_its_own_builds_only() {
+    let allowance = allowance(&[("x86", 4.0, 4.0, 4.0), ("tpu", 0.0, 0.0, 0.0)]);
+    let nothing = Occupancy::default();
+    let mut admission = allowance.admission(&nothing);
+    for name in ["gpu", "tpu"] {
+        let held = Held::NoQuota { types: vec![kind(name)] };
+        assert_eq!(admission.consider(&occupancy(&[("x86", 3.0), (name, 1.0)])), Err(held));
+    }
+    assert_eq!(admission.consider(&occupancy(&[("x86", 4.0)])), Ok(()));
+}
+
+#[test]
+fn an_estimate_beyond_the_limit_counts_as_the_limit() {
+    let allowance = allowance(&[("x86", 10.0, 25.0, 30.0)]);
+    let absurd = occupancy(&[("x86", 1e6)]);
+    let clamped = Clamped { executor_type: kind("x86"), estimate: esu(1e6), counts_as: esu(25.0) };
+    assert_eq!(allowance.clamped(&absurd), [clamped]);
+    let small = occupancy(&[("x86", 5.0)]);
+    assert_eq!(allowance.startable([&absurd, &small, &small], &Occupancy::default()), [0, 1]);
+}
+
+#[test]
+fn the_head_starts_when_nothing_of_its_type_is_in_progress() {
+    let allowance = allowance(&[("x86", 1.0, 1.0, 0.0), ("gpu", 0.0, 1.0, 0.0)]);
+    let build = occupancy(&[("x86", 1.0)]);
+    assert_eq!(allowance.startable([&build, &build], &Occupancy::default()), [0]);
+    assert!(allowance.startable([&build, &build], &build).is_empty());
+    let both = occupancy(&[("x86", 1.0), ("gpu", 1.0)]);
+    assert!(
+        allowance.startable([&both], &Occupancy::default()).is_empty(),
+        "nothing of gpu is to be had now"
+    );
+}
+
+proptest! {
+    #[test]
+    fn only_the_head_passes_the_target(
+        queue in prop::collection::vec(0.0..8.0, 0..40),
+        sp in 0.0..20.0, more in 0.0..20.0, target in 0.0..30.0, in_progress in prop_oneof![Just(0.0), 0.0..30.0],
+    ) {
+        let limit = sp + more + 0.001;
+        let allowance = allowance(&[("x86", sp, limit, target)]);
+        let queue: Vec<Occupancy> = queue.into_iter().map(|units| occupancy(&[("x86", units)])).collect();
+        let before = occupancy(&[("x86", in_progress)]);
+        let starts = allowance.startable(&queue, &before);
+        let counted: Vec<Occupancy> = queue.iter().map(|build| allowance.counted(build)).collect();
+        let paper = dequeue(&counted, &occupancy(&[("x86", target)]), &before);
+        let of = |places: &[usize]| places.iter().map(|at| counted[*at].get(&kind("x86"))).sum::<Esu>();
+        prop_assert!(of(&paper) == Esu::ZERO || of(&paper) + esu(in_progress) <= esu(target));
+        let beyond: Vec<usize> = starts.iter().copied().filter(|at| !paper.contains(at)).collect();
+        prop_assert!(paper.iter().all(|at| starts.contains(at)), "nothing that the paper starts is held");
+        let first_that_needs_any = counted.iter().position(|build| build.get(&kind("x86")) > Esu::ZERO);
+        prop_assert!(beyond.iter().all(|at| first_that_needs_any.is_none_or(|first| *at <= first)));
+        prop_assert!(beyond.is_empty() || esu(in_progress) == Esu::ZERO);
+        if target == 0.0 && in_progress > 0.0 {
+            prop_assert!(starts.is_empty());
+        }
+        if esu(sp) > Esu::ZERO && esu(in_progress) == Esu::ZERO && !queue.is_empty() {
+            prop_assert_eq!(starts.first(), Some(&0), "whatever its estimate, it starts when the group is idle");
+        }
+    }
+
+    #[test]
+    fn pages_make_no_difference(queue in prop::collection::vec(0.0..3.0, 0..40), at in 0_usize..40) {
+        let allowance = allowance(&[("x86", 9.0, 20.0, 12.0)]);
+        let queue: Vec<Occupancy> = queue.into_iter().map(|units| occupancy(&[("x86", units)])).collect();
+        let before = occupancy(&[("x86", 2.0)]);
+        let mut admission = allowance.admission(&before);
+        let (one, two) = queue.split_at(at.min(queue.len()));
+        let paged: Vec<bool> = one.iter().chain(two).map(|build| admission.consider(build).is_ok()).collect();
+        let whole = allowance.startable(&queue, &before);
+        let places: Vec<usize> = (0..queue.len()).filter(|place| paged[*place]).collect();
+        prop_assert_eq!(places, whole);
+    }
+}

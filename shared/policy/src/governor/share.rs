@@ -1,0 +1,88 @@
+//! Set points of one executor type: each group's own quota, and who borrows what others leave unused.
+
+use super::GovernorSettings;
+
+/// What a group has and wants. ESU.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    /// Its own quota.
+    pub(super) quota: f64,
+    /// What it uses and waits for.
+    pub(super) need: f64,
+    /// What it could use soon: more than `need`, because only the head of its queue is known.
+    pub(super) wish: f64,
+    /// What it had borrowed.
+    pub(super) borrowed: f64,
+    /// What its next build needs.
+    pub(super) head: f64,
+}
+
+/// What it gets. ESU.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Share {
+    /// Its quota, or its part of the capacity.
+    pub(super) own: f64,
+    /// Of others.
+    pub(super) borrowed: f64,
+    /// The most that the two could be.
+    pub(super) limit: f64,
+}
+
+/// The shares of `claims`, in their order. Never is more lent than `borrow_share` of what is unused.
+pub(super) fn share(
+    claims: &[Claim],
+    capacity: Option<f64>,
+    settings: &GovernorSettings,
+    seconds: f64,
+) -> Vec<Share> {
+    let quotas: f64 = claims.iter().map(|claim| claim.quota).sum();
+    let scale = match capacity {
+        Some(capacity) if quotas > capacity => capacity.max(0.0) / quotas,
+        Some(_) | None => 1.0,
+    };
+    let most = settings.borrow_max * quotas * scale;
+    let own = |claim: &Claim| claim.quota * scale;
+    let pool: f64 =
+        claims.iter().map(|claim| settings.borrow_share * (own(claim) - claim.need).max(0.0)).sum();
+    let wants: Vec<(f64, f64)> = claims
+        .iter()
+        .map(|claim| {
+            let wanted = if claim.need > own(claim) { claim.wish - own(claim) } else { 0.0 };
+            // Without a quota of its own a group still has a say, as if it had one ESU.
+            (claim.quota.max(1.0), wanted.clamp(0.0, most))
+        })
+        .collect();
+    let step = 1.0 - (1.0 - settings.sp_smoothing).powf(seconds / settings.tick_seconds);
+    let lend = |(claim, granted): (&Claim, f64)| {
+        let more = granted - claim.borrowed;
+        // Less at once, for its owner wants it; more by and by, but enough for the next build.
+        let borrowed =
+            if more <= 0.0 { granted } else { claim.borrowed + (step * more).max(more.min(claim.head)) };
+        Share { own: own(claim), borrowed, limit: own(claim) + most }
+    };
+    claims.iter().zip(divide(pool, &wants)).map(lend).collect()
+}
+
+/// Divides `pool` by weight among `(weight, want)`, and gives none more than it wants: what one leaves, the others share.
+fn divide(pool: f64, wants: &[(f64, f64)]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..wants.len()).collect();
+    let of = |place: &usize| wants.get(*place).copied().unwrap_or((1.0, 0.0));
+    // Who wants least for its weight is satisfied first; from then on all that is left is divided by weight.
+    order.sort_by(|a, b| {
+        let ((weight_a, want_a), (weight_b, want_b)) = (of(a), of(b));
+        (want_a / weight_a).total_cmp(&(want_b / weight_b))
+    });
+    let mut weights: f64 = wants.iter().map(|(weight, _)| weight).sum();
+    let mut left = pool.max(0.0);
+    let mut granted = vec![0.0; wants.len()];
+    for place in order {
+        let (weight, want) = of(&place);
+        let part = if weights > 0.0 { (left * weight / weights).min(want) } else { 0.0 };
+        left = (left - part).max(0.0);
+        weights -= weight;
+        if let Some(grant) = granted.get_mut(place) {
+            *grant = part;
+        }
+    }
+    granted
+}

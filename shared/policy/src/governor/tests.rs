@@ -1,0 +1,238 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn esu(units: f64) -> Esu {
+    Esu::new(units).unwrap()
+}
+
+fn x86(units: f64) -> Occupancy {
+    Occupancy::of_each([ExecutorType::x86()], esu(units))
+}
+
+fn group(name: &str) -> Group {
+    name.parse().unwrap()
+}
+
+/// A group with a quota that uses `pv`, as estimated, and has `waiting` in builds of 1 ESU.
+fn state(quota: f64, pv: f64, waiting: f64) -> GroupState {
+    GroupState {
+        quota: x86(quota),
+        pv: x86(pv),
+        in_progress: x86(pv),
+        peak: x86(pv),
+        ended: Occupancy::default(),
+        waiting: x86(waiting),
+        head: (waiting > 0.0).then(|| x86(1.0)),
+    }
+}
+
+fn states<const N: usize>(of: [(&str, GroupState); N]) -> BTreeMap<Group, GroupState> {
+    of.into_iter().map(|(name, state)| (group(name), state)).collect()
+}
+
+fn first(groups: &BTreeMap<Group, GroupState>, capacity: Option<f64>) -> GovernorRecord {
+    let capacity = capacity.map(x86);
+    govern(
+        &GovernorRecord::default(),
+        groups,
+        capacity.as_ref(),
+        &GovernorSettings::default(),
+        Millis(1_000_000),
+    )
+}
+
+fn of(record: &GovernorRecord, name: &str) -> Governed {
+    record.groups[&group(name)][&ExecutorType::x86()]
+}
+
+/// Ticks until what is smoothed is at rest.
+fn settled(groups: &BTreeMap<Group, GroupState>, capacity: Option<f64>) -> GovernorRecord {
+    let capacity = capacity.map(x86);
+    (0..60).fold(GovernorRecord::default(), |last, tick| {
+        govern(&last, groups, capacity.as_ref(), &GovernorSettings::default(), Millis(5000 * (tick + 1)))
+    })
+}
+
+#[test]
+fn a_hungry_group_is_given_a_part_of_what_it_lacks() {
+    let governed = of(&first(&states([("a", state(100.0, 40.0, 500.0))]), None), "a");
+    assert_eq!(governed.sp, esu(100.0));
+    assert!((governed.mv.units() - (0.3 * 60.0 + 0.25)).abs() < 1e-6, "{governed:?}");
+    assert_eq!(governed.target, governed.in_progress - governed.ending + governed.mv);
+}
+
+#[test]
+fn above_its_set_point_it_starts_nothing() {
+    let governed = of(&first(&states([("a", state(100.0, 120.0, 500.0))]), None), "a");
+    assert!(governed.mv < Esu::ZERO);
+    assert_eq!(governed.target, Esu::ZERO);
+}
+
+#[test]
+fn builds_that_end_are_replaced_while_the_error_is_small() {
+    let short = GroupState { ended: x86(5000.0), ..state(100.0, 101.0, 500.0) };
+    let governed = of(&first(&states([("a", short)]), None), "a");
+    assert!(governed.mv > Esu::ZERO && governed.target > esu(99.0), "{governed:?}");
+    assert!(governed.target < esu(102.0), "{governed:?}");
+}
+
+#[test]
+fn small_quotas_start_their_head() {
+    let governed = of(&first(&states([("a", state(1.0, 0.0, 9.0))]), None), "a");
+    assert!(governed.target >= esu(1.0), "0.3 would admit none: {governed:?}");
+    let governed = of(&first(&states([("a", state(2.0, 1.0, 9.0))]), None), "a");
+    assert!(governed.target >= esu(2.0) && governed.target < esu(3.0), "{governed:?}");
+}
+
+#[test]
+fn an_absurd_head_counts_as_what_the_group_can_have() {
+    let absurd = GroupState { head: Some(x86(1e6)), waiting: x86(1e6), ..state(10.0, 0.0, 0.0) };
+    let governed = of(&first(&states([("a", absurd), ("b", state(10.0, 10.0, 0.0))]), None), "a");
+    assert_eq!(governed.limit, esu(25.0));
+}
+
+#[test]
+fn what_is_unused_is_lent_and_given_back_at_once() {
+    let idle =
+        states([("a", state(50.0, 50.0, 500.0)), ("b", state(50.0, 0.0, 0.0)), ("c", state(0.0, 0.0, 5.0))]);
+    let lent = settled(&idle, None);
+    assert!(of(&lent, "a").borrowed + of(&lent, "c").borrowed <= esu(45.0));
+    assert!(of(&lent, "a").borrowed > esu(34.0), "{:?}", of(&lent, "a"));
+    assert!(of(&lent, "c").sp > Esu::ZERO, "a group without a quota borrows too");
+    let back = states([("a", state(50.0, 95.0, 500.0)), ("b", state(50.0, 0.0, 500.0))]);
+    let record =
+        govern(&lent, &back, None, &GovernorSettings::default(), lent.at_ms.after(Duration::from_secs(5)));
+    assert_eq!(of(&record, "a").sp, esu(50.0));
+    assert!(of(&record, "a").target == Esu::ZERO && of(&record, "b").mv >= esu(15.0));
+}
+
+#[test]
+fn a_small_group_may_use_most_of_an_idle_farm() {
+    let record = settled(&states([("a", state(10.0, 10.0, 9999.0)), ("b", state(990.0, 0.0, 0.0))]), None);
+    assert!((of(&record, "a").sp.units() - 760.0).abs() < 1.0);
+}
+
+#[test]
+fn without_any_quota_of_a_type_nothing_starts() {
+    let gpu: ExecutorType = "gpu".parse().unwrap();
+    let mut a = state(10.0, 0.0, 1.0);
+    a.head.as_mut().unwrap().add(&gpu, Esu::ONE);
+    a.waiting.add(&gpu, Esu::ONE);
+    let governed = first(&states([("a", a)]), None).groups[&group("a")][&gpu];
+    assert_eq!((governed.sp, governed.limit, governed.target, governed.mv), Default::default());
+    assert_eq!(governed.waiting, Esu::ONE);
+}
+
+#[test]
+fn quotas_are_scaled_to_the_capacity() {
+    let groups = states([("a", state(300.0, 0.0, 9999.0)), ("b", state(100.0, 0.0, 9999.0))]);
+    let record = first(&groups, Some(200.0));
+    assert_eq!((of(&record, "a").sp, of(&record, "b").sp), (esu(150.0), esu(50.0)));
+    let record = first(&groups, Some(1000.0));
+    assert_eq!(of(&record, "a").sp, esu(300.0), "what is nobody's quota is not given away");
+    let record = first(&groups, Some(0.0));
+    assert_eq!((of(&record, "a").sp, of(&record, "a").target), Default::default());
+}
+
+#[test]
+fn usage_that_is_not_reported_does_not_start_everything() {
+    let settings = GovernorSettings::default();
+    let mut last = GovernorRecord::default();
+    for tick in 0..100 {
+        let held = last.groups.values().flat_map(BTreeMap::values).map(|at| at.target.units()).sum::<f64>();
+        let blind = GroupState { in_progress: x86(held), peak: x86(held), ..state(100.0, 0.0, 9999.0) };
+        last = govern(&last, &states([("a", blind)]), None, &settings, Millis(5000 * (tick + 1)));
+    }
+    assert!(of(&last, "a").target <= esu(602.0), "{:?}", of(&last, "a"));
+}
+
+#[test]
+fn gaps_clocks_and_groups_that_go() {
+    let settings = GovernorSettings::default();
+    let groups = states([("a", state(100.0, 50.0, 500.0)), ("b", state(0.0, 0.0, 0.0))]);
+    let last = settled(&groups, None);
+    assert!(!last.groups.contains_key(&group("b")), "it has nothing");
+    let fresh = first(&groups, None);
+    for now in [Millis(0), last.at_ms, last.at_ms.after(Duration::from_secs(600)), Millis(u64::MAX)] {
+        let record = govern(&last, &groups, None, &settings, now);
+        assert_eq!(record.groups, fresh.groups, "nothing is known of before at {now:?}");
+        assert_eq!((record.tick, record.at_ms), (last.tick + 1, now));
+    }
+    let early = govern(&last, &groups, None, &settings, last.at_ms.after(Duration::from_millis(50)));
+    assert!(of(&early, "a").mv < esu(2.0), "one that comes early starts its part: {:?}", of(&early, "a"));
+    assert_eq!(next_tick(&last, &settings), last.at_ms.after(Duration::from_secs(5)));
+}
+
+#[test]
+fn settings_are_checked() {
+    let good = GovernorSettings::default();
+    assert_eq!(good.check(), Ok(()));
+    let bad = [
+        GovernorSettings { kp: f64::NAN, ..good },
+        GovernorSettings { ki: -0.1, ..good },
+        GovernorSettings { tick_seconds: 0.0, ..good },
+        GovernorSettings { borrow_share: 1.1, ..good },
+        GovernorSettings { overcommit_max: f64::INFINITY, ..good },
+    ];
+    for settings in bad {
+        assert!(settings.check().is_err(), "{settings:?}");
+    }
+    let error = bad[1].check().unwrap_err();
+    assert_eq!(error.to_string(), "ki of the governor is -0.1: a number from 0 to 10 is expected");
+}
+
+fn any_state() -> impl Strategy<Value = GroupState> {
+    let amount = || prop_oneof![Just(0.0), 0.0..2.0, 0.0..2000.0];
+    (amount(), amount(), amount(), amount(), amount(), amount()).prop_map(
+        |(quota, pv, in_progress, ended, waiting, head)| GroupState {
+            quota: x86(quota),
+            pv: x86(pv),
+            in_progress: x86(in_progress),
+            peak: x86(in_progress * 1.2),
+            ended: x86(ended),
+            waiting: x86(waiting),
+            head: (waiting > 0.0).then(|| x86(head)),
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn decisions_are_bounded(
+        ticks in prop::collection::vec((prop::collection::vec(any_state(), 1..5), 0_u64..20_000), 1..12),
+        capacity in prop::option::of(0.0..3000.0),
+    ) {
+        let settings = GovernorSettings::default();
+        let available = capacity.map(x86);
+        let (mut last, mut now) = (GovernorRecord::default(), 0);
+        for (states, gap) in ticks {
+            now += gap;
+            let groups = states.into_iter().enumerate().map(|(at, state)| (group(&format!("g{at}")), state)).collect();
+            let record = govern(&last, &groups, available.as_ref(), &settings, Millis(now));
+            prop_assert_eq!(&record, &govern(&last, &groups, available.as_ref(), &settings, Millis(now)));
+            let quotas: Esu = groups.values().map(|state| state.quota.get(&ExecutorType::x86())).sum();
+            let all = || record.groups.values().flat_map(BTreeMap::values);
+            let own: Esu = all().map(|governed| governed.quota).sum();
+            let most = capacity.map_or(quotas, |capacity| quotas.min(esu(capacity)));
+            prop_assert!(own <= most + esu(0.001));
+            prop_assert!(all().map(|governed| governed.borrowed).sum::<Esu>() <= own.times(0.9) + esu(0.001));
+            for governed in all() {
+                prop_assert!(governed.sp <= governed.limit + esu(0.001));
+                prop_assert!(governed.integral.units().abs() <= settings.integral_max * governed.sp.units() + 1e-6);
+                prop_assert!(governed.mv.units().abs() < 1e6);
+                prop_assert_eq!(governed.target > Esu::ZERO, governed.mv > Esu::ZERO && governed.target != Esu::ZERO);
+                prop_assert!(governed.mv > Esu::ZERO || governed.target == Esu::ZERO);
+            }
+            last = record;
+        }
+    }
+
+    #[test]
+    fn a_head_that_fits_always_starts(quota in 0.1..500.0, used in 0.0..1.0, head in 0.0..1.0) {
+        let (pv, head) = (quota * used, quota * (1.0 - used) * head);
+        let fits = GroupState { head: Some(x86(head)), waiting: x86(head), ..state(quota, pv, 0.0) };
+        let governed = of(&first(&states([("a", fits)]), None), "a");
+        prop_assert!(governed.target - x86(pv).get(&ExecutorType::x86()) >= x86(head).get(&ExecutorType::x86()));
+    }
+}

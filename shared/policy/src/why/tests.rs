@@ -1,0 +1,84 @@
+use std::collections::BTreeMap;
+
+use model::{ExecutorType, Governed};
+
+use super::*;
+
+fn esu(units: f64) -> Esu {
+    Esu::new(units).unwrap()
+}
+
+fn x86(units: f64) -> Occupancy {
+    Occupancy::of_each([ExecutorType::x86()], esu(units))
+}
+
+fn allowance(target: f64) -> Allowance {
+    let governed = Governed {
+        quota: esu(10.0),
+        limit: esu(10.0),
+        sp: esu(10.0),
+        target: esu(target),
+        ..Governed::default()
+    };
+    Allowance::governed(BTreeMap::from([(ExecutorType::x86(), governed)]))
+}
+
+fn ask(ahead: &[&Occupancy], in_progress: &Occupancy, idle: u64, starts: &[Millis]) -> Waiting {
+    let stand = Stand {
+        before: ahead.len() as u64,
+        queued: 9,
+        ahead,
+        estimate: &x86(3.0),
+        in_progress,
+        idle,
+        starts,
+        now: Millis(20_000),
+    };
+    why(&stand, &allowance(8.0))
+}
+
+#[test]
+fn it_names_the_type_that_throttles_and_what_is_before_it() {
+    let waiting = ask(&[&x86(2.0)], &x86(4.0), 1, &[]);
+    assert_eq!(waiting.place, 2);
+    let by = &waiting.throttled_by[0];
+    assert_eq!(
+        (by.remaining, by.target, by.in_progress, by.reserved),
+        (esu(2.0), esu(8.0), esu(4.0), esu(2.0))
+    );
+    let text = why_text(&waiting);
+    assert!(text.contains("needs 3 ESU of x86") && text.contains("before it reserve 2"), "{text}");
+}
+
+#[test]
+fn where_quota_is_no_matter_a_workspace_is() {
+    let text = why_text(&ask(&[], &x86(1.0), 0, &[]));
+    assert_eq!(text, "no workspace is idle");
+    assert_eq!(why_text(&ask(&[], &x86(1.0), 2, &[])), "it is about to start");
+}
+
+#[test]
+fn its_start_follows_from_those_before() {
+    let waiting = ask(&[&x86(2.0)], &x86(4.0), 1, &[Millis(19_000), Millis(12_000)]);
+    assert_eq!(waiting.starts_per_second, Some(0.25));
+    assert_eq!(waiting.expected_start_ms, Some(Millis(28_000)), "two starts at one in four seconds");
+}
+
+#[test]
+fn a_type_that_nobody_has_is_named() {
+    let gpu = Occupancy::of_each(["gpu".parse().unwrap()], Esu::ONE);
+    let none = Occupancy::default();
+    let stand = Stand {
+        before: 0,
+        queued: 1,
+        ahead: &[],
+        estimate: &gpu,
+        in_progress: &none,
+        idle: 1,
+        starts: &[Millis(1)],
+        now: Millis(2),
+    };
+    let waiting = why(&stand, &allowance(8.0));
+    assert!(waiting.expected_start_ms.is_none());
+    assert!(why_text(&waiting).contains("no group has a quota of gpu"));
+}

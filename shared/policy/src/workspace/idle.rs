@@ -1,0 +1,199 @@
+//! The idle workspaces, by the keys of their last builds.
+
+use std::{collections::HashMap, hash::Hash};
+
+use model::{WarmKey, WorkspaceKeys, WorkspaceKind};
+use roaring::RoaringBitmap;
+
+use super::BuildKeys;
+
+/// Looks at most at so many pairs of a workspace and a key to find the one that shares most: what is beyond is the least
+/// recent. It bounds a look-up, whatever the workspaces.
+const PAIRS_MAX: usize = 20_000;
+
+/// A workspace for a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment<W> {
+    /// Which.
+    pub workspace: W,
+    /// How it was chosen, for a build that asks for a warm one.
+    pub kind: Option<WorkspaceKind>,
+}
+
+/// The idle workspaces, found by what their last builds left.
+///
+/// Each has a number that grows with every workspace that becomes idle, so that sets of numbers are in the order of
+/// recency. A look-up intersects such sets: one for each target.
+#[derive(Debug, Clone)]
+pub struct IdleWorkspaces<W> {
+    by_id: HashMap<W, u32>,
+    by_number: HashMap<u32, Idle<W>>,
+    exact: HashMap<WarmKey, RoaringBitmap>,
+    version: HashMap<WarmKey, RoaringBitmap>,
+    prefix: HashMap<WarmKey, RoaringBitmap>,
+    next: u32,
+}
+
+#[derive(Debug, Clone)]
+struct Idle<W> {
+    id: W,
+    keys: Option<WorkspaceKeys>,
+}
+
+impl<W> Default for IdleWorkspaces<W> {
+    fn default() -> Self {
+        Self {
+            by_id: HashMap::new(),
+            by_number: HashMap::new(),
+            exact: HashMap::new(),
+            version: HashMap::new(),
+            prefix: HashMap::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
+    /// A workspace is idle; `keys` are those of its last build if that left anything. Said again with the same keys, it
+    /// keeps its place.
+    pub fn insert(&mut self, id: W, keys: Option<WorkspaceKeys>) {
+        let known = self.by_id.get(&id).and_then(|number| self.by_number.get(number));
+        if known.is_some_and(|known| known.keys == keys) {
+            return;
+        }
+        self.remove(&id);
+        if self.next == u32::MAX {
+            self.renumber();
+        }
+        let number = self.next;
+        self.next += 1;
+        if let Some(keys) = &keys {
+            self.exact.entry(keys.exact).or_default().insert(number);
+            self.version.entry(keys.version).or_default().insert(number);
+            for key in &keys.prefixes {
+                self.prefix.entry(*key).or_default().insert(number);
+            }
+        }
+        self.by_id.insert(id.clone(), number);
+        self.by_number.insert(number, Idle { id, keys });
+    }
+
+    /// A workspace is busy, or gone.
+    pub fn remove(&mut self, id: &W) {
+        let Some(number) = self.by_id.remove(id) else { return };
+        let Some(Idle { keys: Some(keys), .. }) = self.by_number.remove(&number) else { return };
+        take(&mut self.exact, keys.exact, number);
+        take(&mut self.version, keys.version, number);
+        for key in keys.prefixes {
+            take(&mut self.prefix, key, number);
+        }
+    }
+
+    /// The workspace for a build: by the first algorithm, else by the second; `None`: a new one.
+    pub fn choose(&self, build: &BuildKeys) -> Option<(WorkspaceKind, W)> {
+        self.choose_beside(build, &RoaringBitmap::new())
+    }
+
+    /// The workspaces for `builds`, each another: of those that ask for a warm one by the two algorithms, of all others the
+    /// one of `sample` that is worth least, so that what is warm stays for whom it is warm. Idle workspaces that are not in
+    /// `sample` are chosen for their warmth only. A build is left out when none is left for it.
+    pub fn assign(&self, builds: &[Option<BuildKeys>], mut sample: Vec<W>) -> Vec<Option<Assignment<W>>>
+    where
+        W: Ord,
+    {
+        let mut taken = RoaringBitmap::new();
+        let warm = builds.iter().map(|keys| {
+            let (kind, workspace) = self.choose_beside(keys.as_ref()?, &taken)?;
+            taken.extend(self.by_id.get(&workspace));
+            Some(Assignment { workspace, kind: Some(kind) })
+        });
+        let mut assigned: Vec<Option<Assignment<W>>> = warm.collect();
+        sample.retain(|id| self.by_id.get(id).is_none_or(|number| !taken.contains(*number)));
+        sample.sort_by_cached_key(|id| (self.value(id), id.clone()));
+        let mut sample = sample.into_iter();
+        for (keys, assignment) in builds.iter().zip(&mut assigned).filter(|(_, assigned)| assigned.is_none())
+        {
+            let kind = keys.as_ref().map(|_| WorkspaceKind::New);
+            *assignment = sample.next().map(|workspace| Assignment { workspace, kind });
+        }
+        assigned
+    }
+
+    fn choose_beside(&self, build: &BuildKeys, taken: &RoaringBitmap) -> Option<(WorkspaceKind, W)> {
+        if let Some(number) = self.exact.get(&build.workspace.exact).and_then(|set| (set - taken).max()) {
+            return Some((WorkspaceKind::Exact, self.by_number.get(&number)?.id.clone()));
+        }
+        let number = self.most_overlapping(build, &(self.overlapping(build)? - taken))?;
+        Some((WorkspaceKind::Prefix, self.by_number.get(&number)?.id.clone()))
+    }
+
+    /// What would be lost with a workspace: nothing, or what its last build left, the more the more recent.
+    pub fn value(&self, id: &W) -> Option<u32> {
+        let number = self.by_id.get(id)?;
+        self.by_number.get(number)?.keys.as_ref().map(|_| *number)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// All of them.
+    pub fn ids(&self) -> impl Iterator<Item = &W> {
+        self.by_id.keys()
+    }
+
+    /// The workspaces that share the tool's version and something of every target.
+    fn overlapping(&self, build: &BuildKeys) -> Option<RoaringBitmap> {
+        let none = RoaringBitmap::new();
+        let with = |key: &WarmKey| self.prefix.get(key).unwrap_or(&none);
+        let size = |(target, package): &(&RoaringBitmap, &RoaringBitmap)| target.len().max(package.len());
+        let mut targets: Vec<_> =
+            build.targets.iter().map(|keys| (with(&keys.target), with(&keys.package))).collect();
+        // The rarest first: what follows has then less to look at.
+        targets.sort_unstable_by_key(size);
+        targets.dedup_by(|a, b| std::ptr::eq(a.0, b.0) && std::ptr::eq(a.1, b.1));
+        let (first, others) = targets.split_first()?;
+        let mut found = first.0 | first.1;
+        found &= self.version.get(&build.workspace.version)?;
+        for (target, package) in others {
+            if found.is_empty() {
+                return None;
+            }
+            found = (&found & *package) | (&found & *target);
+        }
+        Some(found)
+    }
+
+    /// Of `found` the one with the most keys of the build; of several the most recent.
+    fn most_overlapping(&self, build: &BuildKeys, found: &RoaringBitmap) -> Option<u32> {
+        let keys: Vec<&RoaringBitmap> =
+            build.workspace.prefixes.iter().filter_map(|key| self.prefix.get(key)).collect();
+        let shared = |number: &u32| keys.iter().filter(|set| set.contains(*number)).count();
+        let most = PAIRS_MAX / keys.len().max(1) + 1;
+        found.iter().rev().take(most).max_by_key(|number| (shared(number), *number))
+    }
+
+    /// Starts numbering again: a number has only 32 bits.
+    fn renumber(&mut self) {
+        let mut all: Vec<(u32, Idle<W>)> = std::mem::take(self).by_number.into_iter().collect();
+        all.sort_unstable_by_key(|(number, _)| *number);
+        for (_, idle) in all {
+            self.insert(idle.id, idle.keys);
+        }
+    }
+}
+
+fn take(sets: &mut HashMap<WarmKey, RoaringBitmap>, key: WarmKey, number: u32) {
+    if let Some(set) = sets.get_mut(&key) {
+        set.remove(number);
+        if set.is_empty() {
+            sets.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The keys of a build.
+
+use std::collections::BTreeSet;
+
+use model::{ToolCall, WarmKey, WorkspaceKeys};
+
+/// By what a waiting build looks for a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuildKeys {
+    /// What the workspace keeps of it afterwards.
+    pub workspace: WorkspaceKeys,
+    /// For each of its targets.
+    pub targets: BTreeSet<TargetKeys>,
+}
+
+/// The two keys of a target, each made with all flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TargetKeys {
+    /// Of the whole target.
+    pub target: WarmKey,
+    /// Of its package.
+    pub package: WarmKey,
+}
+
+/// The keys of what `call` asks, among builds of the same `scope`: builds of another repository or group share nothing.
+///
+/// Flags and targets count as sets. The command's name and the revision that a change is based on are no part of them.
+pub fn keys(scope: &[&str], call: &ToolCall) -> BuildKeys {
+    let flags: BTreeSet<&str> = call.flags.iter().map(String::as_str).collect();
+    let targets: BTreeSet<&str> = call.targets.iter().map(String::as_str).collect();
+    let flagged = Hasher::new("prefix").all(scope.iter().copied()).all(flags.iter().copied());
+    let one = |target: &&str| TargetKeys {
+        target: flagged.clone().text(target).key(),
+        package: flagged.clone().text(package(target)).key(),
+    };
+    let target_keys: BTreeSet<TargetKeys> = targets.iter().map(one).collect();
+    let exact = Hasher::new("exact")
+        .all(scope.iter().copied())
+        .text(&call.branch)
+        .text(&call.tool_version)
+        .all(flags.iter().copied())
+        .all(targets.iter().copied());
+    let prefixes = target_keys.iter().flat_map(|keys| [keys.target, keys.package]).collect();
+    let version = Hasher::new("version").text(&call.tool_version).key();
+    BuildKeys { workspace: WorkspaceKeys { exact: exact.key(), version, prefixes }, targets: target_keys }
+}
+
+/// The package of a target: what stands before its name. `//foo/...` is in package `//foo`.
+fn package(target: &str) -> &str {
+    match target.rsplit_once(':') {
+        Some((package, _)) => package,
+        None => target.strip_suffix("/...").unwrap_or(target),
+    }
+}
+
+/// Hashes texts so that no two lists of them look the same.
+#[derive(Clone)]
+struct Hasher(blake3::Hasher);
+
+impl Hasher {
+    fn new(purpose: &str) -> Self {
+        Self(blake3::Hasher::new()).text(purpose)
+    }
+
+    fn text(mut self, text: &str) -> Self {
+        self.0.update(&(text.len() as u64).to_le_bytes());
+        self.0.update(text.as_bytes());
+        self
+    }
+
+    fn all<'a>(mut self, texts: impl ExactSizeIterator<Item = &'a str>) -> Self {
+        self.0.update(&(texts.len() as u64).to_le_bytes());
+        texts.fold(self, Self::text)
+    }
+
+    fn key(&self) -> WarmKey {
+        let mut bytes = [0; 8];
+        self.0.finalize_xof().fill(&mut bytes);
+        WarmKey(u64::from_le_bytes(bytes))
+    }
+}

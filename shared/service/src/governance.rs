@@ -1,0 +1,85 @@
+//! The quotas and the governor's last decision, as they change: for whoever decides by them.
+
+use std::{sync::Arc, time::Duration};
+
+use bus::{Bus, BusError, QuotaChange};
+use model::{GovernorRecord, Quotas};
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use crate::{Context, ServiceError};
+
+/// A burst of changes is read once.
+const SETTLE: Duration = Duration::from_millis(20);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What is known of quotas.
+#[derive(Debug, Default)]
+pub struct Governance {
+    /// The quotas.
+    pub quotas: Quotas,
+    /// What the governor decided last.
+    pub record: GovernorRecord,
+}
+
+impl Governance {
+    /// Reads what stands there now. A quota that cannot be read is left out, and told.
+    pub async fn read(bus: &Bus) -> Result<Self, BusError> {
+        let told = |error: BusError| warn!(error = telemetry::error_chain(&error), "a quota is left out");
+        let quotas = bus.quotas(told).await?;
+        let (_, record) = bus.governor_record().await?;
+        Ok(Self { quotas, record })
+    }
+}
+
+/// What is known; nothing before the first reading.
+pub type Current = Option<Arc<Governance>>;
+
+/// Keeps `current` until the service stops, and calls `wake` after each change.
+pub async fn follow_governance(
+    context: Context,
+    current: watch::Sender<Current>,
+    wake: impl Fn(),
+) -> Result<(), ServiceError> {
+    let what = "following the quotas";
+    let changes = context.bus.quota_changes().await;
+    let mut changes = changes.map_err(|error| ServiceError::failed(what, error))?;
+    let mut reconnects = context.bus.reconnects();
+    loop {
+        match Governance::read(&context.bus).await {
+            Ok(found) => {
+                current.send_replace(Some(Arc::new(found)));
+                wake();
+            }
+            Err(error) => {
+                warn!(error = telemetry::error_chain(&error), "the quotas are read again soon");
+                tokio::select! {
+                    () = context.stop.cancelled() => return Ok(()),
+                    () = tokio::time::sleep(RETRY) => continue,
+                }
+            }
+        }
+        // Until the quotas themselves change.
+        loop {
+            let change = tokio::select! {
+                () = context.stop.cancelled() => return Ok(()),
+                () = reconnects.next() => break,
+                change = changes.next() => change,
+            };
+            match change {
+                Some(QuotaChange::Governor(record)) => {
+                    let known = current.borrow().clone();
+                    let quotas = known.map(|known| known.quotas.clone()).unwrap_or_default();
+                    debug!(tick = record.tick, "the governor decided");
+                    current.send_replace(Some(Arc::new(Governance { quotas, record: *record })));
+                    wake();
+                }
+                Some(QuotaChange::Quotas) => {
+                    tokio::time::sleep(SETTLE).await;
+                    break;
+                }
+                None => return Err(ServiceError::failed(what, "the subscription ended")),
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Settings that make no sense.
+
+use model::{Esu, ExecutorType};
+
+use crate::Settings;
+
+/// Settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// A file or variable that cannot be read.
+    #[error("settings cannot be read")]
+    Read(#[from] config::ConfigError),
+    /// A name that is no setting.
+    #[error("{file} names {name:?}, which is no setting")]
+    Unknown {
+        /// The file.
+        file: String,
+        /// The name.
+        name: String,
+    },
+    /// A value that makes no sense.
+    #[error("setting {name} is {value}: {wanted}")]
+    Invalid {
+        /// The name.
+        name: &'static str,
+        /// The value.
+        value: String,
+        /// What is expected.
+        wanted: String,
+    },
+}
+
+impl Settings {
+    /// Checks what no type can.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        let invalid = |name, value: &dyn std::fmt::Display, wanted: &str| SettingsError::Invalid {
+            name,
+            value: value.to_string(),
+            wanted: wanted.to_owned(),
+        };
+        if self.lease_ttl_seconds == 0 {
+            return Err(invalid("lease_ttl_seconds", &0, "at least 1 is expected"));
+        }
+        if self.heartbeat_seconds == 0 {
+            return Err(invalid("heartbeat_seconds", &0, "at least 1 is expected"));
+        }
+        if !matches!(self.replicas, 1 | 3 | 5) {
+            return Err(invalid("replicas", &self.replicas, "1, 3 or 5 is expected"));
+        }
+        if !matches!(self.log_format.as_str(), "text" | "json") {
+            return Err(invalid("log_format", &self.log_format, "text or json is expected"));
+        }
+        if self.timeout_seconds > self.timeout_seconds_max {
+            return Err(invalid(
+                "timeout_seconds",
+                &self.timeout_seconds,
+                "at most timeout_seconds_max is expected",
+            ));
+        }
+        if self.queue_timeout_seconds > self.queue_timeout_seconds_max {
+            let wanted = "at most queue_timeout_seconds_max is expected";
+            return Err(invalid("queue_timeout_seconds", &self.queue_timeout_seconds, wanted));
+        }
+        let ways = ["default", "refuse"];
+        if !ways.contains(&self.groups_without_quota.as_str()) {
+            let wanted = "default or refuse is expected";
+            return Err(invalid("groups_without_quota", &self.groups_without_quota, wanted));
+        }
+        if self.governor_tick_ms < 100 {
+            return Err(invalid("governor_tick_ms", &self.governor_tick_ms, "at least 100 is expected"));
+        }
+        if !(1..=100).contains(&self.tool_memory_percent) {
+            return Err(invalid("tool_memory_percent", &self.tool_memory_percent, "1 to 100 is expected"));
+        }
+        if !self.executor_types.contains_key(&ExecutorType::x86()) {
+            return Err(invalid("executor_types", &"without x86", "all builds use x86"));
+        }
+        if !self.executor_types.contains_key(&self.executor_type) {
+            return Err(invalid("executor_type", &self.executor_type, "one of executor_types is expected"));
+        }
+        self.check_amounts()?;
+        if self.attempts == 0 || self.attempts > self.attempts_max {
+            return Err(invalid("attempts", &self.attempts, "1 to attempts_max is expected"));
+        }
+        if !matches!(self.sandbox.as_str(), "bubblewrap" | "none") {
+            return Err(invalid("sandbox", &self.sandbox, "bubblewrap or none is expected"));
+        }
+        if self.action_timeout_seconds == 0 || self.action_timeout_seconds > self.action_timeout_seconds_max {
+            let wanted = "1 to action_timeout_seconds_max is expected";
+            return Err(invalid("action_timeout_seconds", &self.action_timeout_seconds, wanted));
+        }
+        if self.action_attempts == 0 {
+            return Err(invalid("action_attempts", &0, "at least 1 is expected"));
+        }
+        let longest = self.action_queue_timeout_seconds + self.action_timeout_seconds_max;
+        if self.actions_days * 24 * 3600 <= longest {
+            let wanted = "executions must outlast action_queue_timeout_seconds + action_timeout_seconds_max";
+            return Err(invalid("actions_days", &self.actions_days, wanted));
+        }
+        let longest = self.queue_timeout_seconds_max + self.timeout_seconds_max;
+        if self.events_days * 24 * 3600 <= longest {
+            let wanted = "events must outlast queue_timeout_seconds_max + timeout_seconds_max";
+            return Err(invalid("events_days", &self.events_days, wanted));
+        }
+        Ok(())
+    }
+
+    fn check_amounts(&self) -> Result<(), SettingsError> {
+        let invalid = |name, value: String, wanted: &str| SettingsError::Invalid {
+            name,
+            value,
+            wanted: wanted.to_owned(),
+        };
+        for (kind, amount) in self.capacity.iter() {
+            if amount < Esu::ZERO || !self.executor_types.contains_key(kind) {
+                let wanted = "0 ESU or more of one of executor_types is expected";
+                return Err(invalid("capacity", format!("{kind} {amount}"), wanted));
+            }
+        }
+        for (priority, times) in &self.priority_limits {
+            let most = self.request_limits().times_max;
+            let asked = [
+                (times.timeout_seconds, most.timeout_seconds),
+                (times.queue_timeout_seconds, most.queue_timeout_seconds),
+                (times.lease_ttl_seconds, most.lease_ttl_seconds),
+            ];
+            if asked.iter().any(|(asked, most)| asked.is_some_and(|asked| asked == 0 || asked > *most)) {
+                let wanted = "times of 1 to the maximum that is set for all builds are expected";
+                return Err(invalid("priority_limits", format!("{times:?} for {priority}"), wanted));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! What a command left alive, while no command runs.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::Server;
+use super::sys::{Waited, wait_any};
+use super::tree::measure;
+use crate::frame::Reply;
+use crate::model::Deadline;
+
+/// What the last command left alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// Nothing.
+    None,
+    /// Something, which stays until the deadline of the command that left it.
+    Alive { run: u64, deadline: Option<Deadline> },
+    /// Something that was asked to end, and is killed at this moment.
+    Ending { number: u64, at: Instant },
+}
+
+impl Remains {
+    /// When they are killed.
+    pub(crate) fn kill_at(self) -> Option<Instant> {
+        match self {
+            Self::None | Self::Alive { .. } => None,
+            Self::Ending { at, .. } => Some(at),
+        }
+    }
+
+    /// What they have used until now.
+    pub(crate) fn cpu(self) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::Alive { .. } | Self::Ending { .. } => measure().cpu,
+        }
+    }
+}
+
+impl Server {
+    /// Has what is left end, at the latest after `grace`.
+    pub(crate) fn forget(&mut self, number: u64, grace: Duration) -> io::Result<()> {
+        match Instant::now().checked_add(grace) {
+            Some(at) if !grace.is_zero() && self.remains != Remains::None => {
+                self.remains = Remains::Ending { number, at };
+                self.tree.signal(Signal::SIGTERM)?;
+                self.reap_remains()
+            }
+            _ => self.forget_now(number),
+        }
+    }
+
+    /// Kills what is left.
+    pub(crate) fn forget_now(&mut self, number: u64) -> io::Result<()> {
+        if self.remains != Remains::None {
+            self.tree.destroy(|_| ())?;
+        }
+        self.remains = Remains::None;
+        self.outbox.put_urgent(&Reply::Forgotten(number));
+        Ok(())
+    }
+
+    /// Moves the deadline of what the command of this number left.
+    pub(crate) fn renew_remains(&mut self, number: u64, next: Deadline) -> io::Result<()> {
+        if let Remains::Alive { run, deadline } = &mut self.remains
+            && *run == number
+        {
+            *deadline = Some(next);
+        }
+        self.watch_remains()
+    }
+
+    /// Kills what is left if its deadline has passed, else makes sure to be woken then.
+    pub(crate) fn watch_remains(&mut self) -> io::Result<()> {
+        let Remains::Alive { deadline: Some(deadline), .. } = self.remains else { return Ok(()) };
+        if !deadline.has_passed() {
+            return Ok(self.alarm.ring_by(deadline)?);
+        }
+        self.tree.destroy(|_| ())?;
+        self.remains = Remains::None;
+        self.outbox.put_urgent(&Reply::Kept(false));
+        Ok(())
+    }
+
+    /// Reaps what has ended of it.
+    pub(crate) fn reap_remains(&mut self) -> io::Result<()> {
+        if self.remains == Remains::None {
+            return Ok(());
+        }
+        loop {
+            match wait_any(false)? {
+                Waited::Reaped(_) => {}
+                Waited::NoneEnded => return Ok(()),
+                Waited::NoChildren => break,
+            }
+        }
+        let told = match self.remains {
+            Remains::Ending { number, .. } => Reply::Forgotten(number),
+            Remains::None | Remains::Alive { .. } => Reply::Kept(false),
+        };
+        self.remains = Remains::None;
+        self.outbox.put_urgent(&told);
+        Ok(())
+    }
+}

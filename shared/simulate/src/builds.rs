@@ -1,0 +1,45 @@
+//! Builds made by chance.
+
+use model::{Esu, ExecutorType, Occupancy};
+use policy::Random;
+
+use crate::scenario::{BuildMix, Estimator};
+
+/// A build.
+#[derive(Debug, Clone)]
+pub(crate) struct Build {
+    /// What it is expected to occupy.
+    pub(crate) estimate: Occupancy,
+    /// What it occupies, ESU, once it is at work.
+    pub(crate) esu: f64,
+    /// How long it runs.
+    pub(crate) millis: u64,
+}
+
+impl Build {
+    pub(crate) fn by_chance(mix: &BuildMix, estimator: Estimator, random: &mut Random) -> Self {
+        let seconds = mix.mean_seconds * (0.25 + 0.75 * exponential(random)).min(4.0);
+        let esu = mix.mean_esu * (1.0 + mix.esu_spread * (2.0 * random.unit() - 1.0));
+        let chance = 2.0 * random.unit() - 1.0;
+        let estimate = match estimator {
+            Estimator::Model { bias, noise } => Esu::clamped(esu * bias * (1.0 + noise * chance)),
+            Estimator::OneEsu => Esu::ONE,
+        };
+        Self { estimate: Occupancy::of_each([ExecutorType::x86()], estimate), esu, millis: millis(seconds) }
+    }
+}
+
+/// A number by chance, exponential, 1 on the average.
+pub(crate) fn exponential(random: &mut Random) -> f64 {
+    -(1.0 - random.unit()).ln()
+}
+
+/// Seconds as whole milliseconds, at least one.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "scenarios are checked: within 1e9"
+)]
+pub(crate) fn millis(seconds: f64) -> u64 {
+    (seconds * 1000.0).round().clamp(1.0, 1e12) as u64
+}

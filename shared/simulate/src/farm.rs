@@ -1,0 +1,234 @@
+//! The farm: events in virtual time.
+
+mod group;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
+
+use model::{Esu, ExecutorType, Governed, GovernorRecord, Millis, Occupancy, Quota, Quotas};
+use policy::{Allowance, GroupHead, Random, govern, place, weight};
+
+use crate::{
+    builds::{Build, exponential, millis},
+    scenario::{Load, QuotaScenario},
+    series::GroupSeries,
+};
+use group::{GroupFarm, Running};
+
+/// Usage is reported so often, in seconds, as by workers and executors.
+const REPORT_SECONDS: u64 = 2;
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) groups: Vec<GroupSeries>,
+    pub(crate) started: u64,
+    pub(crate) finished: u64,
+}
+
+/// What happens. In the order in which events of one instant are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Phase(usize),
+    Finish { group: usize, build: u64 },
+    Arrival { group: usize, phase: usize },
+    Second,
+    Tick,
+}
+
+struct Farm<'a> {
+    scenario: &'a QuotaScenario,
+    events: BinaryHeap<Reverse<(u64, Event)>>,
+    groups: Vec<GroupFarm>,
+    quotas: Quotas,
+    record: GovernorRecord,
+    random: Random,
+    phase: usize,
+    now: u64,
+    started: u64,
+    finished: u64,
+}
+
+pub(crate) fn simulate(scenario: &QuotaScenario) -> Recorded {
+    let mut farm = Farm::new(scenario);
+    let end = u64::from(scenario.seconds()) * 1000;
+    while let Some(Reverse((at, event))) = farm.events.pop()
+        && at < end
+    {
+        farm.now = at;
+        farm.take(event);
+    }
+    let (started, finished) = (farm.started, farm.finished);
+    Recorded { groups: farm.groups.into_iter().map(|group| group.series).collect(), started, finished }
+}
+
+impl<'a> Farm<'a> {
+    fn new(scenario: &'a QuotaScenario) -> Self {
+        let mut quotas = Quotas::default();
+        let mut groups = Vec::new();
+        for group in &scenario.groups {
+            let esu = Occupancy::of_each([ExecutorType::x86()], Esu::clamped(group.quota_esu));
+            let series = GroupSeries::new(group.name.clone(), group.quota_esu);
+            groups.push(GroupFarm::new(esu.clone(), series));
+            quotas.groups.insert(group.name.clone(), Quota { esu });
+        }
+        let mut events: BinaryHeap<_> = [Reverse((0, Event::Second)), Reverse((0, Event::Tick))].into();
+        let mut at = 0;
+        for (index, phase) in scenario.phases.iter().enumerate() {
+            events.push(Reverse((at, Event::Phase(index))));
+            at += u64::from(phase.seconds) * 1000;
+        }
+        let random = Random::new(scenario.seed);
+        let record = GovernorRecord::default();
+        Self { scenario, events, groups, quotas, record, random, phase: 0, now: 0, started: 0, finished: 0 }
+    }
+
+    fn after(&mut self, millis: u64, event: Event) {
+        self.events.push(Reverse((self.now + millis, event)));
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Phase(index) => self.begin(index),
+            Event::Finish { group, build } => {
+                if let Some(group) = self.groups.get_mut(group) {
+                    group.finish(build, self.now);
+                    self.finished += 1;
+                }
+                self.dispatch(Some(group));
+            }
+            Event::Arrival { group, phase } => self.arrive(group, phase),
+            Event::Second => {
+                self.measure();
+                self.after(1000, Event::Second);
+            }
+            Event::Tick => {
+                self.tick();
+                self.after(millis(self.scenario.governor.tick_seconds), Event::Tick);
+            }
+        }
+    }
+
+    fn begin(&mut self, index: usize) {
+        self.phase = index;
+        for at in 0..self.groups.len() {
+            if let Some(group) = self.groups.get_mut(at) {
+                group.waiting.clear();
+            }
+            match self.load(at) {
+                Load::Idle => {}
+                Load::Hungry => self.feed(at),
+                Load::Share(_) => self.expect(at),
+            }
+        }
+        self.dispatch(None);
+    }
+
+    fn load(&self, group: usize) -> Load {
+        let phase = self.scenario.phases.get(self.phase);
+        phase.and_then(|phase| phase.loads.get(group)).copied().unwrap_or(Load::Idle)
+    }
+
+    fn make(&mut self) -> Build {
+        Build::by_chance(&self.scenario.builds, self.scenario.estimator, &mut self.random)
+    }
+
+    /// Fills the queue of a hungry group again.
+    fn feed(&mut self, at: usize) {
+        while self.groups.get(at).is_some_and(GroupFarm::has_room) {
+            let build = self.make();
+            if let Some(group) = self.groups.get_mut(at) {
+                group.waiting.push_back(build);
+            }
+        }
+    }
+
+    /// Sets the time of the next arrival, for a group that is given builds by and by.
+    fn expect(&mut self, at: usize) {
+        let (Load::Share(share), Some(group)) = (self.load(at), self.groups.get(at)) else { return };
+        let esu = share * group.series.quota;
+        if esu > 0.0 {
+            let builds = &self.scenario.builds;
+            let gap = builds.mean_esu * builds.mean_seconds / esu * exponential(&mut self.random);
+            self.after(millis(gap), Event::Arrival { group: at, phase: self.phase });
+        }
+    }
+
+    fn arrive(&mut self, at: usize, phase: usize) {
+        if phase != self.phase {
+            return;
+        }
+        let build = self.make();
+        if let Some(group) = self.groups.get_mut(at) {
+            group.waiting.push_back(build);
+        }
+        self.expect(at);
+        self.dispatch(Some(at));
+    }
+
+    /// As the dispatcher: groups by chance in proportion to their quotas, each its head by Algorithm 1. A finish or an
+    /// arrival concerns its own group alone.
+    fn dispatch(&mut self, only: Option<usize>) {
+        loop {
+            let concerned = |(at, _): &(usize, &GroupFarm)| only.is_none_or(|only| only == *at);
+            let heads = self.groups.iter().enumerate().filter(concerned);
+            let (indices, heads): (Vec<usize>, Vec<GroupHead<u64>>) = heads
+                .map(|(at, group)| {
+                    let weight = weight(self.quotas.of(&group.series.group));
+                    (at, GroupHead { weight, builds: group.startable() })
+                })
+                .unzip();
+            let placed = place(heads, usize::MAX, &mut self.random);
+            if placed.is_empty() {
+                return;
+            }
+            for placement in placed {
+                indices.get(placement.group).into_iter().for_each(|at| self.start(*at));
+            }
+            for at in indices {
+                if self.load(at) == Load::Hungry {
+                    self.feed(at);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, at: usize) {
+        let id = self.started;
+        let Some(group) = self.groups.get_mut(at) else { return };
+        let Some(build) = group.waiting.pop_front() else { return };
+        let millis = build.millis;
+        group.start(id, Running { build, since: self.now }, self.now);
+        self.started += 1;
+        self.after(millis, Event::Finish { group: at, build: id });
+    }
+
+    fn measure(&mut self) {
+        let second = self.now / 1000;
+        for group in &mut self.groups {
+            let governed = group.governed();
+            let pv = group.usage(self.now, self.scenario.builds.ramp_seconds);
+            group.series.record(pv, group.in_progress().units(), &governed);
+            group.report(pv, second.is_multiple_of(REPORT_SECONDS));
+        }
+    }
+
+    fn tick(&mut self) {
+        let x86 = ExecutorType::x86();
+        let capacity =
+            self.scenario.capacity_esu.map(|esu| Occupancy::of_each([x86.clone()], Esu::clamped(esu)));
+        let now = self.now;
+        let told =
+            self.groups.iter_mut().map(|group| (group.series.group.clone(), group.state(now))).collect();
+        let at = Millis(now + 1);
+        self.record = govern(&self.record, &told, capacity.as_ref(), &self.scenario.governor, at);
+        for group in &mut self.groups {
+            let types: BTreeMap<ExecutorType, Governed> =
+                self.record.groups.get(&group.series.group).cloned().unwrap_or_default();
+            group.allowance = Allowance::governed(types);
+        }
+        self.dispatch(None);
+    }
+}

@@ -1,0 +1,27 @@
+//! Forebay in virtual time: the decisions of `policy`, and nothing else of the farm.
+//!
+//! [`run`] takes a quota scenario through the governor, the allowances and Algorithm 1 exactly as the services do, and
+//! records what came of it; [`plot`] draws it. Equal scenarios give equal bytes.
+
+mod builds;
+mod farm;
+mod measure;
+mod plot;
+mod scenario;
+mod series;
+
+pub use measure::{GroupPhase, QuotaMetrics};
+pub use plot::plot;
+pub use scenario::{BuildMix, Estimator, InvalidScenario, Load, QuotaGroup, QuotaPhase, QuotaScenario};
+pub use series::{GroupSeries, QuotaRun};
+
+/// Simulates `scenario`.
+pub fn run(scenario: &QuotaScenario) -> Result<QuotaRun, InvalidScenario> {
+    scenario.check()?;
+    let recorded = farm::simulate(scenario);
+    let metrics = measure::measure(scenario, &recorded);
+    Ok(QuotaRun { scenario: scenario.clone(), groups: recorded.groups, metrics })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,410 @@
+//! Quotas on a live farm: shares, priorities, targets, and what is told of them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bus::{EventSubject, Follower, QuotaOf, Start, stream};
+use farm::{Farm, SOON};
+use futures::StreamExt as _;
+use model::{
+    BuildKey, BuildRecord, BuildRequest, Esu, ExecutorType, Governed, GovernorRecord, Millis, Occupancy,
+    Outcome, Priority, Quota, ReasonCode, Sequence, State,
+};
+
+use crate::check::{ended, ended_as, request, script};
+
+fn esu(units: f64) -> Esu {
+    Esu::new(units).unwrap()
+}
+
+fn x86(units: f64) -> Occupancy {
+    Occupancy::of_each([ExecutorType::x86()], esu(units))
+}
+
+async fn set_quota(farm: &Farm, group: &str, units: f64) {
+    let whose = QuotaOf::Group(group.parse().unwrap());
+    farm.bus().set_quota(&whose, Some(&Quota { esu: x86(units) })).await.unwrap();
+}
+
+/// Waits for a decision of the governor that `wanted` accepts.
+async fn decided(farm: &Farm, wanted: impl Fn(&GovernorRecord) -> bool) -> GovernorRecord {
+    let looks = async {
+        loop {
+            let (_, record) = farm.bus().governor_record().await.unwrap();
+            if wanted(&record) {
+                return record;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, looks).await.expect("the governor decides")
+}
+
+/// Queues so many builds of `request` in each group, many at a time.
+async fn queue(farm: &Farm, groups: &[&str], count: usize, priority: Priority, request: &BuildRequest) {
+    let one = |at: usize| {
+        let group = groups[at % groups.len()];
+        let request = BuildRequest {
+            id: Some(model::BuildId::generate()),
+            priority: Some(priority),
+            ..request.clone()
+        };
+        async move {
+            farm.client().create(&group.parse().unwrap(), &request, None).await.unwrap();
+        }
+    };
+    futures::stream::iter((0..count * groups.len()).map(one)).buffer_unordered(200).count().await;
+}
+
+/// Every lifecycle message so far and to come, in order.
+fn lifecycles(farm: &Farm) -> Follower {
+    Follower::new(farm.bus(), stream::EVENTS, EventSubject::LIFECYCLES, Start::After(Sequence(0)))
+}
+
+/// Reads lifecycle messages until `done` says so.
+async fn follow(farm: &Farm, limit: Duration, mut done: impl FnMut(Sequence, &BuildRecord) -> bool) {
+    let mut follower = lifecycles(farm);
+    let all = async {
+        loop {
+            follower.open().await;
+            for stored in follower.next(500).await {
+                if done(stored.sequence, &stored.record().unwrap()) {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(limit, all).await.expect("the builds come so far in time");
+}
+
+#[tokio::test]
+async fn two_groups_share_as_their_quotas_say() {
+    let farm = Farm::builder()
+        .with("governor")
+        .env("FOREBAY_GOVERNOR_TICK_MS", "500")
+        .env("FOREBAY_WORKSPACES", "4")
+        .without("gateway")
+        .start()
+        .await;
+    set_quota(&farm, "large", 30.0).await;
+    set_quota(&farm, "small", 10.0).await;
+    decided(&farm, |record| record.groups.len() == 2).await;
+    let worker = farm.take("worker");
+    drop(worker);
+    // All wait before the first starts, and of neither group runs out.
+    queue(&farm, &["large", "small"], 4000, Priority::Batch, &request(&["true"])).await;
+    farm.keep(farm.spawn("worker").await);
+    let mut starts: BTreeMap<String, usize> = BTreeMap::new();
+    follow(&farm, Duration::from_secs(90), |_, record| {
+        if record.state() == State::InProgress {
+            *starts.entry(record.build.group.to_string()).or_default() += 1;
+        }
+        starts.values().sum::<usize>() == 4000
+    })
+    .await;
+    let share = starts["large"] as f64 / 4000.0;
+    assert!((0.72..=0.78).contains(&share), "{starts:?}");
+}
+
+#[tokio::test]
+async fn an_emergency_passes_ten_thousand_batch_builds() {
+    let farm = Farm::builder().without("gateway").start().await;
+    queue(&farm, &["g"], 10_000, Priority::Batch, &script("sleep 0.02")).await;
+    let urgent = farm.create("g", Priority::Emergency, &["true"]).await;
+    let record = ended(&farm, &urgent).await;
+    let mut free_at = None;
+    let mut queued_at = None;
+    follow(&farm, SOON, |_, seen| {
+        if seen.build.id == urgent.id {
+            queued_at.get_or_insert(seen.at_ms);
+        }
+        if queued_at.is_some() && seen.state() == State::Finished {
+            free_at.get_or_insert(seen.at_ms);
+        }
+        free_at.is_some()
+    })
+    .await;
+    let started = record.invocation().unwrap().started_at_ms;
+    let waited = started.since(free_at.unwrap());
+    assert!(waited < Duration::from_secs(1), "{waited:?} after the first free workspace");
+}
+
+/// A decision that stands: no governor runs.
+async fn decide(farm: &Farm, group: &str, target: f64) {
+    let governed = Governed {
+        quota: esu(target),
+        limit: esu(target),
+        sp: esu(target),
+        mv: esu(1.0),
+        target: esu(target),
+        ..Governed::default()
+    };
+    let types = BTreeMap::from([(ExecutorType::x86(), governed)]);
+    let groups = BTreeMap::from([(group.parse().unwrap(), types)]);
+    let record = GovernorRecord { tick: 1, at_ms: Millis::now(), groups };
+    let written = farm.bus().write_governor_record(&record, Sequence(0), SOON).await.unwrap();
+    assert!(written.is_some());
+}
+
+#[tokio::test]
+async fn three_dispatchers_of_which_one_dies_never_pass_the_target() {
+    let farm = Farm::builder().workspaces(12).without("gateway").without("dispatcher").start().await;
+    set_quota(&farm, "g", 5.0).await;
+    decide(&farm, "g", 5.0).await;
+    // Quotas are followed, which takes a moment: these know them from the start.
+    for _ in 0..3 {
+        farm.keep(farm.spawn("dispatcher").await);
+    }
+    let build = BuildRequest { occupancy: x86(1.5), ..script("sleep 0.02") };
+    queue(&farm, &["g"], 150, Priority::Batch, &build).await;
+    drop(farm.take("dispatcher"));
+    queue(&farm, &["g"], 150, Priority::Batch, &build).await;
+    let mut running: BTreeMap<BuildKey, Esu> = BTreeMap::new();
+    let (mut most, mut finished) = (Esu::ZERO, 0);
+    follow(&farm, Duration::from_secs(60), |_, record| {
+        let key = record.build.key();
+        assert_eq!(record.attempt.0, 1, "{key} was handed out twice");
+        match record.state() {
+            State::InProgress => {
+                let before = running.insert(key, record.build.occupancy.get(&ExecutorType::x86()));
+                assert_eq!(before, None, "handed out twice");
+            }
+            State::Finished => {
+                running.remove(&key);
+                finished += 1;
+            }
+            State::Enqueued => {}
+        }
+        most = most.max(running.values().copied().sum());
+        finished == 300
+    })
+    .await;
+    assert!(most <= esu(5.0), "{most} ESU of 5 at once");
+    assert!(most >= esu(3.0), "the target was used: {most} ESU of 5");
+}
+
+#[tokio::test]
+async fn a_quota_smaller_than_any_build_still_starts_one_after_the_other() {
+    let farm = Farm::builder()
+        .with("governor")
+        .env("FOREBAY_GOVERNOR_TICK_MS", "60000")
+        .without("gateway")
+        .start()
+        .await;
+    set_quota(&farm, "g", 0.5).await;
+    decided(&farm, |record| record.tick > 0).await;
+    let request = BuildRequest { occupancy: x86(400.0), ..script("true") };
+    queue(&farm, &["g"], 20, Priority::Batch, &request).await;
+    let mut finished = 0;
+    // Far less than a tick.
+    follow(&farm, Duration::from_secs(20), |_, record| {
+        finished += usize::from(record.state() == State::Finished);
+        finished == 20
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn why_and_quota_tell_what_throttles() {
+    let farm = Farm::builder().workspaces(4).start().await;
+    set_quota(&farm, "g", 5.0).await;
+    decide(&farm, "g", 5.0).await;
+    let running = farm.submit("g", BuildRequest { occupancy: x86(4.0), ..script("sleep 60") }).await;
+    farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
+    let first = farm.submit("g", BuildRequest { occupancy: x86(2.0), ..script("true") }).await;
+    let second = farm.submit("g", BuildRequest { occupancy: x86(1.0), ..script("true") }).await;
+    let why = loop {
+        let reply = farm.client().why(&second).await.unwrap();
+        if reply.waiting.is_some() {
+            break reply;
+        }
+        // Its event is not applied yet.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let waiting = why.waiting.as_ref().unwrap();
+    assert_eq!((waiting.place, waiting.queued), (2, 2));
+    let by = &waiting.throttled_by[0];
+    assert_eq!((by.needed, by.target, by.in_progress), (esu(1.0), esu(5.0), esu(4.0)));
+    assert_eq!((by.reserved, by.remaining), (esu(2.0), esu(-1.0)), "the cheaper one does not overtake");
+    assert_eq!(waiting.in_progress[0].id, running.id);
+    assert!(waiting.idle_workspaces > 0);
+
+    let told = farm.cli(&["why", &second.id.to_string()]).await;
+    assert_eq!(told.code, 0, "{told:?}");
+    assert!(told.stdout.contains("throttled by") && told.stdout.contains("2 of 2"), "{}", told.stdout);
+    let told = farm.cli(&["quota"]).await;
+    assert!(told.stdout.contains("needs 2 ESU of x86"), "{}", told.stdout);
+    let told = farm.cli(&["why", &running.id.to_string()]).await;
+    assert!(told.stdout.contains("it runs in workspace"), "{}", told.stdout);
+
+    // Without restart: twice the quota, and both go.
+    farm.bus().set_quota(&QuotaOf::Group("g".parse().unwrap()), None).await.unwrap();
+    ended_as(&farm, &first, Outcome::Succeeded).await;
+    ended_as(&farm, &second, Outcome::Succeeded).await;
+}
+
+#[tokio::test]
+async fn nonsense_quotas_are_refused_and_change_nothing() {
+    let farm = Farm::builder().only(&["enqueuer"]).start().await;
+    for (bad, told) in [
+        (&["quota", "set", "g", "x86=-1"][..], "0 ESU or more"),
+        (&["quota", "set", "g", "x86=NaN"][..], "is not an amount of ESU"),
+        (&["quota", "set", "g", "x86=lots"][..], "TYPE=ESU"),
+        (&["quota", "set", "g", "vax=1"][..], "known are"),
+        (&["quota", "set", "a b", "x86=1"][..], "group"),
+    ] {
+        let output = farm.cli(bad).await;
+        assert_eq!(output.code, 2, "{bad:?}: {output:?}");
+        assert!(output.stderr.contains(told), "{bad:?}: {}", output.stderr);
+    }
+    assert!(farm.bus().quotas(|_| ()).await.unwrap().is_empty());
+    let file = farm.folder().join("quotas.yaml");
+    std::fs::write(&file, "ci: {x86: 30, gpu: 2}\ndefault: {x86: 1}\n").unwrap();
+    let output = farm.cli(&["quota", "load", file.to_str().unwrap()]).await;
+    assert_eq!(output.code, 0, "{output:?}");
+    let quotas = farm.bus().quotas(|_| ()).await.unwrap();
+    assert_eq!(quotas.groups[&"ci".parse().unwrap()].esu.to_string(), "gpu 2, x86 30");
+    assert_eq!(quotas.default.unwrap().esu, x86(1.0));
+    std::fs::write(&file, "ci: {x86: 30, gpu: -2}\nother: {x86: 1}\n").unwrap();
+    let output = farm.cli(&["quota", "load", file.to_str().unwrap()]).await;
+    assert_eq!(output.code, 2, "{output:?}");
+    assert_eq!(farm.bus().quotas(|_| ()).await.unwrap().groups.len(), 1, "nothing was set");
+}
+
+#[tokio::test]
+async fn a_quota_that_cannot_be_read_limits_nobody_else() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let key = "$KV.FOREBAY_QUOTA.group.broken";
+    farm.bus().jetstream().publish(key, "{\"esu\":{\"x86\":\"NaN\"}}".into()).await.unwrap().await.unwrap();
+    let build = farm.submit("g", script("true")).await;
+    ended_as(&farm, &build, Outcome::Succeeded).await;
+}
+
+#[tokio::test]
+async fn a_group_without_quota_is_refused_where_the_settings_say_so() {
+    let farm = Farm::builder().env("FOREBAY_GROUPS_WITHOUT_QUOTA", "refuse").without("gateway").start().await;
+    set_quota(&farm, "known", 5.0).await;
+    decide(&farm, "known", 5.0).await;
+    let known = farm.submit("known", script("true")).await;
+    ended_as(&farm, &known, Outcome::Succeeded).await;
+    let unknown = farm.publish("unknown", Priority::Batch, &script("true")).await;
+    let record = ended_as(&farm, &unknown, Outcome::Rejected).await;
+    let reason = record.result().unwrap().reason.clone().unwrap();
+    assert_eq!(reason.code, ReasonCode::InvalidRequest);
+    assert!(reason.message.contains("group unknown has no quota"), "{}", reason.message);
+    let refused = farm.cli(&["submit", "--group", "unknown", "--", "true"]).await;
+    assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+/// Occupies about a tenth of a processor for two seconds.
+const TENTH: &str = "
+import time
+end = time.time() + 2
+while time.time() < end:
+    busy = time.time() + 0.01
+    while time.time() < busy: pass
+    time.sleep(0.09)
+";
+
+/// Keeps so many builds of a group waiting or running until it is dropped.
+struct Hunger(tokio::task::JoinHandle<()>);
+
+impl Hunger {
+    fn start(farm: &Farm, group: &'static str) -> Self {
+        let client = farm.client().clone();
+        let request = BuildRequest {
+            occupancy: x86(0.1),
+            priority: Some(Priority::Batch),
+            ..request(&["python3", "-c", TENTH])
+        };
+        Self(tokio::spawn(async move {
+            let mut unfinished = std::collections::VecDeque::new();
+            loop {
+                while unfinished.len() < 30 {
+                    let request = BuildRequest { id: Some(model::BuildId::generate()), ..request.clone() };
+                    let created = client.create(&group.parse().unwrap(), &request, None).await.unwrap();
+                    unfinished.push_back(BuildKey { group: created.group, id: created.id });
+                }
+                let first = unfinished.front().unwrap();
+                if client.get(first).await.unwrap().state == State::Finished {
+                    unfinished.pop_front();
+                } else {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }))
+    }
+}
+
+impl Drop for Hunger {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_silent_group_lends_its_quota_and_has_it_back_soon() {
+    const TICK: Duration = Duration::from_millis(500);
+    let farm = Farm::builder()
+        .with("governor")
+        .env("FOREBAY_GOVERNOR_TICK_MS", TICK.as_millis().to_string())
+        .workspaces(24)
+        .without("gateway")
+        .start()
+        .await;
+    set_quota(&farm, "lender", 0.3).await;
+    set_quota(&farm, "hungry", 0.3).await;
+    decided(&farm, |record| record.groups.len() == 2).await;
+    let of = |record: &GovernorRecord, group: &str| {
+        let types = record.groups.get(&group.parse().unwrap());
+        types.and_then(|types| types.get(&ExecutorType::x86())).copied().unwrap_or_default()
+    };
+    let _hungry = Hunger::start(&farm, "hungry");
+    let lent = decided(&farm, |record| {
+        let hungry = of(record, "hungry");
+        hungry.sp >= esu(0.5) && hungry.in_progress >= esu(0.4) && hungry.pv > esu(0.3)
+    })
+    .await;
+    assert!(of(&lent, "hungry").borrowed > Esu::ZERO);
+    let _lender = Hunger::start(&farm, "lender");
+    let asked = tokio::time::Instant::now();
+    decided(&farm, |record| {
+        let (lender, hungry) = (of(record, "lender"), of(record, "hungry"));
+        lender.in_progress >= esu(0.2) && hungry.borrowed == Esu::ZERO && hungry.pv <= esu(0.4)
+    })
+    .await;
+    // Four ticks and the longest build; and the two seconds between two reports of what is in use.
+    let limit = 4 * TICK + Duration::from_secs(2) + Duration::from_secs(2);
+    assert!(asked.elapsed() <= limit, "after {:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn times_are_set_by_priority_and_each_has_its_reason() {
+    let farm = Farm::builder()
+        .env("FOREBAY_PRIORITY_LIMITS", r#"{"batch":{"timeout_seconds":1,"queue_timeout_seconds":1}}"#)
+        .without("gateway")
+        .without("worker")
+        .start()
+        .await;
+    let ended_by = |record: BuildRecord| record.result().unwrap().reason.clone().unwrap().code;
+    let waits = farm.create("g", Priority::Batch, &["true"]).await;
+    assert_eq!(ended_by(ended_as(&farm, &waits, Outcome::Expired).await), ReasonCode::QueuedTooLong);
+    let other = farm.create("g", Priority::Automated, &["sleep", "2"]).await;
+    farm.keep(farm.spawn("worker").await);
+    ended_as(&farm, &other, Outcome::Succeeded).await;
+    let runs = farm.create("g", Priority::Batch, &["sleep", "60"]).await;
+    assert_eq!(ended_by(ended_as(&farm, &runs, Outcome::TimedOut).await), ReasonCode::RunningTooLong);
+    // A build may say otherwise; and how long it may go without its worker.
+    let own = BuildRequest {
+        priority: Some(Priority::Batch),
+        timeout_seconds: Some(5),
+        lease_ttl_seconds: Some(1),
+        max_attempts: Some(1),
+        ..script("sleep 4")
+    };
+    let key = farm.submit("g", own).await;
+    let (_, running) = farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
+    assert_eq!(running.build.lease_ttl_seconds, 1);
+    let worker = farm.take("worker");
+    drop(worker);
+    assert_eq!(ended_by(ended_as(&farm, &key, Outcome::Lost).await), ReasonCode::LeaseExpired);
+}

@@ -1,0 +1,139 @@
+//! A tool's server is kept for the build that comes next.
+
+use std::time::Duration;
+
+use bus::{Encoding, SettingKey, Subject, decode};
+use farm::{Farm, SOON};
+use futures::StreamExt as _;
+use model::{BuildKey, BuildRecord, BuildRequest, Context, Outcome, UsageReport, WorkspaceKind};
+
+use super::{kind_of, one_workspace, run, warm, warm_in};
+use crate::check::{ended_within, processes_of, script, until};
+
+#[tokio::test]
+async fn survivors_serve_until_a_fresh_build_comes() {
+    let farm = one_workspace().await;
+    let text =
+        "[ -e pid ] || { setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > pid; }; kill -0 $(cat pid)";
+    let (kind, first) = run(&farm, warm(text)).await;
+    assert_eq!(kind, Some(WorkspaceKind::New));
+    assert_eq!(run(&farm, warm(text)).await.0, Some(WorkspaceKind::Exact));
+    assert_eq!(processes_of(first.id).len(), 1);
+    assert_eq!(run(&farm, script("test ! -e pid")).await.0, None);
+    until("it is gone", SOON, || processes_of(first.id).is_empty()).await;
+    assert_eq!(run(&farm, warm(text)).await.0, Some(WorkspaceKind::New));
+}
+
+/// Whether there is a Bazel here. Its server starts and serves without any network.
+fn has_bazel() -> bool {
+    let found = std::process::Command::new("bazel").arg("--version").env("PATH", farm::with_tools()).output();
+    found.is_ok_and(|output| output.status.success())
+}
+
+/// A folder with one target, made by `command`.
+struct Project {
+    farm: Farm,
+    context: Context,
+}
+
+impl Project {
+    fn new(farm: Farm) -> Self {
+        let source = farm.folder().join("source");
+        std::fs::create_dir(&source).unwrap();
+        std::fs::write(source.join("WORKSPACE"), "").unwrap();
+        let project = Self { farm, context: Context::Directory { path: source.display().to_string() } };
+        project.make_by("echo one > $@");
+        project
+    }
+
+    fn make_by(&self, command: &str) {
+        let rule = format!("genrule(name = \"x\", outs = [\"x.txt\"], cmd = \"{command}\")\n");
+        std::fs::write(self.farm.folder().join("source/BUILD"), rule).unwrap();
+    }
+
+    /// Builds with a script that has `server`, the number of Bazel's server, and `log`, what Bazel said.
+    async fn build(&self, check: &str) -> (BuildKey, BuildRecord) {
+        let text = format!(
+            "set -e; bazel build //:x 2>log || {{ cat log >&2; exit 9; }}
+             bazel info server_pid 2>/dev/null > server; cat bazel-bin/x.txt; cat log >&2
+             if [ -e before ]; then cmp before server; ! grep 'Starting local Bazel' log; fi; mv server before
+             test -d ../bazel; test ! -e .cache; rm -f step; {check}"
+        );
+        let tool =
+            model::ToolCall { command: "build".into(), targets: vec!["//:x".into()], ..Default::default() };
+        let request = BuildRequest { tool: Some(tool), ..warm_in(&self.context, &["/bin/sh", "-c", &text]) };
+        let key = self.farm.submit("default", request).await;
+        let record = ended_within(&self.farm, &key, Duration::from_secs(120)).await;
+        let said = self.farm.cli(&["watch", &key.id.to_string()]).await;
+        assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded, "{record:#?} {said:?}");
+        println!("WALL {:?} {} cpu {} usage {}", kind_of(&record), record.result().unwrap().wall_seconds, record.result().unwrap().cpu_seconds, record.result().unwrap().usage);
+        (key, record)
+    }
+
+    /// With what was there before: the same server, and nothing analysed again.
+    async fn again(&self) -> BuildRecord {
+        let check =
+            "! grep 'discarding analysis cache' log; grep -q '(0 packages loaded, 0 targets configured)' log
+             ! grep -E '[1-9][0-9]* (remote|local|processwrapper-sandbox|linux-sandbox)' log";
+        let (_, record) = self.build(check).await;
+        assert_eq!(kind_of(&record), Some(WorkspaceKind::Exact));
+        record
+    }
+}
+
+#[tokio::test]
+async fn bazel_keeps_its_server_and_its_caches_between_builds() {
+    if !has_bazel() {
+        return;
+    }
+    let project = Project::new(one_workspace().await);
+    let (first, record) = project.build("true").await;
+    assert_eq!(kind_of(&record), Some(WorkspaceKind::New));
+    project.again().await;
+    project.again().await;
+    assert!(!processes_of(first.id).is_empty());
+}
+
+/// ESU that executors report, times their seconds, until they report none.
+async fn reported_by_executors(reports: &mut async_nats::Subscriber) -> f64 {
+    let mut total = 0.0;
+    loop {
+        let message = tokio::time::timeout(SOON, reports.next()).await.unwrap().unwrap();
+        let report: UsageReport = decode(Encoding::Json, &message.payload).unwrap();
+        if report.source.starts_with("executor-") {
+            match report.groups.get(&"default".parse().unwrap()) {
+                Some(used) => total += used.get(&"gpu".parse().unwrap()).units() * 2.0,
+                None => return total,
+            }
+        }
+    }
+}
+
+/// Who sends its actions to the farm names itself anew in each build, which costs no cache.
+#[tokio::test]
+async fn bazel_keeps_its_caches_while_it_uses_the_farm() {
+    if !has_bazel() {
+        return;
+    }
+    // The executor is of another type than the worker, so that the use of either can be told.
+    let farm = Farm::builder().workspaces(1).with("scheduler").with("cas").start().await;
+    farm.keep(farm.spawn_with_env("executor", &[("FOREBAY_EXECUTOR_TYPE", "gpu")]).await);
+    farm.bus().set_setting(SettingKey::Grpc, &farm.grpc_url()).await.unwrap();
+    farm.replace("worker", &[]).await;
+    let project = Project::new(farm);
+    project.make_by("sleep 2; echo one > $@");
+    let gpu = |record: &BuildRecord| {
+        let result = record.result().unwrap();
+        result.usage.get(&"gpu".parse().unwrap()).units() * result.wall_seconds
+    };
+    let mut reports = project.farm.bus().client().subscribe(Subject::Usage.to_string()).await.unwrap();
+    let (_, record) = project.build("grep '1 remote' log").await;
+    let reported = reported_by_executors(&mut reports).await;
+    assert!((reported - gpu(&record)).abs() < 0.1, "{reported}, {record:#?}");
+    assert!((2.0..4.0).contains(&gpu(&record)), "{record:#?}");
+    let record = project.again().await;
+    assert!(gpu(&record) < 0.001, "{record:#?}");
+    project.make_by("sleep 1; echo two > $@");
+    let (_, record) = project.build("grep '1 remote' log; ! grep 'discarding analysis cache' log").await;
+    assert!((1.0..3.0).contains(&gpu(&record)), "{record:#?}");
+}
