@@ -154,6 +154,7 @@ impl Dispatcher {
         let placed = place(startable, heads.idle.len(), &mut self.random);
         let keys = self.keys(heads, &placed).await?;
         let assigned = self.warm.assign(&keys, heads.idle.clone());
+        let warm = self.context.settings.warm_workspaces;
         let picks = placed.into_iter().zip(assigned).filter_map(|(placement, assignment)| {
             let (head, assignment) = (heads.groups.get(placement.group)?, assignment?);
             let kind = assignment.kind.unwrap_or(WorkspaceKind::New);
@@ -162,7 +163,7 @@ impl Dispatcher {
                 version: head.version,
                 sequence: placement.build.sequence,
                 workspace: assignment.workspace,
-                kind: placement.build.traits.warm.then_some(kind),
+                kind: (placement.build.traits.warm && warm).then_some(kind),
             })
         });
         Ok(picks.collect())

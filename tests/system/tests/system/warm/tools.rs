@@ -66,7 +66,6 @@ impl Project {
         let record = ended_within(&self.farm, &key, Duration::from_secs(120)).await;
         let said = self.farm.cli(&["watch", &key.id.to_string()]).await;
         assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded, "{record:#?} {said:?}");
-        println!("WALL {:?} {} cpu {} usage {}", kind_of(&record), record.result().unwrap().wall_seconds, record.result().unwrap().cpu_seconds, record.result().unwrap().usage);
         (key, record)
     }
 
