@@ -19,6 +19,7 @@ struct Brief {
     group: Group,
     priority: Priority,
     attempt: Attempt,
+    at_ms: Millis,
     timeout_seconds: u64,
     #[serde(default)]
     workspace: WorkspaceUse,
@@ -95,7 +96,7 @@ pub(crate) fn read(
                 && brief.attempt == Attempt::FIRST
                 && brief.queue.first_sequence.is_none();
             left = left_by(stored, brief.workspace);
-            Change::Finished { workspace, only }
+            Change::Finished { ended_at: brief.at_ms, workspace, only }
         }
     };
     let key = BuildKey { group: brief.group, id: brief.id };

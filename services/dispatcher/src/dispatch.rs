@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use bus::BusError;
-use index::{Heads, Held, Index, IndexError, Pick, WaitingBuild};
+use index::{Heads, Held, Index, IndexError, Pick};
 use model::{BuildKey, Group, Millis, WorkspaceKind};
 use policy::{
     Placement, Random, place,
@@ -16,7 +16,7 @@ use tracing::warn;
 
 use crate::{
     Wakes,
-    heads::{HeadReader, startable},
+    heads::{Drawn, HeadReader, Startable, startable},
     offer::{CLAIM_MARGIN, Offered, offer, take_back},
     warm::Warm,
 };
@@ -125,30 +125,35 @@ impl Dispatcher {
         // Groups that have nothing to start now.
         let mut done = HashSet::new();
         loop {
-            let now = Millis::now();
-            let heads = self.reader.read(&self.index, now, &done, &mut self.random).await?;
+            let Some(governance) = self.governance.borrow().clone() else { return Ok(None) };
+            let drawn = self.reader.read(&self.index, &governance, &done, &mut self.random).await?;
+            let (now, heads) = (Millis::now(), &drawn.heads);
             if !heads.ready {
                 self.wakes.rebuild.notify_one();
                 return Ok(Some(Instant::now() + RETRY));
             }
             set(Gauge::BuildsRunning, &[], i64::try_from(heads.running).unwrap_or(i64::MAX));
-            let picks = self.decide(&heads, &mut done).await?;
+            let picks = self.decide(&governance, &drawn, &mut done).await?;
             if picks.is_empty() {
-                if !heads.idle.is_empty() && self.reader.has_more(&heads, &done) {
+                if !heads.idle.is_empty() && self.reader.has_more(heads, &done) {
                     continue;
                 }
-                return Ok(next_look(&heads, now));
+                return Ok(next_look(heads, now));
             }
             crash_point(Step::Picked);
-            self.commit(&heads, picks, now).await?;
+            self.commit(heads, picks, now).await?;
         }
     }
 
     /// Facts in, decision out.
-    async fn decide(&mut self, heads: &Heads, done: &mut HashSet<Group>) -> Result<Vec<Pick>, PassError> {
-        let Some(governance) = self.governance.borrow().clone() else { return Ok(Vec::new()) };
-        let governance: &Governance = &governance;
-        let startable = startable(&self.index, governance, heads).await?;
+    async fn decide(
+        &mut self,
+        governance: &Governance,
+        drawn: &Drawn,
+        done: &mut HashSet<Group>,
+    ) -> Result<Vec<Pick>, PassError> {
+        let heads = &drawn.heads;
+        let startable = startable(&self.index, governance, drawn).await?;
         let empty = heads.groups.iter().zip(&startable).filter(|(_, head)| head.builds.is_empty());
         done.extend(empty.map(|(group, _)| group.group.clone()));
         let placed = place(startable, heads.idle.len(), &mut self.random);
@@ -159,11 +164,12 @@ impl Dispatcher {
             let (head, assignment) = (heads.groups.get(placement.group)?, assignment?);
             let kind = assignment.kind.unwrap_or(WorkspaceKind::New);
             Some(Pick {
-                key: BuildKey { group: head.group.clone(), id: placement.build.id },
+                key: BuildKey { group: head.group.clone(), id: placement.build.build.id },
                 version: head.version,
-                sequence: placement.build.sequence,
+                sequence: placement.build.build.sequence,
                 workspace: assignment.workspace,
-                kind: (placement.build.traits.warm && warm).then_some(kind),
+                counts_as: placement.build.counts_as,
+                kind: (placement.build.build.traits.warm && warm).then_some(kind),
             })
         });
         Ok(picks.collect())
@@ -173,20 +179,20 @@ impl Dispatcher {
     async fn keys(
         &self,
         heads: &Heads,
-        placed: &[Placement<WaitingBuild>],
+        placed: &[Placement<Startable>],
     ) -> Result<Vec<Option<BuildKeys>>, PassError> {
-        let key = |placement: &Placement<WaitingBuild>| {
+        let key = |placement: &Placement<Startable>| {
             let head = heads.groups.get(placement.group)?;
-            Some(BuildKey { group: head.group.clone(), id: placement.build.id })
+            Some(BuildKey { group: head.group.clone(), id: placement.build.build.id })
         };
         let asking: Vec<BuildKey> =
-            placed.iter().filter(|placement| placement.build.traits.warm).filter_map(key).collect();
+            placed.iter().filter(|placement| placement.build.build.traits.warm).filter_map(key).collect();
         if asking.is_empty() || !self.context.settings.warm_workspaces {
             return Ok(vec![None; placed.len()]);
         }
         let records = self.context.bus.latest_many(&asking).await?;
-        let of = |placement: &Placement<WaitingBuild>| {
-            let key = key(placement).filter(|_| placement.build.traits.warm)?;
+        let of = |placement: &Placement<Startable>| {
+            let key = key(placement).filter(|_| placement.build.build.traits.warm)?;
             let (_, record) = records.iter().find(|(_, record)| record.build.key() == key)?;
             Some(live_keys(&record.build))
         };

@@ -2,12 +2,12 @@
 
 use std::{
     borrow::Cow,
-    collections::{HashSet, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
 };
 
-use index::{Heads, Index, IndexError, WaitingBuild, WaitingGroup, Wanted};
+use index::{Heads, Index, IndexError, Traits, WaitingBuild, WaitingGroup, Wanted};
 use model::{Group, Millis};
-use policy::{Allowance, GroupHead, Random, sample, weight};
+use policy::{Allowance, GroupHead, QuotaTotals, Random, draws, weight};
 use service::Governance;
 
 /// Workspaces looked at in one pass.
@@ -27,18 +27,25 @@ pub(crate) struct HeadReader {
     version: u64,
 }
 
+/// Heads, and how often each group is to be chosen among them.
+pub(crate) struct Drawn {
+    pub(crate) heads: Heads,
+    /// In the order of the heads.
+    pub(crate) weights: Vec<u64>,
+}
+
 impl HeadReader {
-    /// The heads of all waiting groups, or where they are many, of some that chance chose, without those of `done`.
+    /// The heads of all waiting groups, or where they are many, of those that were drawn by weight, without those of `done`.
     pub(crate) async fn read(
         &mut self,
         index: &Index,
-        now: Millis,
+        governance: &Governance,
         done: &HashSet<Group>,
         random: &mut Random,
-    ) -> Result<Heads, IndexError> {
+    ) -> Result<Drawn, IndexError> {
         loop {
-            let left = self.names.iter().filter(|name| !done.contains(*name)).cloned().collect();
-            let chosen = sample(left, GROUPS_MAX, random);
+            let tickets = self.draw(governance, done, random);
+            let chosen: Vec<Group> = tickets.keys().cloned().collect();
             let wanted = Wanted {
                 idle_max: IDLE_MAX,
                 depth_min: DEPTH_MIN,
@@ -46,22 +53,46 @@ impl HeadReader {
                 groups_version: self.version,
                 groups: &chosen,
             };
-            let mut heads = index.heads(now, wanted).await?;
-            heads.groups.retain(|head| !done.contains(&head.group));
-            // One that was chosen and has no build waits no more; when it does again, all names are read again.
-            self.names
-                .retain(|name| !chosen.contains(name) || heads.groups.iter().any(|head| head.group == *name));
-            self.version = heads.groups_version;
-            if heads.names.is_empty() {
-                return Ok(heads);
+            let mut heads = index.heads(Millis::now(), wanted).await?;
+            let few = heads.groups_version.is_none();
+            if let Some(version) = heads.groups_version {
+                self.version = version;
+                // One that was drawn and has no build waits no more; when it does again, all names are read again.
+                self.names.retain(|name| {
+                    !tickets.contains_key(name) || heads.groups.iter().any(|head| head.group == *name)
+                });
             }
-            let first = self.names.is_empty();
-            self.names = std::mem::take(&mut heads.names);
-            if !first {
-                // Those that were known serve as well; the new ones have their turn in the next pass.
-                return Ok(heads);
+            if !heads.names.is_empty() {
+                self.names = std::mem::take(&mut heads.names);
+                // Drawn again, of these.
+                continue;
+            }
+            heads.groups.retain(|head| !done.contains(&head.group));
+            let weigh = |head: &WaitingGroup| match tickets.get(&head.group) {
+                Some(count) if !few => *count,
+                Some(_) | None => weight(governance.quotas.of(&head.group)),
+            };
+            let weights = heads.groups.iter().map(weigh).collect();
+            return Ok(Drawn { heads, weights });
+        }
+    }
+
+    /// Draws as many groups as there could be idle workspaces; says how often each was drawn.
+    fn draw(
+        &self,
+        governance: &Governance,
+        done: &HashSet<Group>,
+        random: &mut Random,
+    ) -> BTreeMap<Group, u64> {
+        let left: Vec<&Group> = self.names.iter().filter(|name| !done.contains(*name)).collect();
+        let weights: Vec<u64> = left.iter().map(|group| weight(governance.quotas.of(group))).collect();
+        let mut tickets = BTreeMap::new();
+        for at in draws(&weights, GROUPS_MAX, random) {
+            if let Some(group) = left.get(at) {
+                *tickets.entry((*group).clone()).or_default() += 1;
             }
         }
+        tickets
     }
 
     /// Whether there are groups that were not in `done`.
@@ -70,16 +101,26 @@ impl HeadReader {
     }
 }
 
+/// A build that may start now.
+pub(crate) struct Startable {
+    pub(crate) build: WaitingBuild,
+    /// As what it counts, where that is not what it was estimated at.
+    pub(crate) counts_as: Option<Traits>,
+}
+
 /// Of each head, what may start now; the others of the queue stay where they are.
 pub(crate) async fn startable(
     index: &Index,
     governance: &Governance,
-    heads: &Heads,
-) -> Result<Vec<GroupHead<WaitingBuild>>, IndexError> {
-    let mut startable = Vec::with_capacity(heads.groups.len());
-    for head in &heads.groups {
-        let builds = startable_of(index, governance, head, heads.idle.len()).await?;
-        startable.push(GroupHead { weight: weight(governance.quotas.of(&head.group)), builds });
+    drawn: &Drawn,
+) -> Result<Vec<GroupHead<Startable>>, IndexError> {
+    let totals = QuotaTotals::of(&governance.quotas);
+    let idle = drawn.heads.idle.len();
+    let mut startable = Vec::with_capacity(drawn.weights.len());
+    for (head, weight) in drawn.heads.groups.iter().zip(&drawn.weights) {
+        let allowance = Allowance::of(&head.group, &governance.quotas, &totals, &governance.record);
+        let builds = startable_of(index, &allowance, head, idle).await?;
+        startable.push(GroupHead { weight: *weight, builds });
     }
     Ok(startable)
 }
@@ -91,11 +132,10 @@ fn head_depth(idle: usize) -> usize {
 
 async fn startable_of(
     index: &Index,
-    governance: &Governance,
+    allowance: &Allowance,
     head: &WaitingGroup,
     idle: usize,
-) -> Result<VecDeque<WaitingBuild>, IndexError> {
-    let allowance = Allowance::of(&head.group, &governance.quotas, &governance.record);
+) -> Result<VecDeque<Startable>, IndexError> {
     let mut admission = allowance.admission(&head.in_progress);
     let mut goes = VecDeque::new();
     let mut page = Cow::Borrowed(head.builds.as_slice());
@@ -103,8 +143,12 @@ async fn startable_of(
     for _ in 0..=PAGES_MAX {
         read += page.len();
         for build in page.iter() {
-            if admission.consider(&build.traits.occupancy).is_ok() {
-                goes.push_back(build.clone());
+            let estimate = &build.traits.occupancy;
+            if admission.consider(estimate).is_ok() {
+                let counted = allowance.counted(estimate);
+                let counts_as =
+                    (counted != *estimate).then_some(Traits { warm: build.traits.warm, occupancy: counted });
+                goes.push_back(Startable { build: build.clone(), counts_as });
             }
         }
         // A page that is not full is the end of the queue.

@@ -72,5 +72,7 @@ pub(crate) fn left_by(stored: &Stored, asked: WorkspaceUse) -> Option<WorkspaceK
     let record: BuildRecord = stored.record().ok()?;
     // Without an exit code it was killed, and all that it left with it.
     record.result()?.exit_code?;
+    // Without a kind none was looked for, and nothing is left.
+    record.invocation()?.workspace_kind?;
     Some(live_keys(&record.build).workspace)
 }

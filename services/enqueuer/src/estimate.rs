@@ -23,7 +23,8 @@ struct Inner {
     models: Models,
 }
 
-/// A build that is predicted to be all cache hits takes a place nevertheless: any number of those would else start at once.
+/// A build that is all cache hits, or says that it is, takes a place nevertheless: any number of those would else start at
+/// once.
 const LEAST: Esu = Esu::from_micros(20_000);
 
 /// A group that may run nothing.
@@ -68,7 +69,8 @@ impl Estimator {
         let nothing = BTreeMap::new();
         let by_rule = model.as_ref().map_or(&nothing, |model| &model.types_by_rule);
         for kind in executor_types(&named, &call, &self.0.signs, by_rule) {
-            if build.occupancy.0.contains_key(&kind) {
+            if let Some(said) = build.occupancy.0.get_mut(&kind) {
+                *said = LEAST.max(*said);
                 continue;
             }
             let predicted = model.as_ref().and_then(|model| model.predict(&build, &call, &kind));

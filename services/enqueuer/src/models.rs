@@ -25,6 +25,8 @@ pub(crate) struct Models(Arc<RwLock<Option<Arc<Loaded>>>>);
 /// A model that estimates.
 pub(crate) struct Loaded {
     model: OccupancyModel,
+    /// Of its content. A version does not tell models apart: one that replaces an unreadable notice has version 1 again.
+    digest: Digest,
     /// Executor types that builds with targets of a rule used.
     pub(crate) types_by_rule: BTreeMap<String, BTreeSet<ExecutorType>>,
 }
@@ -72,14 +74,15 @@ impl Models {
 
     async fn take(&self, store: &Store, notice: ModelNotice) {
         let current = self.current();
-        if current.as_ref().is_some_and(|current| current.version() == notice.version) {
+        if current.as_ref().is_some_and(|current| current.digest == notice.digest) {
             return;
         }
         let version = notice.version;
         match load(store, &notice, current.as_deref()).await {
             Ok(model) => {
                 info!(version, builds = notice.builds, "builds are estimated by another occupancy model");
-                let loaded = Arc::new(Loaded { model, types_by_rule: notice.types_by_rule });
+                let ModelNotice { digest, types_by_rule, .. } = notice;
+                let loaded = Arc::new(Loaded { model, digest, types_by_rule });
                 *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
             }
             Err(error) => {
@@ -121,8 +124,9 @@ pub(crate) async fn follow(context: Context, store: Store, models: Models) -> Re
     let mut reconnects = context.bus.reconnects();
     loop {
         match context.bus.current_model().await {
-            Ok(Some(notice)) => models.take(&store, notice).await,
-            Ok(None) => {}
+            Ok((_, Some(notice))) => models.take(&store, notice).await,
+            // The next one is told.
+            Ok((_, None)) => {}
             Err(error) => {
                 warn!(error = telemetry::error_chain(&error), "the occupancy model is looked for again soon");
                 tokio::select! {

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use bus::Bus;
 use index::{Index, WaitingBuild};
 use model::{
-    ApiError, BuildKey, BuildRecord, ErrorCode, Group, GroupStanding, InProgress, Millis, Occupancy,
-    QuotaReply, State, Waiting, WhyReply,
+    ApiError, BuildKey, BuildRecord, ErrorCode, GovernorRecord, Group, GroupStanding, InProgress, Millis,
+    Occupancy, QuotaReply, State, Waiting, WhyReply,
 };
-use policy::{Allowance, Stand, why, why_text};
+use policy::{Allowance, QuotaTotals, Stand, why, why_text};
 use service::Governance;
 
 use crate::failure::unavailable;
@@ -70,10 +70,11 @@ async fn waiting(
         estimate: &record.build.occupancy,
         in_progress: &standing.in_progress,
         idle: standing.idle,
-        starts: &standing.starts,
+        ends: &standing.ends,
         now: Millis::now(),
     };
-    let mut waiting = why(&stand, &Allowance::of(&key.group, &quotas, &decided));
+    let allowance = Allowance::of(&key.group, &quotas, &QuotaTotals::of(&quotas), &decided);
+    let mut waiting = why(&stand, &allowance);
     let named = |build: WaitingBuild| InProgress { id: build.id, occupancy: build.traits.occupancy };
     waiting.in_progress = standing.running.into_iter().map(named).collect();
     Ok(Some(waiting))
@@ -82,14 +83,17 @@ async fn waiting(
 /// How the quotas of all groups stand.
 pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiError> {
     let Governance { quotas, record: decided } = Governance::read(bus).await.map_err(unavailable)?;
+    // Without quotas nothing is governed, whatever was decided before.
+    let decided = if quotas.is_empty() { GovernorRecord::default() } else { decided };
     let demands = index.demands(1).await.map_err(unavailable)?;
     let demanding = demands.iter().map(|demand| &demand.group);
+    let totals = QuotaTotals::of(&quotas);
     let names: BTreeSet<&Group> =
         quotas.groups.keys().chain(decided.groups.keys()).chain(demanding).collect();
     let standing = |group: &Group| {
         let demand = demands.iter().find(|demand| demand.group == *group);
         let in_progress = demand.map(|demand| demand.in_progress.clone()).unwrap_or_default();
-        let allowance = Allowance::of(group, &quotas, &decided);
+        let allowance = Allowance::of(group, &quotas, &totals, &decided);
         let head = demand.and_then(|demand| demand.waiting.first());
         let throttled = head.and_then(|head| {
             let stand = Stand {
@@ -100,7 +104,7 @@ pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiErr
                 in_progress: &in_progress,
                 // Workspaces are not a matter of quota.
                 idle: 1,
-                starts: &[],
+                ends: &[],
                 now: Millis(0),
             };
             let waiting = why(&stand, &allowance);

@@ -115,7 +115,9 @@ impl Cli {
     }
 
     fn try_run(self) -> Result<ExitCode, Failure> {
-        let settings = self.globals.settings()?;
+        // A file that is wrong for a farm is no matter of what asks none.
+        let alone = matches!(self.command, Command::Policy(_) | Command::Sim(_) | Command::Schema(_));
+        let settings = if alone { settings::Settings::default() } else { self.globals.settings()? };
         let log = if settings.log_format == "json" {
             telemetry::LogFormat::Json
         } else {

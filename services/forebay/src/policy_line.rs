@@ -21,6 +21,9 @@ Example:
       forebay policy dequeue
   {\"dequeue\":[\"a\"]}
 
+This is Algorithm 1 alone. Live, an estimate above what a group can ever have counts as that much, and a group that has nothing
+in progress may start its first build whatever the target.
+
 builds: the head of a group's queue, in order, with the ESU that each is expected to occupy by executor type.
 target, in_progress: ESU by executor type; a type that is not named is 0.
 A line that cannot be read gives {\"error\":\"...\"}; the exit code is then 2.";
@@ -140,12 +143,12 @@ fn each_line<Q: DeserializeOwned, A: Serialize>(
         error: String,
     }
     let mut code = ExitCode::SUCCESS;
-    for line in std::io::stdin().lock().lines() {
+    for line in std::io::stdin().lock().split(b'\n') {
         let line = line.map_err(|error| Failure::new(FAILED, "cannot read stdin", &error))?;
-        if line.trim().is_empty() {
+        if line.trim_ascii().is_empty() {
             continue;
         }
-        match serde_json::from_str(&line).map_err(|error| error.to_string()).and_then(&decide) {
+        match serde_json::from_slice(&line).map_err(|error| error.to_string()).and_then(&decide) {
             Ok(answer) => stdout::json(&answer)?,
             Err(error) => {
                 code = ExitCode::from(USAGE);

@@ -1,6 +1,10 @@
 //! `forebay quota`
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use bus::QuotaOf;
 use clap::{Args, Subcommand};
@@ -42,15 +46,12 @@ pub(crate) struct QuotaArgs {
 enum QuotaCommand {
     /// Set the quota of a group
     Set {
-        /// The group
-        #[arg(required_unless_present = "default", conflicts_with = "default")]
-        group: Option<Group>,
-        /// Of all groups without a quota of their own
+        /// Of all groups without a quota of their own, in the place of GROUP
         #[arg(long)]
         default: bool,
-        /// ESU by executor type; a type that is not named is none of its own
-        #[arg(required = true, value_name = "TYPE=ESU", value_parser = amount)]
-        amounts: Vec<(ExecutorType, Esu)>,
+        /// The group, then its ESU by executor type; a type that is not named is none of its own any more
+        #[arg(required = true, value_names = ["GROUP", "TYPE=ESU"], num_args = 1..)]
+        words: Vec<String>,
     },
     /// Take the quota of a group away
     Unset {
@@ -61,9 +62,9 @@ enum QuotaCommand {
         #[arg(long)]
         default: bool,
     },
-    /// Set all quotas as a file says: {"GROUP": {"TYPE": ESU}}, in JSON or YAML; the name `default` is that of all others
+    /// Set all quotas as a file says: {"GROUP": {"TYPE": ESU}}, in JSON or YAML; the name `*` is that of all others
     Load {
-        /// The file
+        /// The file; - is standard input
         file: PathBuf,
     },
 }
@@ -74,65 +75,195 @@ pub(crate) async fn run(
     globals: &Globals,
     settings: &Settings,
 ) -> Result<ExitCode, Failure> {
-    let farm = Farm::connect(globals, settings).await?;
-    match args.command {
-        None => show(&farm, globals, args.watch).await?,
-        Some(QuotaCommand::Set { group, amounts, .. }) => {
-            let quota = Quota { esu: amounts.into_iter().collect() };
-            check(&quota, settings)?;
-            farm.client().bus().set_quota(&whose(group), Some(&quota)).await?;
-            warn_of_sum(&farm, settings).await?;
+    // What is wrong is told before a farm is looked for.
+    let change = match &args.command {
+        None => None,
+        Some(QuotaCommand::Set { default, words }) => Some(set(*default, words, settings)?),
+        Some(QuotaCommand::Unset { group, .. }) => {
+            Some(Changes { quotas: vec![(whose(group.clone()), None)], all: false })
         }
-        Some(QuotaCommand::Unset { group, .. }) => farm.client().bus().set_quota(&whose(group), None).await?,
-        Some(QuotaCommand::Load { file }) => load(&farm, settings, &file).await?,
+        Some(QuotaCommand::Load { file }) => Some(load(settings, file)?),
+    };
+    let farm = Farm::connect(globals, settings).await?;
+    match change {
+        None => show(&farm, globals, args.watch).await?,
+        Some(change) => {
+            make(&farm, change).await?;
+            warn_of_sum(&farm, settings).await?;
+            if globals.json {
+                show(&farm, globals, false).await?;
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Quotas to set, or to take away.
+struct Changes {
+    quotas: Vec<(QuotaOf, Option<Quota>)>,
+    /// Whether they are all that there are to be.
+    all: bool,
 }
 
 fn whose(group: Option<Group>) -> QuotaOf {
     group.map_or(QuotaOf::Others, QuotaOf::Group)
 }
 
-fn check(quota: &Quota, settings: &Settings) -> Result<(), Failure> {
-    for (kind, amount) in quota.esu.iter() {
-        if !settings.executor_types.contains_key(kind) {
-            let known: Vec<&str> = settings.executor_types.keys().map(ExecutorType::as_str).collect();
-            let known = known.join(", ");
-            return Err(Failure::usage(format!("executor type {kind} is unknown here; known are {known}")));
+fn name(of: &QuotaOf) -> String {
+    match of {
+        QuotaOf::Group(group) => format!("group {group}"),
+        QuotaOf::Others => "each group without a quota of its own".to_owned(),
+    }
+}
+
+/// `GROUP TYPE=ESU...`, without the group for the default.
+fn set(default: bool, words: &[String], settings: &Settings) -> Result<Changes, Failure> {
+    let (group, amounts) = match words.split_first() {
+        Some((group, amounts)) if !default => {
+            let group =
+                group.parse().map_err(|error: model::ParseIdError| Failure::usage(error.to_string()))?;
+            (Some(group), amounts)
         }
-        if amount < Esu::ZERO {
-            return Err(Failure::usage(format!("{amount} ESU of {kind} is no quota: 0 or more is expected")));
+        Some(_) | None => (None, words),
+    };
+    if amounts.is_empty() {
+        return Err(Failure::usage("which quota? TYPE=ESU is expected, as x86=4"));
+    }
+    let mut quota = Quota::default();
+    for text in amounts {
+        let (kind, units) = amount(text).map_err(Failure::usage)?;
+        if quota.esu.0.insert(kind.clone(), units).is_some() {
+            return Err(Failure::usage(format!("executor type {kind} is named twice")));
+        }
+    }
+    let whose = whose(group);
+    check(&name(&whose), &quota, settings)?;
+    Ok(Changes { quotas: vec![(whose, Some(quota))], all: false })
+}
+
+/// Sets them; says what it did.
+async fn make(farm: &Farm, changes: Changes) -> Result<(), Failure> {
+    let bus = farm.client().bus();
+    let known = bus.quotas(|_| ()).await?;
+    let mut quotas = changes.quotas;
+    if changes.all {
+        let named = |of: &QuotaOf| quotas.iter().any(|(named, _)| named == of);
+        let others = known.default.as_ref().map(|_| QuotaOf::Others);
+        let gone = known.groups.keys().cloned().map(QuotaOf::Group).chain(others).filter(|of| !named(of));
+        let gone: Vec<_> = gone.map(|of| (of, None)).collect();
+        quotas.extend(gone);
+    }
+    for (of, quota) in &quotas {
+        let had = match of {
+            QuotaOf::Group(group) => known.groups.get(group),
+            QuotaOf::Others => known.default.as_ref(),
+        };
+        if had == quota.as_ref() {
+            if quota.is_none() {
+                say(&format!("{} had no quota", name(of)));
+            }
+            continue;
+        }
+        bus.set_quota(of, quota.as_ref()).await?;
+        match quota {
+            Some(quota) => say(&format!("{}: {} ESU", name(of), quota.esu)),
+            None => say(&format!("{}: no quota any more", name(of))),
         }
     }
     Ok(())
 }
 
-/// All at once as far as possible: nothing is set unless everything can be.
-async fn load(farm: &Farm, settings: &Settings, file: &PathBuf) -> Result<(), Failure> {
-    let usage = |error: &dyn std::error::Error| {
+fn check(name: &str, quota: &Quota, settings: &Settings) -> Result<(), Failure> {
+    for (kind, amount) in quota.esu.iter() {
+        if !settings.executor_types.contains_key(kind) {
+            let known: Vec<&str> = settings.executor_types.keys().map(ExecutorType::as_str).collect();
+            let known = known.join(", ");
+            return Err(Failure::usage(format!(
+                "{name}: executor type {kind} is unknown here; known are {known}"
+            )));
+        }
+        if amount < Esu::ZERO {
+            return Err(Failure::usage(format!(
+                "{name}: {amount} ESU of {kind} is no quota: 0 ESU or more is expected"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// All quotas of a file; nothing is set unless everything can be.
+fn load(settings: &Settings, file: &Path) -> Result<Changes, Failure> {
+    let unreadable = |error: &dyn std::error::Error| {
         Failure::new(crate::failure::USAGE, format!("cannot read {}", file.display()), error)
     };
-    let text = std::fs::read_to_string(file).map_err(|error| usage(&error))?;
-    // JSON is YAML too.
-    let wanted: BTreeMap<Group, Occupancy> = serde_norway::from_str(&text).map_err(|error| usage(&error))?;
-    let wanted: BTreeMap<Group, Quota> =
-        wanted.into_iter().map(|(group, esu)| (group, Quota { esu })).collect();
-    wanted.values().try_for_each(|quota| check(quota, settings))?;
-    let bus = farm.client().bus();
-    let known = bus.quotas(|_| ()).await?;
-    let named = |group: &Group| {
-        if group.as_str() == "default" { QuotaOf::Others } else { QuotaOf::Group(group.clone()) }
+    let text = if file.as_os_str() == "-" {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
     };
-    for (group, quota) in &wanted {
-        bus.set_quota(&named(group), Some(quota)).await?;
+    let text = text.map_err(|error| unreadable(&error))?;
+    let Unique(wanted) = if text.trim_start().starts_with('{') {
+        serde_json::from_str::<Unique>(&text).map_err(|error| unreadable(&error))?
+    } else {
+        serde_norway::from_str(&text).map_err(|error| unreadable(&error))?
+    };
+    if wanted.is_empty() {
+        return Err(Failure::usage(format!(
+            "{} names no quota: `forebay quota unset` takes one away",
+            file.display()
+        )));
     }
-    for group in known.groups.keys().filter(|group| !wanted.contains_key(*group)) {
-        bus.set_quota(&QuotaOf::Group(group.clone()), None).await?;
+    let mut quotas = Vec::with_capacity(wanted.len());
+    for (group, esu) in wanted {
+        let of = if group == OTHERS {
+            QuotaOf::Others
+        } else {
+            QuotaOf::Group(
+                group.parse().map_err(|error: model::ParseIdError| Failure::usage(error.to_string()))?,
+            )
+        };
+        let quota = Quota { esu };
+        check(&name(&of), &quota, settings)?;
+        quotas.push((of, Some(quota)));
     }
-    if known.default.is_some() && !wanted.keys().any(|group| group.as_str() == "default") {
-        bus.set_quota(&QuotaOf::Others, None).await?;
+    Ok(Changes { quotas, all: true })
+}
+
+/// The name of all groups without a quota of their own, in a file; no group can have it.
+const OTHERS: &str = "*";
+
+/// Amounts by group, none named twice.
+struct Unique(Vec<(String, Occupancy)>);
+
+impl<'de> serde::Deserialize<'de> for Unique {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Unique;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("groups with their ESU by executor type, as ci: {x86: 4}")
+            }
+
+            fn visit_unit<E: serde::de::Error>(self) -> Result<Unique, E> {
+                Ok(Unique(Vec::new()))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Unique, A::Error> {
+                let mut all: Vec<(String, Occupancy)> = Vec::new();
+                while let Some((group, amounts)) = map.next_entry()? {
+                    if all.iter().any(|(named, _)| *named == group) {
+                        return Err(serde::de::Error::custom(format!("group {group:?} is named twice")));
+                    }
+                    all.push((group, amounts));
+                }
+                Ok(Unique(all))
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
     }
-    warn_of_sum(farm, settings).await
 }
 
 /// More than the farm has is no error: the quotas then say how what there is is shared.
@@ -163,12 +294,14 @@ async fn show(farm: &Farm, globals: &Globals, watch: bool) -> Result<(), Failure
         }
         // Again after the next decision, and at last once a while: while nothing runs none is made.
         let _ = tokio::time::timeout(Duration::from_secs(10), changes.next()).await;
-        stdout::line("")?;
+        if !globals.json {
+            stdout::line("")?;
+        }
     }
 }
 
 fn text(reply: &QuotaReply) -> String {
-    if reply.groups.is_empty() && reply.default.is_none() {
+    if reply.default.is_none() && reply.groups.iter().all(|group| group.quota.is_none()) {
         return "no quota is set: no group is limited".to_owned();
     }
     let mut table = Table::new();
@@ -210,15 +343,15 @@ fn rows(table: &mut Table, group: &GroupStanding) {
         let first = |text: String| if at == 0 { text } else { String::new() };
         table.add_row([
             first(group.group.to_string()),
+            first(group.queued.to_string()),
             kind.to_string(),
-            quota.get(kind).to_string(),
+            governed.map_or_else(|| quota.get(kind), |governed| governed.quota).to_string(),
             of(|governed| governed.pv),
             of(|governed| governed.sp),
             of(|governed| governed.borrowed),
             of(|governed| governed.mv),
             of(|governed| governed.target),
             group.in_progress.get(kind).to_string(),
-            first(group.queued.to_string()),
             first(group.throttled.clone().unwrap_or_default()),
         ]);
     }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use model::{BuildRecord, BuildView, Context, Invocation, Millis, Outcome, Phase, Reason, ReasonCode};
+use model::{
+    BuildRecord, BuildView, Context, Invocation, Millis, Outcome, Phase, Reason, ReasonCode, WorkspaceKind,
+};
 
 use crate::bytes_text::{instant, seconds, size, span};
 
@@ -126,7 +128,13 @@ fn result(text: &mut Facts, record: &BuildRecord) {
 }
 
 fn place(run: &Invocation) -> String {
-    format!("workspace {}/{}", run.worker, run.workspace)
+    let kind = match run.workspace_kind {
+        None => "",
+        Some(WorkspaceKind::Exact) => ", left by the same build",
+        Some(WorkspaceKind::Prefix) => ", left by a similar build",
+        Some(WorkspaceKind::New) => ", new",
+    };
+    format!("workspace {}/{}{kind}", run.worker, run.workspace)
 }
 
 /// The outcome in words.

@@ -43,14 +43,19 @@ pub(crate) fn amount(text: &str) -> Result<(ExecutorType, Esu), String> {
 
 /// What the command line says of the tool, completed by what the flags say; nothing when they say nothing.
 fn tool(args: &SubmitArgs) -> Option<ToolCall> {
+    let lists = [&args.target, &args.flag, &args.tag, &args.rule];
     let said =
-        args.branch.is_some() || args.tool_version.is_some() || !args.tag.is_empty() || !args.rule.is_empty();
+        args.branch.is_some() || args.tool_version.is_some() || lists.iter().any(|list| !list.is_empty());
+    let read = ToolCall::of_command(&args.command);
+    let or = |said: &[String], read: Vec<String>| if said.is_empty() { read } else { said.to_vec() };
     said.then(|| ToolCall {
+        command: read.command,
+        flags: or(&args.flag, read.flags),
+        targets: or(&args.target, read.targets),
         branch: args.branch.clone().unwrap_or_default(),
         tool_version: args.tool_version.clone().unwrap_or_default(),
         tags: args.tag.iter().cloned().collect(),
         rules: args.rule.iter().cloned().collect(),
-        ..ToolCall::of_command(&args.command)
     })
 }
 

@@ -7,7 +7,7 @@ use comfy_table::{Table, presets};
 use simulate::{Estimator, GroupPhase, QuotaMetrics, QuotaScenario, plot, run as simulate};
 
 use crate::{
-    failure::{FAILED, Failure, USAGE, say},
+    failure::{Failure, USAGE, say},
     globals::Globals,
     stdout,
 };
@@ -82,7 +82,7 @@ fn quota(args: &SimQuotaArgs, globals: &Globals) -> Result<(), Failure> {
         let done = simulate(&scenario).map_err(|error| Failure::of(USAGE, &error))?;
         if let Some(file) = args.svg.as_ref().filter(|_| seed == first) {
             std::fs::write(file, plot(&done))
-                .map_err(|error| Failure::new(FAILED, format!("cannot write {}", file.display()), &error))?;
+                .map_err(|error| Failure::new(USAGE, format!("cannot write {}", file.display()), &error))?;
         }
         if globals.json && args.seeds == 1 {
             return stdout::json(&done.metrics);
@@ -110,7 +110,12 @@ fn scenario(args: &SimQuotaArgs) -> Result<QuotaScenario, Failure> {
                 Failure::new(USAGE, format!("cannot read {}", file.display()), error)
             };
             let text = std::fs::read_to_string(file).map_err(|error| unreadable(&error))?;
-            serde_norway::from_str(&text).map_err(|error| unreadable(&error))?
+            // JSON is YAML too, but for how the two spell a choice.
+            if text.trim_start().starts_with('{') {
+                serde_json::from_str(&text).map_err(|error| unreadable(&error))?
+            } else {
+                serde_norway::from_str(&text).map_err(|error| unreadable(&error))?
+            }
         }
     };
     if let Some(seed) = args.seed {

@@ -77,6 +77,12 @@ pub(crate) struct SubmitArgs {
     /// The version of the build tool, likewise
     #[arg(long, value_name = "VERSION")]
     pub(crate) tool_version: Option<String>,
+    /// A target of the build [default: read from the command]; may be repeated
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) target: Vec<String>,
+    /// A flag of the build, as --flag=--config=asan [default: read from the command]; may be repeated
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    pub(crate) flag: Vec<String>,
     /// A tag of the build's targets, which may tell the executor types that it uses; may be repeated
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Vec<String>,

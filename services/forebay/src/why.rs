@@ -58,12 +58,13 @@ fn text(reply: &WhyReply, now: Millis) -> String {
 }
 
 fn expected(waiting: &Waiting, now: Millis) -> String {
-    match (waiting.expected_start_ms, waiting.starts_per_second) {
+    match (waiting.expected_start_ms, waiting.ends_per_second) {
+        (Some(at), _) if at <= now => "now".to_owned(),
         (Some(at), Some(rate)) => {
             let wait = humantime::format_duration(std::time::Duration::from_secs(at.since(now).as_secs()));
-            format!("in about {wait}, at {rate:.2} starts a second of this group lately")
+            format!("in about {wait}, as builds of this group end lately, {rate:.2} a second")
         }
-        (_, _) => "unknown: no build of this group was seen to start".to_owned(),
+        (_, _) => "unknown: no build of this group was seen to end".to_owned(),
     }
 }
 
@@ -76,7 +77,7 @@ mod tests {
         let reply: WhyReply = serde_json::from_value(serde_json::json!({
             "id": "00000000-0000-4000-8000-000000000001", "group": "ci", "priority": "batch", "state": "ENQUEUED",
             "waiting_since_ms": 0, "reason": "it needs more", "reserves": {"x86": 2.5},
-            "waiting": {"place": 3, "queued": 9, "idle_workspaces": 1, "starts_per_second": 0.5,
+            "waiting": {"place": 3, "queued": 9, "idle_workspaces": 1, "ends_per_second": 0.5,
                 "expected_start_ms": 66_000,
                 "throttled_by": [{"executor_type": "x86", "needed": 2.5, "remaining": 1, "target": 10,
                     "in_progress": 8, "reserved": 1}]}

@@ -51,7 +51,14 @@ impl Looks {
             seen.head = demand.waiting.first().map(|build| build.traits.occupancy.clone());
             seen.waiting = waiting(demand);
         }
-        self.ended = demands.iter().map(|demand| (demand.group.clone(), demand.ended.clone())).collect();
+        // A group that is empty now keeps its count: its next builds are counted from there.
+        self.ended.extend(demands.iter().map(|demand| (demand.group.clone(), demand.ended.clone())));
+    }
+
+    /// Forgets all looks: a decision was made, by whomever. What had ended by then is known still.
+    pub(crate) fn reset(&mut self) {
+        self.count = 0;
+        self.groups.clear();
     }
 
     /// Whether there is anything to decide.

@@ -46,8 +46,16 @@ pub(crate) async fn serve(
     governance: watch::Receiver<Current>,
 ) -> Result<(), ServiceError> {
     let pause = Duration::from_millis(context.settings.governor_tick_ms / LOOKS);
-    let mut governor =
-        Governor { context, settings, index, usage, governance, looks: Looks::default(), rest: 0 };
+    let mut governor = Governor {
+        context,
+        settings,
+        index,
+        usage,
+        governance,
+        looks: Looks::default(),
+        rest: 0,
+        seen_tick: 0,
+    };
     let mut failing = false;
     loop {
         let pause = match governor.turn().await {
@@ -101,6 +109,8 @@ struct Governor {
     looks: Looks,
     /// Decisions made since the farm is quiet.
     rest: u32,
+    /// The last decision that is known.
+    seen_tick: u64,
 }
 
 /// Decisions after the last build, so that what stands there is the decision of a farm at rest.
@@ -111,6 +121,11 @@ impl Governor {
         let Some(known) = self.governance.borrow_and_update().clone() else { return Ok(Turn::NoQuotas) };
         if known.quotas.is_empty() {
             return Ok(Turn::NoQuotas);
+        }
+        // Another governor decided: what was seen before belongs to that decision.
+        if known.record.tick != self.seen_tick {
+            self.seen_tick = known.record.tick;
+            self.looks.reset();
         }
         let in_use = self.usage.now();
         let changed = known.quotas.groups.keys().any(|group| !known.record.groups.contains_key(group));

@@ -12,6 +12,17 @@ use serde::Deserialize;
 
 /// A rule uses an executor type when so many of its builds did.
 const RULE_SHARE: f64 = 0.05;
+/// Fewer builds that used another type than x86 tell nothing of a rule.
+const RULE_BUILDS_MIN: u64 = 20;
+/// The notice of a model has to fit into one message: rules in it, and bytes of a rule's name.
+const RULES_TOLD_MAX: usize = 2_000;
+const RULE_NAME_MAX: usize = 256;
+/// Rules that are counted at all. Names of rules come from clients, which may make up any number of them.
+const RULES_MAX: usize = 100_000;
+/// Builds that are learned from: some 350 bytes each are held in memory, which makes 700 MB. More teach little that these
+/// do not.
+const BUILDS_MAX: u64 = 2_000_000;
+const HOUR_MS: u64 = 3_600_000;
 
 /// Enough of a lifecycle message to pass over it: most teach nothing.
 #[derive(Deserialize)]
@@ -26,19 +37,28 @@ pub(crate) struct Lessons {
     pub(crate) data: Dataset,
     rules: BTreeMap<String, RuleUse>,
     pub(crate) builds: u64,
+    /// Ends of builds in each hour, those included that were too many to learn from.
+    ended: BTreeMap<u64, u64>,
 }
 
 #[derive(Default)]
 struct RuleUse {
     builds: u64,
+    /// Those that used another type than x86.
+    elsewhere: u64,
+    /// Without x86, which every build is taken to need anyway.
     types: BTreeMap<ExecutorType, u64>,
 }
 
 impl Lessons {
     /// Learns from a lifecycle message, if it tells the end of a build since `since`.
     pub(crate) fn take(&mut self, stored: &Stored, since: Millis) {
-        let brief: Option<Brief<'_>> = serde_json::from_slice(&stored.payload).ok();
-        if brief.is_none_or(|brief| brief.event != "INVOCATION_FINISHED" || brief.at_ms < since) {
+        let Ok(brief) = serde_json::from_slice::<Brief<'_>>(&stored.payload) else { return };
+        if brief.event != "INVOCATION_FINISHED" || brief.at_ms < since {
+            return;
+        }
+        *self.ended.entry(brief.at_ms.0 / HOUR_MS).or_default() += 1;
+        if self.builds >= BUILDS_MAX {
             return;
         }
         let Ok(record) = stored.record() else { return };
@@ -64,23 +84,67 @@ impl Lessons {
         let asked = build.occupancy.0.keys().map(|kind| (kind.as_str(), result.usage.get(kind).units()));
         self.data.push(&facts, asked, key(&build.group, build.id));
         self.builds += 1;
+        let used = result.usage.iter().filter(|(_, amount)| *amount > Esu::ZERO).map(|(kind, _)| kind);
+        let used: Vec<&ExecutorType> = used.filter(|kind| **kind != ExecutorType::x86()).collect();
         for rule in &call.rules {
-            let used = self.rules.entry(rule.clone()).or_default();
-            used.builds += 1;
-            for (kind, _) in result.usage.iter().filter(|(_, amount)| *amount > Esu::ZERO) {
-                *used.types.entry(kind.clone()).or_default() += 1;
-            }
+            self.learn_rule(rule, &used);
         }
     }
 
-    /// The executor types that builds with targets of a rule used, by rule.
-    pub(crate) fn types_by_rule(&self) -> BTreeMap<String, BTreeSet<ExecutorType>> {
-        let types = |used: &RuleUse| {
-            let often = |count: u64| count as f64 >= RULE_SHARE * used.builds as f64;
-            used.types.iter().filter(|(_, count)| often(**count)).map(|(kind, _)| kind.clone()).collect()
-        };
-        self.rules.iter().map(|(rule, used)| (rule.clone(), types(used))).collect()
+    fn learn_rule(&mut self, rule: &str, used: &[&ExecutorType]) {
+        if !self.rules.contains_key(rule) {
+            if self.rules.len() >= RULES_MAX || !is_plain(rule) {
+                return;
+            }
+            self.rules.insert(rule.to_owned(), RuleUse::default());
+        }
+        let Some(known) = self.rules.get_mut(rule) else { return };
+        known.builds += 1;
+        known.elsewhere += u64::from(!used.is_empty());
+        for kind in used {
+            *known.types.entry((*kind).clone()).or_default() += 1;
+        }
     }
+
+    /// From when on to learn, when more builds ended than are learned from: else the last ones, which tell most of the next
+    /// ones, would be left out.
+    pub(crate) fn too_many(&self) -> Option<Millis> {
+        let mut builds = 0;
+        let mut since = None;
+        for (hour, ended) in self.ended.iter().rev() {
+            builds += ended;
+            if builds > BUILDS_MAX {
+                // The last hour is learned from in any case.
+                return Some(Millis(since.unwrap_or(*hour).saturating_mul(HOUR_MS)));
+            }
+            since = Some(*hour);
+        }
+        None
+    }
+
+    /// The executor types besides x86 that builds with targets of a rule used, by rule; those of most builds when there are
+    /// more rules than a notice holds.
+    pub(crate) fn types_by_rule(&self) -> BTreeMap<String, BTreeSet<ExecutorType>> {
+        let mut telling: Vec<(&String, &RuleUse)> =
+            self.rules.iter().filter(|(_, used)| used.elsewhere >= RULE_BUILDS_MIN).collect();
+        telling
+            .sort_by(|(one, used), (other, than)| than.elsewhere.cmp(&used.elsewhere).then(one.cmp(other)));
+        let types = telling.into_iter().map(|(rule, used)| (rule.clone(), used.often()));
+        types.filter(|(_, types)| !types.is_empty()).take(RULES_TOLD_MAX).collect()
+    }
+}
+
+impl RuleUse {
+    /// The executor types that are no exception.
+    fn often(&self) -> BTreeSet<ExecutorType> {
+        let share = RULE_SHARE * self.builds as f64;
+        self.types.iter().filter(|(_, count)| **count as f64 >= share).map(|(kind, _)| kind.clone()).collect()
+    }
+}
+
+/// Whether a rule's name takes no more room in a notice than it may: JSON writes some characters with six bytes.
+fn is_plain(rule: &str) -> bool {
+    rule.len() <= RULE_NAME_MAX && !rule.contains(|c: char| c.is_control() || matches!(c, '"' | '\\'))
 }
 
 /// The same build is always learned from, or always tested on.
@@ -89,3 +153,6 @@ fn key(group: &Group, id: BuildId) -> u64 {
     (group, id).hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,16 +1,19 @@
 //! `trainer`: learns from finished builds how much of each executor type builds occupy (section 4.3 of the paper).
 //!
-//! in: lifecycle events of the last 17 days · out: a versioned occupancy model, in the store, and a notice of it · Redis:
-//! none · decides with `occupancy`
+//! in: lifecycle events of the last 17 days · out: a versioned occupancy model, in the store, and a notice of it, by compare-and-set ·
+//! Redis: none · decides with `occupancy`
 
 mod lessons;
 mod train;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::Millis;
 use service::{Context, Ready, Running, ServiceError};
-use tracing::{info, warn};
+use store::Store;
+use tracing::{debug, info, warn};
+
+use crate::train::{TrainError, Trained};
 
 /// Runs the service until it is told to stop.
 pub fn run(context: Context) -> Running {
@@ -19,6 +22,8 @@ pub fn run(context: Context) -> Running {
 
 /// How soon a training that could not be done is tried again, at the most.
 const RETRY: Duration = Duration::from_secs(60);
+/// Likewise while there are too few builds to learn from.
+const YOUNG: Duration = Duration::from_secs(600);
 
 async fn serve(context: Context) -> Result<(), ServiceError> {
     let store = context.store().await?;
@@ -28,19 +33,21 @@ async fn serve(context: Context) -> Result<(), ServiceError> {
         context.stop.cancelled().await;
         return Ok(());
     }
+    let mut trained = None;
     loop {
-        let pause = match due_in(&context, every).await {
-            Ok(Some(wait)) => wait,
-            Ok(None) => match train::train(&context, &store).await {
-                Ok(trained) => {
-                    info!("{trained}");
-                    every
+        let pause = match due_in(&context, every, trained).await {
+            Ok(Some(wait)) => {
+                debug!(seconds = wait.as_secs(), "no training is due yet");
+                wait
+            }
+            Ok(None) => {
+                let retry = attempt(&context, &store).await;
+                if retry.is_none() {
+                    trained = Some(Instant::now());
                 }
-                Err(error) => {
-                    warn!(error = telemetry::error_chain(&error), "no model was trained");
-                    every.min(RETRY)
-                }
-            },
+                // Trained: when the next one is due is seen at once.
+                every.min(retry.unwrap_or(Duration::ZERO))
+            }
             Err(error) => {
                 warn!(error = telemetry::error_chain(&error), "when the last model was trained is not known");
                 every.min(RETRY)
@@ -53,9 +60,49 @@ async fn serve(context: Context) -> Result<(), ServiceError> {
     }
 }
 
-/// How long until a training is due; `None`: now. Of several trainers the first one's model makes the others wait.
-async fn due_in(context: &Context, every: Duration) -> Result<Option<Duration>, bus::BusError> {
-    let Some(last) = context.bus.current_model().await? else { return Ok(None) };
-    let left = every.saturating_sub(Millis::now().since(last.trained_at_ms));
-    Ok((!left.is_zero()).then_some(left))
+/// Trains once. `None`: it was trained to the end, and nothing is gained by training again before that is due; else how
+/// soon it is tried again.
+async fn attempt(context: &Context, store: &Store) -> Option<Duration> {
+    match train::train(context, store).await {
+        Ok(Trained::Published(published)) => {
+            info!("{published}");
+            None
+        }
+        Ok(Trained::Overtaken) => {
+            info!("another trainer published a model in the meantime, this one is dropped");
+            None
+        }
+        Err(TrainError::Refused(refusal)) => {
+            warn!(error = telemetry::error_chain(&refusal), "a model was trained and is not published");
+            None
+        }
+        // A young farm; nothing is wrong.
+        Err(error @ TrainError::TooFew { .. }) => {
+            debug!(error = telemetry::error_chain(&error), "no model was trained");
+            Some(YOUNG)
+        }
+        Err(
+            error
+            @ (TrainError::Bus(_) | TrainError::Store(_) | TrainError::Unsound(_) | TrainError::Lost(_)),
+        ) => {
+            warn!(error = telemetry::error_chain(&error), "no model was trained");
+            Some(RETRY)
+        }
+    }
+}
+
+/// How long until a training is due; `None`: now. Of several trainers the first one's model makes the others wait; what
+/// this one `trained` last counts even if it was not published.
+async fn due_in(
+    context: &Context,
+    every: Duration,
+    trained: Option<Instant>,
+) -> Result<Option<Duration>, bus::BusError> {
+    let (_, published) = context.bus.current_model().await?;
+    let ages = [
+        published.map(|notice| Millis::now().since(notice.trained_at_ms)),
+        trained.map(|trained| trained.elapsed()),
+    ];
+    let youngest = ages.into_iter().flatten().min();
+    Ok(youngest.map(|age| every.saturating_sub(age)).filter(|left| !left.is_zero()))
 }

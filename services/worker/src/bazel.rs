@@ -14,14 +14,11 @@ use crate::Shared;
 /// without the farm.
 pub(crate) const GRPC: &str = "FOREBAY_GRPC";
 
-/// The folder beside the build's in which Bazel keeps what it makes, and finds its server again: no checkout touches it,
-/// and no wildcard of targets or outputs looks into it.
-pub(crate) const FOLDER: &str = "bazel";
-
 /// Options are given in a file, the first of all: what the build's own files and command line say is read later and
 /// wins. The file has the same name for each run of a workspace, and the same startup options, or Bazel would start its
 /// server anew. What changes from run to run are options of commands that are part of no configuration: the server's
-/// caches outlive them.
+/// caches outlive them. What Bazel makes, and by what it finds its server again, is kept beside the build's folder: no
+/// checkout touches it there, and no wildcard of targets or outputs looks into it.
 const WRAPPER: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")

@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use bus::{Acquired, Lease, LeaseHolder, Renewed, Written};
-use model::{BuildKey, BuildRecord, Invocation, Millis, Offer, OfferVerdict, Phase, Sequence, WorkspaceKeys};
+use model::{
+    BuildKey, BuildRecord, Group, Invocation, Millis, Offer, OfferVerdict, Phase, Sequence, WorkspaceKeys,
+};
 use service::{Step, crash_point};
 use shim::Deadline;
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -27,13 +29,14 @@ pub(crate) struct Claimed {
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Claims the offered build, or says why not. `left` is by what the next build finds what is left in the workspace.
+/// Claims the offered build, or says why not. `left` is by what the next build finds what is left in the workspace, and
+/// the group that it is of.
 pub(crate) async fn claim(
     shared: &Shared,
     offer: &Offer,
     key: &BuildKey,
     record: Option<(Sequence, BuildRecord)>,
-    left: Option<&WorkspaceKeys>,
+    left: Option<(&Group, &WorkspaceKeys)>,
 ) -> Result<Claimed, OfferVerdict> {
     let failed = |error: bus::BusError| {
         warn!(%key, error = telemetry::error_chain(&error), "claiming failed");
@@ -55,6 +58,11 @@ pub(crate) async fn claim(
         Acquired::Taken => return Err(OfferVerdict::Failed),
     };
     crash_point(Step::LeaseHeld);
+    // That may have taken long. From here on the build is offered to others.
+    if Millis::now() > offer.deadline_ms {
+        let _ = bus.release_lease(&lease).await;
+        return Err(OfferVerdict::Busy);
+    }
     let invocation = Invocation {
         worker: shared.id.clone(),
         workspace: offer.workspace,

@@ -110,6 +110,7 @@ impl Finish<'_> {
             Ending::Exited(ended) => of_exit(&ended),
             Ending::TimedOut(ended) => of_timeout(self.record, ended.as_ref()),
             Ending::Failed(reason, ended) => of_failure(reason, ended.as_ref()),
+            Ending::NoContent(reason) => of_failure(reason, None),
         };
         let result = BuildResult { outputs: kept.outputs, log: kept.log, usage: kept.usage, ..result };
         Some(self.record.finished(result, Millis::now()))

@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -11,10 +12,10 @@ use nix::{
 };
 use tracing::{debug, info};
 
-use crate::bazel;
-
 /// What the name of a folder starts with that is not locked yet.
 const NEW: &str = ".new-";
+/// The file of a run's long console output.
+const LOG: &str = "log";
 /// Bytes below which a disk counts as full: a command that hit the end rarely leaves nothing at all.
 const FULL: u64 = 256 << 10;
 
@@ -50,7 +51,7 @@ impl WorkerFolder {
         let folder = RunFolder {
             build: root.join("build"),
             temporary: root.join("tmp"),
-            log: root.join("log"),
+            log: root.join(LOG),
             own: root.join("own"),
             root,
         };
@@ -107,23 +108,31 @@ impl RunFolder {
         Ok(&self.own)
     }
 
-    /// What is in the workspace of one run or another, but for the log.
-    fn parts(&self) -> [PathBuf; 4] {
-        [self.build.clone(), self.temporary.clone(), self.own.clone(), self.root.join(bazel::FOLDER)]
-    }
-
-    /// Empties the workspace of a run that goes on. Large trees are removed in the background.
+    /// Empties the workspace of a run that goes on, but for its log. Large trees are removed in the background.
     pub(crate) fn wipe(&self) -> io::Result<()> {
         let trash = self.trash();
-        fs::create_dir(&trash)?;
-        for (part, number) in self.parts().iter().zip(0..) {
-            match fs::rename(part, trash.join(format!("{number}"))) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
+        fs::rename(&self.root, &trash)?;
+        self.create()?;
+        match fs::rename(trash.join(LOG), &self.log) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
         }
         drop(tokio::task::spawn_blocking(move || remove(&trash)));
-        self.create()
+        Ok(())
+    }
+
+    /// Whether there is only what a run begins with. A build may also write beside its own folder.
+    fn is_as_new(&self) -> bool {
+        let known = |path: &Path| path == self.build || path == self.temporary;
+        is_usable(&self.root)
+            && fs::read_dir(&self.root).is_ok_and(|mut entries| {
+                entries.all(|entry| {
+                    entry.is_ok_and(|entry| {
+                        let path = entry.path();
+                        known(&path) && is_usable(&path) && is_empty(&path)
+                    })
+                })
+            })
     }
 
     fn trash(&self) -> PathBuf {
@@ -153,9 +162,7 @@ impl RunFolder {
             info!(path = %kept.display(), ok = moved.is_ok(), "the workspace is kept for looking at");
             return;
         }
-        let [build, temporary, own, bazel] = self.parts();
-        let unused = is_empty(&build) && is_empty(&temporary);
-        if unused && ![&self.log, &own, &bazel].iter().any(|part| part.exists()) {
+        if self.is_as_new() {
             return;
         }
         let trash = self.trash();
@@ -166,6 +173,11 @@ impl RunFolder {
     }
 }
 
+/// A folder, and no link to one, that its owner may use.
+fn is_usable(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|it| it.is_dir() && it.mode() & 0o700 == 0o700)
+}
+
 fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
@@ -173,5 +185,76 @@ fn is_empty(folder: &Path) -> bool {
 fn remove(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         debug!(path = %folder.display(), %error, "a workspace was not removed whole");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsString, os::unix};
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<OsString> {
+        let mut names: Vec<OsString> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    }
+
+    /// What a run finds after one that did `dirt`, and whether it is the same folder.
+    fn after(dirt: impl Fn(&RunFolder)) -> bool {
+        let data = tempfile::tempdir().unwrap();
+        let worker = WorkerFolder::create(data.path(), "w").unwrap();
+        let first = worker.run_folder(0).unwrap();
+        let number = fs::metadata(&first.root).unwrap().ino();
+        dirt(&first);
+        first.clear(false);
+        let next = worker.run_folder(0).unwrap();
+        assert_eq!(names(&next.root), ["build", "tmp"]);
+        for folder in [&next.root, &next.build, &next.temporary] {
+            assert!(is_usable(folder), "{}", folder.display());
+        }
+        assert!(is_empty(&next.build) && is_empty(&next.temporary));
+        fs::metadata(&next.root).unwrap().ino() == number
+    }
+
+    #[tokio::test]
+    async fn a_run_finds_nothing_of_the_one_before() {
+        assert!(after(|_| {}));
+        let dirty: [fn(&RunFolder); 8] = [
+            |it| fs::write(it.build.join("x"), "").unwrap(),
+            |it| fs::write(it.temporary.join("x"), "").unwrap(),
+            |it| fs::write(&it.log, "").unwrap(),
+            |it| fs::create_dir(&it.own).unwrap(),
+            |it| fs::write(it.root.join("x"), "").unwrap(),
+            |it| fs::create_dir_all(it.root.join("bazel/x")).unwrap(),
+            |it| {
+                fs::remove_dir(&it.build).unwrap();
+                unix::fs::symlink(it.temporary.clone(), &it.build).unwrap();
+            },
+            |it| {
+                let unwritable = unix::fs::PermissionsExt::from_mode(0o500);
+                fs::set_permissions(&it.temporary, unwritable).unwrap();
+            },
+        ];
+        for (number, dirt) in dirty.into_iter().enumerate() {
+            assert!(!after(dirt), "{number}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wiped_workspace_has_the_log_of_its_run_and_nothing_else() {
+        let data = tempfile::tempdir().unwrap();
+        let folder = WorkerFolder::create(data.path(), "w").unwrap().run_folder(0).unwrap();
+        folder.wipe().unwrap();
+        assert_eq!(names(&folder.root), ["build", "tmp"]);
+        fs::write(&folder.log, "log").unwrap();
+        for path in [folder.build.join("x"), folder.temporary.join("x"), folder.root.join("x")] {
+            fs::write(path, "").unwrap();
+        }
+        folder.wipe().unwrap();
+        assert_eq!(names(&folder.root), ["build", "log", "tmp"]);
+        assert!(is_empty(&folder.build) && is_empty(&folder.temporary));
+        assert_eq!(fs::read_to_string(&folder.log).unwrap(), "log");
     }
 }

@@ -1,5 +1,6 @@
 //! Shuts down tool servers that idle workspaces keep, when memory runs short (section 4.4 of the paper): the least recently
-//! used first, one at a time. Looks only while there are any.
+//! used first, one at a time. Likewise those that no build has used for long: they may be busy with nothing. Looks only
+//! while there are any.
 
 use std::{
     fs,
@@ -16,6 +17,8 @@ use crate::Shared;
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(100);
+/// How long after its last build a tool server is kept.
+const AGE: Duration = Duration::from_secs(3 * 60 * 60);
 
 /// Watches until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
@@ -23,18 +26,29 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let limits = Limits::find(Path::new("/"));
     loop {
         shared.slots.tools.notified().await;
-        while let Some((_, oldest)) = shared.slots.with_tools().first() {
-            let used = limits.used_share();
-            if used <= most {
+        while let Some((since, oldest)) = shared.slots.with_tools().first() {
+            let (used, age) = (limits.used_share(), since.elapsed());
+            let Some(why) = why(used, most, age) else {
                 tokio::time::sleep(PERIOD).await;
                 continue;
-            }
-            info!(workspace = oldest, used, most, "memory runs short");
-            if shared.slots.shut_down(*oldest, "memory").await.is_err() {
+            };
+            info!(workspace = oldest, used, most, ?age, why, "a tool server is kept no longer");
+            if shared.slots.shut_down(*oldest, why).await.is_err() {
                 debug!(workspace = oldest, "its tool server is in use again, or ending");
                 tokio::time::sleep(RETRY).await;
             }
         }
+    }
+}
+
+/// Why the tool server that was used least recently is to go, `age` ago; `None` if it is not.
+fn why(used: f64, most: f64, age: Duration) -> Option<&'static str> {
+    if used > most {
+        Some("memory")
+    } else if age >= AGE {
+        Some("age")
+    } else {
+        None
     }
 }
 
@@ -172,6 +186,14 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.stat", "inactive_file 5\ntotal_inactive_file 10\n"),
         ]);
         assert!((v1 - 59.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn memory_or_age_ends_a_tool_server() {
+        let young = AGE.checked_sub(Duration::from_secs(1)).unwrap();
+        assert_eq!(why(0.8, 0.8, young), None);
+        assert_eq!(why(0.9, 0.8, Duration::ZERO), Some("memory"));
+        assert_eq!(why(0.8, 0.8, AGE), Some("age"));
     }
 
     #[test]

@@ -24,6 +24,14 @@ pub(crate) enum Ground {
     Reused,
 }
 
+/// Why a workspace was not filled.
+pub(crate) enum Fault {
+    /// What is wanted cannot be had. The workspace is as it was before.
+    NoContent(Reason),
+    /// The workspace, or the disk.
+    Workspace(Reason),
+}
+
 /// One step of a preparation.
 pub(crate) struct PrepareStep {
     /// What it is for, in a message when it fails.
@@ -41,10 +49,14 @@ pub(crate) enum Work {
 
 pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>;
 
+/// How a program of a step ends when what is wanted cannot be had and it has touched no file of the workspace.
+pub(crate) const NO_CONTENT: i32 = 69;
+
 const COPY: &str = r#"exec cp -a --reflink=auto -- "$1/." ."#;
 
 /// A shallow fetch where the server allows it, else everything. Housekeeping is not left to a process that stays, locks of
-/// a git that was killed bind nobody, and a repository that lost what we noted in it is not built upon.
+/// a git that was killed bind nobody, and a repository that lost what we noted in it is not built upon. When a fetch fails
+/// and the server answers nevertheless, it is our repository that is in the way.
 const FETCH: &str = r#"set -e
 if [ "$3" = reused ]; then
   git rev-parse -q --verify refs/forebay/wanted >/dev/null && [ -f .git/index ] || {
@@ -60,22 +72,29 @@ if fetch --depth 1 -- "$1" "$2" 2>/dev/null; then
   wanted=$(git rev-parse -q --verify "FETCH_HEAD^{commit}")
 else
   if [ -f .git/shallow ]; then deep=--unshallow; fi
-  fetch --prune $deep -- "$1" "+refs/heads/*:refs/remotes/origin/*" "+refs/tags/*:refs/tags/*"
+  fetch --prune $deep -- "$1" "+refs/heads/*:refs/remotes/origin/*" "+refs/tags/*:refs/tags/*" || {
+    GIT_DIR=/dev/null git ls-remote -q -- "$1" >/dev/null 2>&1 || exit 69
+    exit 1
+  }
   wanted=$(git rev-parse -q --verify "refs/remotes/origin/$2^{commit}" || git rev-parse -q --verify "$2^{commit}") || {
     echo "there is no revision $2" >&2
-    exit 1
+    exit 69
   }
 fi
 git update-ref refs/forebay/wanted "$wanted"
 git update-ref refs/forebay/tree "$wanted^{tree}"
 "#;
 
-/// Makes the tree with the patch, and touches no file.
+/// Makes the tree with the patch, and touches no file. A patch that does not fit to a tree which is there as a whole is
+/// the patch's fault.
 const APPLY: &str = r#"set -e
 export GIT_INDEX_FILE=.git/forebay.index
 rm -f "$GIT_INDEX_FILE"
 git read-tree refs/forebay/wanted
-git apply --cached --whitespace=nowarn -- "$1"
+git apply --cached --whitespace=nowarn -- "$1" || {
+  git rev-list --objects --quiet "refs/forebay/wanted^{tree}" && exit 69
+  exit 1
+}
 git update-ref refs/forebay/tree "$(git write-tree)"
 "#;
 
@@ -87,14 +106,14 @@ git update-ref --no-deref HEAD refs/forebay/wanted
 ";
 
 const UNPACK: &str = r#"exec tar -xf "$1""#;
-const UNPACK_ASIDE: &str = r#"rm -rf "$2" && mkdir "$2" && exec tar -xf "$1" -C "$2""#;
+const UNPACK_ASIDE: &str = r#"rm -rf "$2" && mkdir "$2" || exit; tar -xf "$1" -C "$2" || exit 69"#;
 
 /// Does what needs no process, and returns the rest.
 pub(crate) async fn steps(
     context: &Context,
     folder: &RunFolder,
     ground: Ground,
-) -> Result<Vec<PrepareStep>, Reason> {
+) -> Result<Vec<PrepareStep>, Fault> {
     match context {
         Context::Empty => Ok(Vec::new()),
         Context::Directory { path } => directory(path, folder, ground),
@@ -105,7 +124,9 @@ pub(crate) async fn steps(
                 return Ok(vec![shell(what, &format!("{FETCH}{CHECKOUT}"), &[url, revision, reused])]);
             };
             let file = own(folder)?.join("patch");
-            tokio::fs::write(&file, patch).await.map_err(|error| broken("writing the patch", &error))?;
+            tokio::fs::write(&file, patch)
+                .await
+                .map_err(|error| Fault::Workspace(broken("writing the patch", &error)))?;
             Ok(vec![
                 shell(what, FETCH, &[url, revision, reused]),
                 shell("applying the patch".to_owned(), APPLY, &[&file.display().to_string()]),
@@ -129,7 +150,7 @@ pub(crate) async fn steps(
     }
 }
 
-fn directory(path: &str, folder: &RunFolder, ground: Ground) -> Result<Vec<PrepareStep>, Reason> {
+fn directory(path: &str, folder: &RunFolder, ground: Ground) -> Result<Vec<PrepareStep>, Fault> {
     if !Path::new(path).is_dir() {
         return Err(unavailable(format!("there is no folder {path} on this worker")));
     }
@@ -148,7 +169,7 @@ fn directory(path: &str, folder: &RunFolder, ground: Ground) -> Result<Vec<Prepa
     Ok([PrepareStep { what, work: Work::Files(work) }].into_iter().chain(then).collect())
 }
 
-fn sync_from(source: &Path, means: Means, folder: &RunFolder, ground: Ground) -> Result<Sync, Reason> {
+fn sync_from(source: &Path, means: Means, folder: &RunFolder, ground: Ground) -> Result<Sync, Fault> {
     Ok(Sync {
         source: source.to_owned(),
         target: folder.build.clone(),
@@ -158,8 +179,8 @@ fn sync_from(source: &Path, means: Means, folder: &RunFolder, ground: Ground) ->
     })
 }
 
-fn own(folder: &RunFolder) -> Result<&Path, Reason> {
-    folder.own().map_err(|error| broken("making the workspace", &error))
+fn own(folder: &RunFolder) -> Result<&Path, Fault> {
+    folder.own().map_err(|error| Fault::Workspace(broken("making the workspace", &error)))
 }
 
 fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareStep {
@@ -169,7 +190,7 @@ fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareStep {
 }
 
 /// The archive as a verified local file; returns its path.
-async fn archive(location: &str, wanted: Option<&Digest>, folder: &RunFolder) -> Result<String, Reason> {
+async fn archive(location: &str, wanted: Option<&Digest>, folder: &RunFolder) -> Result<String, Fault> {
     let (file, found) = if location.starts_with('/') {
         // Checked where it is: it is unpacked from there.
         (location.to_owned(), if wanted.is_some() { Some(hash(location).await?) } else { None })
@@ -188,7 +209,7 @@ async fn archive(location: &str, wanted: Option<&Digest>, folder: &RunFolder) ->
     }
 }
 
-async fn hash(path: &str) -> Result<Digest, Reason> {
+async fn hash(path: &str) -> Result<Digest, Fault> {
     let missing = |error: std::io::Error| unavailable(format!("archive {path} cannot be read: {error}"));
     let mut file = tokio::fs::File::open(path).await.map_err(missing)?;
     let mut hasher = Sha256::new();
@@ -201,7 +222,7 @@ async fn hash(path: &str) -> Result<Digest, Reason> {
     Ok(Digest::from_hasher(hasher))
 }
 
-async fn download(url: &str, to: &str) -> Result<Digest, Reason> {
+async fn download(url: &str, to: &str) -> Result<Digest, Fault> {
     let failed = |error: reqwest::Error| {
         unavailable(format!("archive {url} cannot be fetched: {}", telemetry::error_chain(&error)))
     };
@@ -209,7 +230,7 @@ async fn download(url: &str, to: &str) -> Result<Digest, Reason> {
         reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build().map_err(failed)?;
     let response =
         client.get(url).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
-    let unwritable = |error: std::io::Error| broken("writing the archive", &error);
+    let unwritable = |error: std::io::Error| Fault::Workspace(broken("writing the archive", &error));
     let mut file = tokio::fs::File::create(to).await.map_err(unwritable)?;
     let mut hasher = Sha256::new();
     let mut parts = response.bytes_stream();
@@ -221,8 +242,8 @@ async fn download(url: &str, to: &str) -> Result<Digest, Reason> {
     Ok(Digest::from_hasher(hasher))
 }
 
-pub(crate) fn unavailable(message: String) -> Reason {
-    Reason { code: ReasonCode::ContextUnavailable, message }
+fn unavailable(message: String) -> Fault {
+    Fault::NoContent(Reason { code: ReasonCode::ContextUnavailable, message })
 }
 
 /// A fault of the worker's own disk.

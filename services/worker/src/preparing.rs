@@ -6,13 +6,13 @@ use std::sync::{
 };
 
 use bus::ChunkFault;
-use model::{Reason, ToolEvent};
+use model::{Reason, ReasonCode, ToolEvent};
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::{
     command::{self, CommandEnd, exit_text},
-    prepare::{self, FileWork, Ground, PrepareStep, Work},
+    prepare::{self, Fault, FileWork, Ground, NO_CONTENT, PrepareStep, Work},
     run::{Ending, Run},
 };
 
@@ -32,7 +32,7 @@ impl Run<'_> {
         let begun = Instant::now();
         let mut ending = self.fill().await?;
         if self.ground == Ground::Reused
-            && let Some(Ending::Failed(reason, None)) = &ending
+            && let Some(reason) = ending.as_ref().and_then(|ending| self.in_the_way(ending))
         {
             debug!(build = %self.record.build.id, reason = reason.message, "a workspace is prepared from nothing");
             self.console.say("the workspace is prepared again, from nothing").await?;
@@ -47,6 +47,19 @@ impl Run<'_> {
             self.console.tool(&event).await?;
         }
         Ok(ending)
+    }
+
+    /// Why the workspace could not be filled, where what a similar build left may have to do with it.
+    fn in_the_way<'a>(&self, ending: &'a Ending) -> Option<&'a Reason> {
+        match ending {
+            Ending::Failed(reason, None) => Some(reason),
+            Ending::NoContent(reason) => self.folder.disk_is_full().then_some(reason),
+            Ending::Failed(_, Some(_))
+            | Ending::Exited(_)
+            | Ending::TimedOut(_)
+            | Ending::GiveBack(_)
+            | Ending::NotOurs => None,
+        }
     }
 
     /// Removes what a similar build left, and its processes.
@@ -69,7 +82,7 @@ impl Run<'_> {
         };
         let steps = match steps {
             Ok(steps) => steps,
-            Err(reason) => return self.failed(reason).await,
+            Err(fault) => return self.failed(fault).await,
         };
         for PrepareStep { what, work } in steps {
             let ending = match work {
@@ -87,8 +100,10 @@ impl Run<'_> {
         match command::run(self, argv).await? {
             CommandEnd::Exited(ended) if ended.exit.exit_code == Some(0) => Ok(None),
             CommandEnd::Exited(ended) => {
-                let why = format!("{what} failed: {}", exit_text(&ended.exit));
-                self.failed(prepare::unavailable(why)).await
+                let message = format!("{what} failed: {}", exit_text(&ended.exit));
+                let reason = Reason { code: ReasonCode::ContextUnavailable, message };
+                let touched = ended.exit.exit_code != Some(NO_CONTENT);
+                self.failed(if touched { Fault::Workspace(reason) } else { Fault::NoContent(reason) }).await
             }
             end @ (CommandEnd::NotStarted(_)
             | CommandEnd::TimedOut(_)
@@ -109,7 +124,7 @@ impl Run<'_> {
                     Ok(Err(error)) => error,
                     Err(panicked) => std::io::Error::other(panicked),
                 };
-                return self.failed(prepare::broken(what, &error)).await;
+                return self.failed(Fault::Workspace(prepare::broken(what, &error))).await;
             }
             () = self.stop.wanted() => self.stopped(),
             () = tokio::time::sleep_until(self.timeout_at) => Ending::TimedOut(None),
@@ -119,8 +134,12 @@ impl Run<'_> {
         Ok(Some(ending))
     }
 
-    async fn failed(&mut self, reason: Reason) -> Result<Option<Ending>, ChunkFault> {
+    async fn failed(&mut self, fault: Fault) -> Result<Option<Ending>, ChunkFault> {
+        let (Fault::NoContent(reason) | Fault::Workspace(reason)) = &fault;
         self.console.say(&reason.message).await?;
-        Ok(Some(Ending::Failed(reason, None)))
+        Ok(Some(match fault {
+            Fault::NoContent(reason) => Ending::NoContent(reason),
+            Fault::Workspace(reason) => Ending::Failed(reason, None),
+        }))
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bus::{ChunkFault, GuardedWriter};
-use model::{BuildRecord, LogSummary, OutputFile, Reason, ReasonCode, WorkspaceKind};
+use model::{BuildRecord, LogSummary, OutputFile, Reason, ReasonCode, WorkspaceKeys, WorkspaceKind};
 use policy::workspace::live_keys;
 use service::{Step, crash_point};
 use shim::Shim;
@@ -30,6 +30,8 @@ pub(crate) enum Ending {
     Exited(Ended),
     /// The build failed before its command ran, or could not be kept.
     Failed(Reason, Option<Ended>),
+    /// What it is to be run on cannot be had; the workspace is as it was before.
+    NoContent(Reason),
     /// It ran longer than it may.
     TimedOut(Option<Ended>),
     /// The worker goes away, or has a fault: the build is to run elsewhere.
@@ -44,7 +46,7 @@ impl Ending {
         match self {
             Self::Exited(ended) => Some(ended),
             Self::Failed(_, ended) | Self::TimedOut(ended) => ended.as_ref(),
-            Self::GiveBack(_) | Self::NotOurs => None,
+            Self::NoContent(_) | Self::GiveBack(_) | Self::NotOurs => None,
         }
     }
 }
@@ -108,6 +110,7 @@ async fn run_inside(
     let mut keeper = LeaseKeeper::start(bus.clone(), lease, started_at, deadline, stop.clone());
     let finish = Finish { shared, number, record: &record, started_at };
     let (warm, ground) = ground(settings.warm_workspaces, &record, left.is_some());
+    let before = left.as_ref().map(|left| left.keys.clone());
     let folder = match left.map_or_else(|| shared.folder.run_folder(number), |left| Ok(left.folder)) {
         Ok(folder) => folder,
         Err(error) => {
@@ -137,12 +140,13 @@ async fn run_inside(
         guard: None,
     };
     let ending = run.steps().await;
+    let keys = run.keys(&ending, before);
+    let untouched = run.is_untouched(&ending);
     let (mut shim_lives, guard) = (run.shim_lives, run.guard.take());
     if !shim_lives && let Err(error) = shim.end().await {
         warn!(error = telemetry::error_chain(&error), "the end of a shim was not seen");
     }
     crash_point(Step::CommandEnded);
-    let by_itself = matches!(&ending, Ending::Exited(_)) && stop.cause().is_none();
     let (ending, outputs) = keep_outputs(shared, &record, &folder, &mut console, ending).await;
     let disk_is_full = folder.disk_is_full();
     let ending = if disk_is_full { blame_disk(ending) } else { ending };
@@ -152,11 +156,10 @@ async fn run_inside(
     });
     crash_point(Step::OutputsKept);
     let succeeded = matches!(&ending, Ending::Exited(ended) if ended.exit.exit_code == Some(0));
-    let set_aside = settings.keep_failed_workspaces && !succeeded;
-    let leaves = warm && by_itself && !disk_is_full && !set_aside;
-    shim_lives = shim_lives && (leaves || forget(shim).await);
+    let set_aside = settings.keep_failed_workspaces && !succeeded && !untouched;
+    let keys = keys.filter(|_| !disk_is_full && !set_aside);
+    shim_lives = shim_lives && (keys.is_some() || forget(shim).await);
     let usage = shared.usage.end(number, ending.ended());
-    let keys = leaves.then(|| live_keys(&record.build).workspace);
     let kept = Kept { outputs, log, usage, left: keys.clone() };
     let ours = finish.write(keeper, ending, kept).await;
     let Some(keys) = keys.filter(|_| ours) else {
@@ -168,7 +171,7 @@ async fn run_inside(
     if let Some(guard) = guard {
         shim_lives = guard.release().await;
     }
-    After { shim_lives, left: Some(Left { keys, folder }) }
+    After { shim_lives, left: Some(Left { group: record.build.group, keys, folder }) }
 }
 
 /// Whether something may be left to the next build, and what the workspace is like.
@@ -208,6 +211,7 @@ fn blame_disk(ending: Ending) -> Ending {
             Ending::Failed(reason, Some(ended))
         }
         Ending::Failed(reason, ended) => Ending::Failed(full(&reason.message), ended),
+        Ending::NoContent(reason) => Ending::Failed(full(&reason.message), None),
         Ending::Exited(_) | Ending::TimedOut(_) | Ending::GiveBack(_) | Ending::NotOurs => ending,
     }
 }
@@ -274,6 +278,26 @@ impl Run<'_> {
             }
             Some(Cause::EndedElsewhere | Cause::LeaseLost) | None => Ending::NotOurs,
         }
+    }
+
+    /// By what the next build finds what is left, if anything may be left: a workspace that nobody touched is still that of
+    /// the build `before`.
+    fn keys(&self, ending: &Ending, before: Option<WorkspaceKeys>) -> Option<WorkspaceKeys> {
+        if !self.warm || self.stop.cause().is_some() {
+            return None;
+        }
+        match ending {
+            Ending::Exited(_) => Some(live_keys(&self.record.build).workspace),
+            Ending::NoContent(_)
+            | Ending::Failed(..)
+            | Ending::TimedOut(_)
+            | Ending::GiveBack(_)
+            | Ending::NotOurs => before.filter(|_| self.is_untouched(ending)),
+        }
+    }
+
+    fn is_untouched(&self, ending: &Ending) -> bool {
+        self.ground == Ground::Reused && matches!(ending, Ending::NoContent(_))
     }
 
     fn fault(&self, fault: &ChunkFault) -> Ending {

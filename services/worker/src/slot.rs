@@ -114,8 +114,8 @@ impl Place {
         slots.set(self.number, Phase::Busy { key: key.clone(), attempt, stop: stop.clone() });
         // Meant for who was idle.
         while ears.orders.try_recv().is_ok() {}
-        let keys = self.left.as_ref().map(|left| &left.keys);
-        let claimed = match claim::claim(&self.shared, &offer, &key, record, keys).await {
+        let found = self.left.as_ref().map(|left| (&left.group, &left.keys));
+        let claimed = match claim::claim(&self.shared, &offer, &key, record, found).await {
             Ok(claimed) => claimed,
             Err(refusal) => {
                 debug!(%key, ?refusal, "not claimed");

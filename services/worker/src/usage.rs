@@ -151,11 +151,14 @@ impl Usage {
     /// An action of a build that runs here has ended.
     fn action(&self, used: &ActionUsage) {
         let mut state = self.lock();
-        let of = |run: &&mut RunUse| run.build == used.build.id && run.attempt == used.build.attempt;
+        // Whoever sends actions names the build; only its own group may charge it.
+        let of = |run: &&mut RunUse| {
+            run.build == used.build.id && run.attempt == used.build.attempt && run.group == used.group
+        };
         if let Some(run) = state.runs.values_mut().find(of) {
             run.actions.add(&used.executor_type, used.esu_seconds.or_zero());
         } else {
-            debug!(build = %used.build, "what an action used came after the build's end");
+            debug!(build = %used.build, "what an action used is of no build that runs here");
         }
     }
 

@@ -1,12 +1,14 @@
 //! What a build leaves to the next one in its workspace, and whether that may use it.
 
-use model::{Build, WorkspaceKeys, WorkspaceKind, WorkspaceUse};
+use model::{Build, Group, WorkspaceKeys, WorkspaceKind, WorkspaceUse};
 use policy::workspace::{IdleWorkspaces, live_keys};
 
 use crate::folder::RunFolder;
 
 /// What a build left. The shim of its workspace may have survivors, too.
 pub(crate) struct Left {
+    /// Whose it is. The keys tell groups apart too, but as hashes only.
+    pub(crate) group: Group,
     /// By what the next build finds that it is of use.
     pub(crate) keys: WorkspaceKeys,
     /// The folders.
@@ -18,7 +20,7 @@ pub(crate) struct Left {
 pub(crate) fn kind(
     build: &Build,
     offered: Option<WorkspaceKind>,
-    left: Option<&WorkspaceKeys>,
+    left: Option<(&Group, &WorkspaceKeys)>,
 ) -> Option<WorkspaceKind> {
     if build.workspace != WorkspaceUse::Warm {
         return None;
@@ -27,7 +29,7 @@ pub(crate) fn kind(
         WorkspaceKind::New => WorkspaceKind::New,
         WorkspaceKind::Exact | WorkspaceKind::Prefix => {
             let mut idle = IdleWorkspaces::default();
-            idle.insert((), left.cloned());
+            idle.insert((), left.filter(|(group, _)| **group == build.group).map(|(_, keys)| keys.clone()));
             idle.choose(&live_keys(build)).map_or(WorkspaceKind::New, |(kind, ())| kind)
         }
     })
@@ -65,6 +67,7 @@ mod tests {
     fn what_is_left_decides() {
         use WorkspaceKind::{Exact, New, Prefix};
         let warm = |revision, target| build(WorkspaceUse::Warm, revision, target);
+        let group: Group = "g".parse().unwrap();
         let left = live_keys(&warm("main", "a:b")).workspace;
         let cases = [
             (warm("main", "a:b"), Exact, Exact),
@@ -75,16 +78,26 @@ mod tests {
             (warm("main", "a:b"), New, New),
         ];
         for (build, offered, wanted) in cases {
-            assert_eq!(kind(&build, Some(offered), Some(&left)), Some(wanted), "{:?}", build.command);
+            let found = kind(&build, Some(offered), Some((&group, &left)));
+            assert_eq!(found, Some(wanted), "{:?}", build.command);
             assert_eq!(kind(&build, Some(offered), None), Some(New));
         }
     }
 
     #[test]
+    fn another_group_gets_nothing_even_with_the_same_keys() {
+        let build = build(WorkspaceUse::Warm, "main", "a:b");
+        let (left, other) = (live_keys(&build).workspace, "h".parse().unwrap());
+        let found = kind(&build, Some(WorkspaceKind::Exact), Some((&other, &left)));
+        assert_eq!(found, Some(WorkspaceKind::New));
+    }
+
+    #[test]
     fn who_did_not_ask_gets_none() {
+        let group: Group = "g".parse().unwrap();
         let fresh = build(WorkspaceUse::Fresh, "main", "a:b");
         let left = live_keys(&fresh).workspace;
-        assert_eq!(kind(&fresh, Some(WorkspaceKind::Exact), Some(&left)), None);
-        assert_eq!(kind(&build(WorkspaceUse::Warm, "main", "a:b"), None, Some(&left)), None);
+        assert_eq!(kind(&fresh, Some(WorkspaceKind::Exact), Some((&group, &left))), None);
+        assert_eq!(kind(&build(WorkspaceUse::Warm, "main", "a:b"), None, Some((&group, &left))), None);
     }
 }

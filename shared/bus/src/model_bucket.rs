@@ -1,13 +1,23 @@
 //! The bucket with the occupancy model that enqueuers use: where its content is kept and what is known of it.
 
+use std::time::Duration;
+
 use async_nats::HeaderMap;
 use futures::StreamExt as _;
-use model::ModelNotice;
+use model::{ModelNotice, Sequence};
+use tracing::warn;
 
-use crate::{Bus, BusError, Encoding, Stored, encode, stream};
+use crate::{
+    Bus, BusError, Encoding, Stored, encode,
+    headers::{EXPECTED, WRITER},
+    stream,
+    transition::Write,
+};
 
 const CURRENT: &str = "$KV.FOREBAY_MODELS.current";
 const LIVE: &str = "forebay.model.live.current";
+/// For how long a doubtful publication is read back.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Told whenever a model is published. May lose one with the connection: read again when that came back.
 #[derive(Debug)]
@@ -27,18 +37,28 @@ impl ModelChanges {
 }
 
 impl Bus {
-    /// The model that was published last.
-    pub async fn current_model(&self) -> Result<Option<ModelNotice>, BusError> {
-        match self.last_stored(stream::MODELS, CURRENT).await? {
-            None => Ok(None),
-            Some(stored) => stored.read().map(Some),
-        }
+    /// The model that was published last, and its position; none at 0 when there never was one, none at a position when
+    /// what stands there cannot be read: that must stop neither who uses models nor who replaces it.
+    pub async fn current_model(&self) -> Result<(Sequence, Option<ModelNotice>), BusError> {
+        let Some(stored) = self.last_stored(stream::MODELS, CURRENT).await? else {
+            return Ok((Sequence(0), None));
+        };
+        let notice = stored.read().inspect_err(|error| {
+            warn!(error = %error, "the notice of the occupancy model is taken for none");
+        });
+        Ok((stored.sequence, notice.ok()))
     }
 
-    /// Publishes a model, whose content is in the store already.
-    pub async fn publish_model(&self, notice: &ModelNotice) -> Result<(), BusError> {
-        let written = self.publish_once(CURRENT, HeaderMap::new(), encode(Encoding::Json, notice)).await;
-        written.map(drop).map_err(BusError::failed("publishing an occupancy model".to_owned()))
+    /// Publishes a model, whose content is in the store already, if the last one is still that at `expected`; says
+    /// whether.
+    pub async fn publish_model(&self, notice: &ModelNotice, expected: Sequence) -> Result<bool, BusError> {
+        let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
+        let mut headers = HeaderMap::new();
+        headers.insert(WRITER, writer.as_str());
+        headers.insert(EXPECTED, expected.0.to_string().as_str());
+        let payload = encode(Encoding::Json, notice);
+        let write = Write { stream: stream::MODELS, subject: CURRENT.to_owned(), writer, headers, payload };
+        Ok(self.compare_and_set(&write, expected, PATIENCE).await?.is_ok())
     }
 
     /// Tells of every model from now on.

@@ -7,7 +7,7 @@
 -- ARGV[4]  ttl_ms    how long the rebuild's token lives on
 -- ARGV[5]  count     of events; then nine fields each:
 --          op, seq, group, id, score, time, deadline_ms, workspace, extra
---          op E: waits (time: when it expires); S: started (time: when); F: finished
+--          op E: waits (time: when it expires); S: started (time: when); F: finished (time: when)
 --          (E and F: deadline_ms 1 says that the build is new); extra: '' or 'use occupancy' of its entry
 -- returns  {status, watermark}: 'applied', 'gap' (from is ahead of the watermark), 'empty' (no index),
 --          'rebuilding' (someone else does), 'lost' (the token is another's)
@@ -68,18 +68,23 @@ for i = 0, tonumber(ARGV[5]) - 1 do
       queue_in(group, id, ARGV[b + 4])
       redis.call('ZADD', expires, ARGV[b + 5], key)
     elseif op == 'S' then
+      -- It goes on counting as what it was offered as.
+      local before = redis.call('HGET', builds, key)
+      if before then entry = string.match(entry, '^%S+ %S+ %S+') .. (string.match(before, '^%S+ %S+ %S+( .*)$') or '') end
       redis.call('HSET', builds, key, entry)
       count(group, entry, '')
+      -- What was not offered by the index that is: a budget that was read before has changed.
+      if not freed then redis.call('HINCRBY', P .. 'versions', group, 1) end
       redis.call('ZADD', running, ARGV[b + 5], key)
       redis.call('ZADD', deadlines, ARGV[b + 6], key)
       redis.call('SREM', idle, ARGV[b + 7])
       if freed and freed ~= ARGV[b + 7] then release(freed) end
-      if token == '' then
-        redis.call('LPUSH', P .. 'starts:' .. group, ARGV[b + 5])
-        redis.call('LTRIM', P .. 'starts:' .. group, 0, 49)
-      end
     else
       redis.call('HDEL', builds, key)
+      if token == '' and ARGV[b + 7] ~= '' then
+        redis.call('LPUSH', P .. 'ends:' .. group, ARGV[b + 5])
+        redis.call('LTRIM', P .. 'ends:' .. group, 0, 49)
+      end
       if ARGV[b + 7] ~= '' then release(ARGV[b + 7]) end
       if freed then release(freed) end
     end

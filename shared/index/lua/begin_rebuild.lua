@@ -9,12 +9,12 @@ assert(#KEYS == 1 and #ARGV == 2, 'begin_rebuild: 1 key, 2 args')
 if not redis.call('SET', P .. 'rebuild', ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
 for _, name in ipairs({'groups', 'seen'}) do
   for _, group in ipairs(redis.call('SMEMBERS', P .. name)) do
-    for _, part in ipairs({'recent:', 'queue:', 'inprogress:', 'ended:', 'starts:'}) do
+    for _, part in ipairs({'recent:', 'queue:', 'inprogress:', 'ended:', 'ends:'}) do
       redis.call('UNLINK', P .. part .. group)
     end
   end
 end
-for _, name in ipairs({'groups', 'seen', 'builds', 'expires', 'running', 'deadlines', 'offered', 'offers', 'taken', 'idle', 'versions'}) do
+for _, name in ipairs({'groups', 'seen', 'builds', 'expires', 'running', 'deadlines', 'offered', 'offers', 'taken', 'idle'}) do
   redis.call('UNLINK', P .. name)
 end
 -- The names of waiting groups that a dispatcher remembers are those of another time.

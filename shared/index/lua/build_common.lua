@@ -13,7 +13,10 @@ end
 local function add_up(key, build, sign)
   local _, _, _, _, occupancy = entry_of(build)
   for kind, micros in string.gmatch(occupancy, '([^:,]+):(%d+)') do
-    if redis.call('HINCRBY', key, kind, sign .. micros) == 0 then redis.call('HDEL', key, kind) end
+    -- '-0' is no number to Redis.
+    if tonumber(micros) > 0 and redis.call('HINCRBY', key, kind, sign .. micros) == 0 then
+      redis.call('HDEL', key, kind)
+    end
   end
 end
 

@@ -2,7 +2,8 @@
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  deadline_ms  when an offer is void
--- ARGV[2]  count        of picks, those of a group in its order; then five fields each: group, version, id, seq, workspace
+-- ARGV[2]  count        of picks, those of a group in its order; then six fields each: group, version, id, seq, workspace,
+--          extra ('' or 'use occupancy': as what it counts, where that is not what its entry says)
 --          version: that of the group's budget when its head was read. Another dispatcher that committed since spent of
 --          the same budget; then the group's picks do not hold.
 -- returns  {when, in us of Redis' clock: all dispatchers' picks are in its order,
@@ -10,7 +11,7 @@
 -- cost     O(count * log(builds))
 --
 -- Where a build's workspace is gone meanwhile, the later ones of its group wait too: they would overtake it.
-assert(#KEYS == 1 and #ARGV == 2 + 5 * tonumber(ARGV[2]), 'commit_picks: 1 key, 2 args and 5 a pick')
+assert(#KEYS == 1 and #ARGV == 2 + 6 * tonumber(ARGV[2]), 'commit_picks: 1 key, 2 args and 6 a pick')
 local time = redis.call('TIME')
 local done, held_up, stands, spent = {time[1] * 1000000 + time[2]}, {}, {}, {}
 if redis.call('HGET', KEYS[1], 'ready') ~= '1' then
@@ -18,8 +19,8 @@ if redis.call('HGET', KEYS[1], 'ready') ~= '1' then
   return done
 end
 for i = 0, tonumber(ARGV[2]) - 1 do
-  local b = 3 + i * 5
-  local group, version, id, seq, ws = ARGV[b], ARGV[b + 1], ARGV[b + 2], ARGV[b + 3], ARGV[b + 4]
+  local b = 3 + i * 6
+  local group, version, id, seq, ws, extra = ARGV[b], ARGV[b + 1], ARGV[b + 2], ARGV[b + 3], ARGV[b + 4], ARGV[b + 5]
   local key = group .. '/' .. id
   if stands[group] == nil then
     stands[group] = (redis.call('HGET', P .. 'versions', group) or '0') == version
@@ -36,6 +37,10 @@ for i = 0, tonumber(ARGV[2]) - 1 do
     redis.call('ZADD', P .. 'offered', ARGV[1], key)
     redis.call('HSET', P .. 'offers', key, ws)
     redis.call('HSET', P .. 'taken', ws, key)
+    if extra ~= '' then
+      build = string.match(build, '^%S+ %S+ %S+') .. ' ' .. extra
+      redis.call('HSET', P .. 'builds', key, build)
+    end
     count(group, build, '')
     spent[group] = true
     done[i + 2] = 1

@@ -8,7 +8,7 @@
 -- ARGV[5]  groups_version  of the names that the caller knows
 -- ARGV[6...]  groups that the caller chose
 -- returns  {ready, watermark, waiting groups, offered, running, next offer's deadline or 0, {workspace...},
---           groups_version, {name of every waiting group...; none when all are read, or known},
+--           groups_version or 0, {name of every waiting group...; none when all are read, or known},
 --           {group, version of its budget, {type, micro-ESU in progress, ...}, {id, entry, ...}, ...}}
 -- cost     O(groups + heads * depth)
 assert(#KEYS == 1 and #ARGV >= 5, 'read_heads: 1 key, 5 args and the groups')
@@ -25,13 +25,15 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', ARGV
 end
 local waiting = redis.call('SCARD', P .. 'groups')
 local counts = {redis.call('ZCARD', P .. 'offered'), redis.call('ZCARD', P .. 'running')}
-local version = tonumber(state[3]) or 0
+-- Of the names that the caller is told of, or knows; 0 where none were needed.
+local current, version = tonumber(state[3]) or 0, 0
 local idle, names, heads, wanted = {}, {}, {}, {}
 if waiting > 0 then idle = redis.call('SRANDMEMBER', P .. 'idle', ARGV[2]) end
 if #idle > 0 then
   if waiting <= tonumber(ARGV[4]) then
     wanted = redis.call('SMEMBERS', P .. 'groups')
   else
+    version = current
     if version ~= tonumber(ARGV[5]) then names = redis.call('SMEMBERS', P .. 'groups') end
     for i = 6, #ARGV do wanted[#wanted + 1] = ARGV[i] end
   end

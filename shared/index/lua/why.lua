@@ -7,7 +7,7 @@
 -- ARGV[4]  running_max  builds in progress at most
 -- returns  {ready, place in its group's queue from 0 or -1, builds in that queue, {id, entry, ... of those before it and of
 --           itself, from the head}, {type, micro-ESU in progress, ...}, {id, entry, ... in progress}, idle workspaces,
---           {when its group's last builds started, in ms, newest first}}
+--           {when its group's last runs ended, in ms, newest first}}
 -- cost     O(log(queue) + ahead_max + builds in progress)
 assert(#KEYS == 1 and #ARGV == 4, 'why: 1 key, 4 args')
 local group, id = ARGV[1], ARGV[2]
@@ -36,4 +36,4 @@ for _, set in ipairs({'running', 'offered'}) do
   end
 end
 return {1, place or -1, redis.call('ZCARD', queue), ahead, redis.call('HGETALL', P .. 'inprogress:' .. group), running,
-        redis.call('SCARD', P .. 'idle'), redis.call('LRANGE', P .. 'starts:' .. group, 0, -1)}
+        redis.call('SCARD', P .. 'idle'), redis.call('LRANGE', P .. 'ends:' .. group, 0, -1)}

@@ -25,8 +25,8 @@ pub struct Heads {
     pub next_offer: Option<Millis>,
     /// Idle workspaces, a bounded sample.
     pub idle: Vec<Workspace>,
-    /// Of the names of all waiting groups.
-    pub groups_version: u64,
+    /// Of the names of all waiting groups, where these are many and were asked for.
+    pub groups_version: Option<u64>,
     /// The names of all waiting groups, when they are many and changed since the caller last knew them.
     pub names: Vec<Group>,
     /// The waiting groups that were read, each with its first builds.
@@ -85,6 +85,8 @@ pub struct Pick {
     pub workspace: Workspace,
     /// How that was chosen, for a build that asks for a warm one.
     pub kind: Option<WorkspaceKind>,
+    /// As what it counts from now on, where that is not what it was estimated at.
+    pub counts_as: Option<Traits>,
 }
 
 /// What became of a pick.
@@ -169,6 +171,7 @@ impl Index {
         for pick in picks {
             invocation.arg(pick.key.group.as_str()).arg(pick.version).arg(pick.key.id.to_string());
             invocation.arg(pick.sequence.0).arg(pick.workspace.to_string());
+            invocation.arg(pick.counts_as.as_ref().map(Traits::to_text).unwrap_or_default());
         }
         let done: Vec<u64> = invocation
             .invoke_async(&mut self.connection.clone())
@@ -297,7 +300,7 @@ fn read_heads(raw: &[Value]) -> Option<Heads> {
         running: number(running)?,
         next_offer: millis(f64::from_redis_value_ref(next_offer).ok()?),
         idle: texts(idle)?.iter().map(|text| text.parse().ok()).collect::<Option<_>>()?,
-        groups_version: number(version)?,
+        groups_version: Some(number(version)?).filter(|version| *version > 0),
         names: texts(names)?.iter().filter_map(|name| name.parse().ok()).collect(),
         groups: groups.chunks(4).map(read_group).collect::<Option<_>>()?,
     })

@@ -42,6 +42,8 @@ pub enum Change {
     },
     /// The build has its result.
     Finished {
+        /// When.
+        ended_at: Millis,
         /// Where it ran, if it did.
         workspace: Option<Workspace>,
         /// Whether this is all there ever was (it was refused).
@@ -64,21 +66,19 @@ impl Traits {
         Self { warm: false, occupancy: Occupancy::of_each([ExecutorType::x86()], Esu::ONE) }
     }
 
-    /// As the entry of a build holds them; empty for the usual ones.
-    fn to_text(&self) -> String {
-        let usual =
-            |occupancy: &Occupancy| occupancy.0.len() == 1 && occupancy.get(&ExecutorType::x86()) == Esu::ONE;
-        if !self.warm && usual(&self.occupancy) {
+    /// As the entry of a build holds them; empty for the usual ones, and for a build of which no type is known: a record of
+    /// an older version.
+    pub(crate) fn to_text(&self) -> String {
+        let occupancy = &self.occupancy;
+        let one_x86 = occupancy.0.len() == 1 && occupancy.get(&ExecutorType::x86()) == Esu::ONE;
+        if !self.warm && (one_x86 || occupancy.is_empty()) {
             return String::new();
         }
-        let amounts: Vec<String> = self
-            .occupancy
-            .iter()
-            .map(|(kind, amount)| format!("{kind}:{}", amount.or_zero().micros()))
-            .collect();
-        // A build of no type is none of ours; it then occupies nothing of a type that does not exist.
-        let amounts = if amounts.is_empty() { "none:0".to_owned() } else { amounts.join(",") };
-        format!("{} {amounts}", if self.warm { "w" } else { "-" })
+        let usual = Self::usual().occupancy;
+        let occupancy = if occupancy.is_empty() { &usual } else { occupancy };
+        let amounts: Vec<String> =
+            occupancy.iter().map(|(kind, amount)| format!("{kind}:{}", amount.or_zero().micros())).collect();
+        format!("{} {}", if self.warm { "w" } else { "-" }, amounts.join(","))
     }
 
     /// Reads the two last fields of an entry.
@@ -118,10 +118,10 @@ impl IndexEvent {
                 invocation.arg(0).arg(started_at.0).arg(deadline.0).arg(workspace.to_string());
                 invocation.arg(traits.to_text());
             }
-            Change::Finished { workspace, only } => {
+            Change::Finished { ended_at, workspace, only } => {
                 let workspace = workspace.as_ref().map(ToString::to_string).unwrap_or_default();
                 invocation.arg("F").arg(self.sequence.0).arg(group.as_str()).arg(id);
-                invocation.arg(0).arg(0).arg(u8::from(*only)).arg(workspace).arg("");
+                invocation.arg(0).arg(ended_at.0).arg(u8::from(*only)).arg(workspace).arg("");
             }
         }
     }

@@ -9,7 +9,7 @@ use redis::Script;
 /// - `meta` HASH: `ready`, `watermark`, `epoch`, `groups_version` (of the names in `groups`). No TTL. Its absence means:
 ///   rebuild. `rebuild` STRING with TTL: who rebuilds.
 /// - `groups` SET: groups with waiting builds. `queue:<group>` ZSET: its waiting builds by priority, then their order.
-///   `recent:<group>` LIST and `seen` SET: for listing. `starts:<group>` LIST: when its last builds started, in ms.
+///   `recent:<group>` LIST and `seen` SET: for listing. `ends:<group>` LIST: when its last runs ended, in ms.
 /// - `inprogress:<group>` HASH: micro-ESU by executor type of its builds that are offered or run, by their estimates.
 ///   `ended:<group>` HASH: the same of all its runs that ended. `versions` HASH: of the budget of each group; changes whenever builds of it are offered.
 /// - `builds` HASH: position, score, time and, where it is not the usual one, use and occupancy of every unfinished build.

@@ -26,8 +26,8 @@ pub struct Standing {
     pub running: Vec<WaitingBuild>,
     /// Idle workspaces of the farm.
     pub idle: u64,
-    /// When builds of its group started, newest first.
-    pub starts: Vec<Millis>,
+    /// When runs of its group ended, newest first.
+    pub ends: Vec<Millis>,
 }
 
 /// What a group asks of the governor.
@@ -107,7 +107,7 @@ fn read_demand(group: &Group, parts: &[Value]) -> Option<Demand> {
 }
 
 fn read_standing(raw: &[Value]) -> Option<Standing> {
-    let [ready, place, queued, ahead, in_progress, running, idle, starts] = raw else { return None };
+    let [ready, place, queued, ahead, in_progress, running, idle, ends] = raw else { return None };
     let texts = |value: &Value| Vec::<String>::from_redis_value_ref(value).ok();
     let number = |value: &Value| u64::from_redis_value_ref(value).ok();
     Some(Standing {
@@ -118,6 +118,6 @@ fn read_standing(raw: &[Value]) -> Option<Standing> {
         in_progress: read_amounts(&texts(in_progress)?)?,
         running: read_builds(&texts(running)?)?,
         idle: number(idle)?,
-        starts: texts(starts)?.iter().filter_map(|text| text.parse().ok().map(Millis)).collect(),
+        ends: texts(ends)?.iter().filter_map(|text| text.parse().ok().map(Millis)).collect(),
     })
 }

@@ -111,6 +111,7 @@ fn picks(heads: &Heads, group: usize, slots: &[u16]) -> Vec<Pick> {
         sequence: build.sequence,
         workspace: workspace(*slot),
         kind: None,
+        counts_as: None,
     };
     head.builds.iter().zip(slots).map(pick).collect()
 }
@@ -137,7 +138,7 @@ async fn what_is_in_progress_is_counted_from_the_offer_to_the_end() {
     };
     assert_eq!(test.index.settle(&[refused]).await.unwrap(), 1);
     assert_eq!(test.in_progress("g").await, occupancy("x86=2.5 gpu=1"), "a refused offer counts no more");
-    test.apply(&first, Change::Finished { workspace: Some(workspace(0)), only: false }).await;
+    test.apply(&first, Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false }).await;
     assert_eq!(test.in_progress("g").await, Occupancy::default());
     let demand = test.index.demands(8).await.unwrap().remove(0);
     assert_eq!(demand.ended, occupancy("x86=2.5 gpu=1"));
@@ -169,6 +170,58 @@ async fn an_offer_that_ran_out_counts_until_it_is_known_that_nobody_took_it() {
     test.start_build(&taken, 0, "x86=2").await;
     assert_eq!(test.in_progress("g").await, occupancy("x86=2"), "counted once");
     assert!(test.heads().await.idle.is_empty(), "who let one run out is offered nothing");
+}
+
+#[tokio::test]
+async fn a_build_of_nothing_goes_its_way_like_any_other() {
+    let mut test = Test::start(1).await;
+    let (nothing, next) = (key("g"), key("g"));
+    test.enqueue(&nothing, "x86=0 gpu=1").await;
+    test.enqueue(&next, "").await;
+    let picked = picks(&test.heads().await, 0, &[0]);
+    assert_eq!(test.commit(&picked).await, [Held::Yes]);
+    let busy = Settlement {
+        key: nothing.clone(),
+        sequence: Sequence(1),
+        workspace: workspace(0),
+        verdict: Verdict::Failed(NOW),
+    };
+    assert_eq!(test.index.settle(&[busy]).await.unwrap(), 0);
+    assert_eq!(test.index.take_back(NOW, NOW, &[], from_ref(&nothing)).await.unwrap().0, 1);
+    let picked = picks(&test.heads().await, 0, &[0]);
+    assert_eq!(test.commit(&picked).await, [Held::Yes]);
+    test.start_build(&nothing, 0, "x86=0 gpu=1").await;
+    assert_eq!(test.in_progress("g").await, occupancy("gpu=1"));
+    test.apply(&nothing, Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false })
+        .await;
+    let heads = test.heads().await;
+    assert_eq!(heads.idle, [workspace(0)], "its workspace is free again");
+    assert_eq!(heads.groups[0].builds[0].traits, Traits::usual(), "no type known: the usual one");
+}
+
+#[tokio::test]
+async fn a_build_counts_as_what_it_was_offered_as() {
+    let mut test = Test::start(1).await;
+    let large = key("g");
+    test.enqueue(&large, "x86=5000").await;
+    let mut picked = picks(&test.heads().await, 0, &[0]);
+    picked[0].counts_as = Some(Traits { warm: false, occupancy: occupancy("x86=40") });
+    assert_eq!(test.commit(&picked).await, [Held::Yes]);
+    assert_eq!(test.in_progress("g").await, occupancy("x86=40"));
+    test.start_build(&large, 0, "x86=5000").await;
+    assert_eq!(test.in_progress("g").await, occupancy("x86=40"));
+    test.apply(&large, Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false }).await;
+    assert!(test.index.demands(8).await.unwrap().is_empty(), "nothing is left of it");
+}
+
+#[tokio::test]
+async fn while_no_workspace_is_idle_no_names_are_told() {
+    let mut test = Test::start(0).await;
+    for group in ["a", "b", "c"] {
+        test.enqueue(&key(group), "x86=1").await;
+    }
+    let heads = test.heads_of(2, &[]).await;
+    assert_eq!((heads.names.len(), heads.groups_version), (0, None));
 }
 
 #[tokio::test]
@@ -248,7 +301,10 @@ async fn why_tells_the_place_and_what_is_before_it() {
     assert_eq!((standing.place, standing.queued, standing.idle), (Some(1), 2, 0));
     assert_eq!(standing.ahead.iter().map(|build| build.id).collect::<Vec<_>>(), [keys[1].id, keys[2].id]);
     assert_eq!(standing.running.iter().map(|build| build.id).collect::<Vec<_>>(), [keys[0].id]);
-    assert_eq!((standing.in_progress, standing.starts), (occupancy("x86=1"), vec![NOW]));
+    assert_eq!(standing.in_progress, occupancy("x86=1"));
+    test.apply(&keys[0], Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false })
+        .await;
+    assert_eq!(test.index.standing(&keys[2], 10, 10).await.unwrap().ends, [NOW]);
     assert_eq!(test.index.standing(&keys[0], 10, 10).await.unwrap().place, None, "it waits no more");
 }
 

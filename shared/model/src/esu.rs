@@ -128,7 +128,8 @@ impl Sum for Esu {
 impl fmt::Display for Esu {
     /// At most three decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rounded = (self.units() * 1000.0).round() / 1000.0;
+        // Adding nothing makes of a negative nothing a plain one.
+        let rounded = (self.units() * 1000.0).round() / 1000.0 + 0.0;
         fmt::Display::fmt(&rounded, f)
     }
 }
@@ -228,6 +229,7 @@ mod tests {
             assert!(Esu::new(bad).is_err());
         }
         assert_eq!(Esu::clamped(f64::NAN), Esu::ZERO);
+        assert_eq!(Esu::from_micros(-3).to_string(), "0");
         assert_eq!(Esu::of_use(1.0, 5e9), Esu::new(2.0).unwrap());
     }
 

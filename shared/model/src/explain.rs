@@ -47,7 +47,7 @@ pub struct Waiting {
     /// The executor types that its group has too little of, now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled_by: Vec<ThrottledBy>,
-    /// Executor types of which no group has a quota: it cannot start before that changes.
+    /// Executor types whose quotas add up to nothing: it cannot start before that changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_quota: Vec<ExecutorType>,
     /// Where it counts as less than is expected of it, since its group can never have so much.
@@ -58,10 +58,10 @@ pub struct Waiting {
     /// Its group's builds in progress, some of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_progress: Vec<InProgress>,
-    /// Builds of its group that started lately, a second.
+    /// Runs of its group that ended lately, a second: each made room for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub starts_per_second: Option<f64>,
-    /// When it is expected to start, if builds go on starting as lately.
+    pub ends_per_second: Option<f64>,
+    /// When it is expected to start, if builds go on ending as lately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<Millis>,
 }

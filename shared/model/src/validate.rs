@@ -76,9 +76,9 @@ pub enum InvalidRequest {
         /// What there is.
         known: String,
     },
-    /// Nobody occupies less than nothing.
-    #[error("field occupancy says {amount} ESU of {kind}: 0 or more is expected")]
-    NegativeOccupancy {
+    /// Less than nothing, or more than any farm has.
+    #[error("field occupancy says {amount} ESU of {kind}: 0 to {OCCUPANCY_MAX} is expected")]
+    BadOccupancy {
         /// Of what.
         kind: ExecutorType,
         /// How much.
@@ -177,8 +177,9 @@ impl BuildRequest {
                 known: known.join(", "),
             });
         }
-        match self.occupancy.iter().find(|(_, amount)| *amount < Esu::ZERO) {
-            Some((kind, amount)) => Err(InvalidRequest::NegativeOccupancy { kind: kind.clone(), amount }),
+        let sound = |amount: Esu| (Esu::ZERO..=OCCUPANCY_MAX).contains(&amount);
+        match self.occupancy.iter().find(|(_, amount)| !sound(*amount)) {
+            Some((kind, amount)) => Err(InvalidRequest::BadOccupancy { kind: kind.clone(), amount }),
             None => Ok(()),
         }
     }
@@ -204,6 +205,9 @@ impl BuildRequest {
         }
     }
 }
+
+/// ESU of a type that one build may say that it occupies.
+const OCCUPANCY_MAX: Esu = Esu::from_micros(100_000 * 1_000_000);
 
 fn check_command(command: &[String]) -> Result<(), InvalidRequest> {
     if command.first().is_none_or(|program| program.trim().is_empty()) {

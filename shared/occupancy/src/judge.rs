@@ -7,8 +7,10 @@ pub const TOLERANCE: f64 = 0.1;
 /// By how much it may be worse whatever the latter, as a part of the default's error: between two models that are nearly
 /// perfect nobody sees a difference.
 const SLACK: f64 = 0.01;
-/// An executor type tested on fewer builds than this, on either side, is not judged by: chance would decide.
-const FEWEST_BUILDS: u64 = 200;
+/// On fewer test builds than this, on either side, two models are not compared: chance would decide.
+const FEWEST_TO_COMPARE: u64 = 200;
+/// On fewer test builds than this a model is not even compared with the constant, which it has to beat by far.
+const FEWEST_TO_JUDGE: u64 = 20;
 
 /// Why a model is not to be run.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -28,6 +30,18 @@ pub enum Refusal {
         version: u64,
         /// The executor type it lacks.
         executor_type: String,
+    },
+    /// It was hardly tested for an executor type that the model in use is known to be good at.
+    #[error(
+        "model {version} was tested on {builds} builds that use {executor_type}, {FEWEST_TO_COMPARE} are needed to replace the model in use, which was; train it on more of them"
+    )]
+    Thin {
+        /// The refused model.
+        version: u64,
+        /// The executor type it was hardly tested for.
+        executor_type: String,
+        /// The builds it was tested on there.
+        builds: u64,
     },
     /// For an executor type it is worse than no model.
     #[error(
@@ -63,16 +77,20 @@ pub enum Refusal {
 ///
 /// The two were tested on builds of different days, so that their errors are compared in relation: each as a part of
 /// the error that the constant default of 1 ESU makes on the same builds ([`TestError::relative`]). A candidate is
-/// refused if, for any executor type tested on 200 builds or more, it is no better than the constant; or is worse than
-/// the current model, tested likewise, by more than [`TOLERANCE`] of the latter's relative error and a hundredth; or lacks the type
-/// while the current model has it and is better than the constant there.
+/// refused if, for any executor type,
+///
+/// - it was tested on 20 builds or more and is no better than the constant;
+/// - or the current model was tested on 200 or more and is better than the constant, and the candidate lacks the type, or
+///   was tested on fewer than 200: a thin test must not replace a thick one;
+/// - or both were tested on 200 or more, and the candidate is worse by more than [`TOLERANCE`] of the current model's
+///   relative error and a hundredth.
 pub fn judge(candidate: &Report, current: Option<&Report>) -> Result<(), Refusal> {
     let version = candidate.version;
     if candidate.types.iter().all(|part| part.test.is_none()) {
         return Err(Refusal::Untested { version });
     }
     for part in &candidate.types {
-        let Some(test) = part.test.filter(tells) else { continue };
+        let Some(test) = part.test.filter(|test| test.builds >= FEWEST_TO_JUDGE) else { continue };
         if test.relative() >= 1.0 {
             return Err(Refusal::WorseThanConstant {
                 version,
@@ -84,24 +102,33 @@ pub fn judge(candidate: &Report, current: Option<&Report>) -> Result<(), Refusal
     }
     let in_use = current.map(|report| report.types.as_slice()).unwrap_or_default();
     for part in in_use {
-        let Some(current) = part.test.filter(tells).map(|test| test.relative()) else { continue };
-        let executor_type = part.executor_type.clone();
-        let Some(candidate) = candidate.of(&part.executor_type) else {
-            if current < 1.0 {
-                return Err(Refusal::Missing { version, executor_type });
-            }
-            continue;
-        };
-        let Some(candidate) = candidate.test.filter(tells).map(|test| test.relative()) else { continue };
-        if candidate > current * (1.0 + TOLERANCE) + SLACK {
-            return Err(Refusal::Worse { version, executor_type, candidate, current });
+        if let Some(test) = part.test.filter(compares) {
+            compare(candidate, &part.executor_type, test.relative())?;
         }
     }
     Ok(())
 }
 
-fn tells(test: &TestError) -> bool {
-    test.builds >= FEWEST_BUILDS
+/// The candidate against the relative error of the current model, well tested, for one executor type.
+fn compare(candidate: &Report, executor_type: &str, current: f64) -> Result<(), Refusal> {
+    let version = candidate.version;
+    let executor_type = executor_type.to_owned();
+    let part = candidate.of(&executor_type);
+    let test = part.and_then(|part| part.test);
+    match test.filter(compares).map(|test| test.relative()) {
+        Some(candidate) if candidate > current * (1.0 + TOLERANCE) + SLACK => {
+            Err(Refusal::Worse { version, executor_type, candidate, current })
+        }
+        Some(_) => Ok(()),
+        // Nothing is lost with what is no better than the constant.
+        None if current >= 1.0 => Ok(()),
+        None if part.is_none() => Err(Refusal::Missing { version, executor_type }),
+        None => Err(Refusal::Thin { version, executor_type, builds: test.map_or(0, |test| test.builds) }),
+    }
+}
+
+const fn compares(test: &TestError) -> bool {
+    test.builds >= FEWEST_TO_COMPARE
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ pub enum Allowance {
 pub enum Held {
     /// It waits for room.
     Throttled(Throttled),
-    /// No group has a quota of a type that it needs, so that there is nothing to borrow either. It reserves nothing:
-    /// what waits for a change of quotas must not keep others from starting.
+    /// The quotas of a type that it needs add up to nothing, so that there is nothing to borrow either. It reserves
+    /// nothing: what waits for a change of quotas must not keep others from starting.
     NoQuota {
         /// Those types, in the order of their names.
         types: Vec<ExecutorType>,
@@ -44,26 +44,46 @@ pub struct Clamped {
     pub counts_as: Esu,
 }
 
+/// What all quotas add up to, by executor type; found once for many groups.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QuotaTotals(BTreeMap<ExecutorType, Esu>);
+
+impl QuotaTotals {
+    /// Those of `quotas`.
+    pub fn of(quotas: &Quotas) -> Self {
+        let mut totals: BTreeMap<ExecutorType, Esu> = BTreeMap::new();
+        for (kind, amount) in quotas.groups.values().chain(&quotas.default).flat_map(|quota| quota.esu.iter())
+        {
+            let total = totals.entry(kind.clone()).or_default();
+            *total = *total + amount.or_zero();
+        }
+        Self(totals)
+    }
+}
+
 impl Allowance {
     /// That of `group`. What the governor has not decided on yet, a new group's say, is taken from the quotas: its first
     /// build may start, the next ones wait for the governor.
-    pub fn of(group: &Group, quotas: &Quotas, record: &GovernorRecord) -> Self {
-        if quotas.is_empty() {
+    ///
+    /// A type of which no group has a quota is not limited: who gives out quotas of one type says nothing of the others.
+    pub fn of(group: &Group, quotas: &Quotas, totals: &QuotaTotals, record: &GovernorRecord) -> Self {
+        if totals.0.is_empty() {
             return Self::Unlimited;
         }
-        let mut types: BTreeMap<ExecutorType, Governed> = BTreeMap::new();
-        for quota in quotas.groups.values().chain(&quotas.default) {
-            for (kind, amount) in quota.esu.iter() {
-                let governed = types.entry(kind.clone()).or_default();
-                governed.limit = governed.limit + amount.or_zero();
-            }
-        }
+        let limited = |(kind, limit): (&ExecutorType, &Esu)| {
+            (kind.clone(), Governed { limit: *limit, ..Governed::default() })
+        };
+        let mut types: BTreeMap<ExecutorType, Governed> = totals.0.iter().map(limited).collect();
         for (kind, amount) in quotas.of(group).into_iter().flat_map(|quota| quota.esu.iter()) {
             if let Some(governed) = types.get_mut(kind) {
                 (governed.quota, governed.sp) = (amount.or_zero(), amount.or_zero());
             }
         }
-        types.extend(record.groups.get(group).into_iter().flatten().map(|(kind, at)| (kind.clone(), *at)));
+        for (kind, decided) in record.groups.get(group).into_iter().flatten() {
+            if let Some(governed) = types.get_mut(kind) {
+                *governed = *decided;
+            }
+        }
         Self::governed(types)
     }
 
@@ -123,7 +143,7 @@ impl Allowance {
     }
 }
 
-/// No more than each type's limit. A type that nobody has stays as it is: its builds are not started at all.
+/// No more than each type's limit. A type that is not limited stays as it is.
 fn counted(types: &BTreeMap<ExecutorType, Governed>, estimate: &Occupancy) -> Occupancy {
     let count = |(kind, amount): (&ExecutorType, Esu)| {
         let limit = types.get(kind).map_or(Esu::ZERO, |governed| governed.limit);
@@ -162,12 +182,13 @@ impl Admission<'_> {
 
 impl Governing<'_> {
     fn consider(&mut self, estimate: &Occupancy) -> Result<(), Held> {
-        let missing = |kind: &&ExecutorType| self.types.get(*kind).is_none_or(|at| at.limit <= Esu::ZERO);
+        let missing = |kind: &&ExecutorType| self.types.get(*kind).is_some_and(|at| at.limit <= Esu::ZERO);
         let missing: Vec<ExecutorType> = estimate.0.keys().filter(missing).cloned().collect();
         if !missing.is_empty() {
             return Err(Held::NoQuota { types: missing });
         }
-        let counted = counted(self.types, estimate);
+        let mut counted = counted(self.types, estimate);
+        counted.0.retain(|kind, _| self.types.contains_key(kind));
         let free: Vec<&ExecutorType> = counted.0.keys().filter(|kind| self.is_free(kind)).collect();
         let Err(mut throttled) = self.dequeue.consider(&counted) else { return Ok(()) };
         throttled.types.retain(|lack| !free.contains(&&lack.executor_type));
@@ -182,8 +203,11 @@ impl Governing<'_> {
         usable && self.in_progress.get(kind) <= Esu::ZERO && self.dequeue.reserved().get(kind) <= Esu::ZERO
     }
 
+    /// All builds use x86: without it no other type is of use.
     fn is_exhausted(&self) -> bool {
-        self.dequeue.is_exhausted() && !self.types.keys().any(|kind| self.is_free(kind))
+        let x86 = ExecutorType::x86();
+        let spent = |kind: &ExecutorType| self.dequeue.remaining(kind) <= Esu::ZERO && !self.is_free(kind);
+        (self.types.contains_key(&x86) && spent(&x86)) || self.types.keys().all(spent)
     }
 }
 

@@ -72,16 +72,18 @@ fn units(amount: Esu) -> u64 {
     u64::try_from(amount.micros() / 1000).unwrap_or_default().max(1)
 }
 
-/// `most` of `items` by chance, each as likely as the others.
-pub fn sample<T>(mut items: Vec<T>, most: usize, random: &mut Random) -> Vec<T> {
-    if items.len() > most {
-        for at in 0..most {
-            let left = u64::try_from(items.len() - at).unwrap_or(u64::MAX);
-            items.swap(at, at + usize::try_from(random.below(left)).unwrap_or_default());
-        }
-        items.truncate(most);
+/// `count` draws by weight, each of all: indices, of which one may come several times.
+pub fn draws(weights: &[u64], count: usize, random: &mut Random) -> Vec<usize> {
+    let mut sums: Vec<u64> = Vec::with_capacity(weights.len());
+    let mut total = 0_u64;
+    for weight in weights {
+        total = total.saturating_add(*weight);
+        sums.push(total);
     }
-    items
+    if total == 0 {
+        return Vec::new();
+    }
+    (0..count).map(|_| random.below(total)).map(|at| sums.partition_point(|sum| *sum <= at)).collect()
 }
 
 #[cfg(test)]

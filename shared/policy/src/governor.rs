@@ -53,8 +53,8 @@ pub fn next_tick(last: &GovernorRecord, settings: &GovernorSettings) -> Millis {
 ///
 /// Set points: each group has its own quota, and hungry groups share `borrow_share` of what others leave unused. What is
 /// lent goes back at the next tick, by the borrower starting nothing; no build is ended. When quotas add up to more than
-/// `capacity` has of a type, each counts as its part of the capacity, and nothing is borrowed beyond it; a capacity that
-/// does not name a type has none of it. Capacity that is nobody's quota is not given to anyone.
+/// `capacity` has of a type, each counts as its part of the capacity, and nothing is borrowed beyond it; of a type that
+/// `capacity` does not name there is as much as the quotas say. Capacity that is nobody's quota is not given to anyone.
 ///
 /// A group whose use and next build are within its set point always starts that build, whatever the gains.
 ///
@@ -73,7 +73,7 @@ pub fn govern(
     let (before, seconds) = if known { (last, elapsed) } else { (&empty, settings.tick_seconds) };
     let mut decided: BTreeMap<Group, BTreeMap<ExecutorType, Governed>> = BTreeMap::new();
     for kind in types(groups) {
-        let available = capacity.map(|capacity| capacity.get(&kind));
+        let available = capacity.and_then(|capacity| capacity.0.get(&kind).copied());
         for (group, governed) in govern_type(&kind, before, groups, available, settings, seconds) {
             decided.entry(group.clone()).or_default().insert(kind.clone(), governed);
         }

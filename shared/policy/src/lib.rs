@@ -13,10 +13,10 @@ mod retry;
 mod why;
 pub mod workspace;
 
-pub use allowance::{Admission, Allowance, Clamped, Held};
+pub use allowance::{Admission, Allowance, Clamped, Held, QuotaTotals};
 pub use band::band_rank;
 pub use dequeue::{Dequeue, Lack, Throttled, dequeue};
-pub use dispatch::{GroupHead, Placement, place, sample, weight};
+pub use dispatch::{GroupHead, Placement, draws, place, weight};
 pub use executor_types::executor_types;
 pub use governor::{GovernorSettings, GroupState, InvalidGovernorSettings, govern, next_tick};
 pub use instances::{

@@ -21,8 +21,8 @@ pub struct Stand<'a> {
     pub in_progress: &'a Occupancy,
     /// Idle workspaces of the farm.
     pub idle: u64,
-    /// When builds of its group started, newest first.
-    pub starts: &'a [Millis],
+    /// When runs of its group ended, newest first.
+    pub ends: &'a [Millis],
     /// The clock.
     pub now: Millis,
 }
@@ -49,8 +49,10 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
             (told.collect(), Vec::new())
         }
     };
+    let about_to_start =
+        throttled_by.is_empty() && without_quota.is_empty() && stand.before < stand.idle && stand.idle > 0;
     let counts_as = allowance.clamped(stand.estimate);
-    let rate = rate(stand.starts, stand.now).filter(|_| without_quota.is_empty());
+    let rate = rate(stand.ends, stand.now).filter(|_| without_quota.is_empty());
     Waiting {
         place: stand.before + 1,
         queued: stand.queued,
@@ -59,26 +61,32 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
         counts_as: counts_as.into_iter().map(|less| (less.executor_type, less.counts_as)).collect(),
         idle_workspaces: stand.idle,
         in_progress: Vec::new(),
-        starts_per_second: rate,
-        expected_start_ms: rate.and_then(|rate| {
-            let wait = Duration::try_from_secs_f64((stand.before as f64 + 1.0) / rate).ok()?;
-            Some(stand.now.after(wait))
-        }),
+        ends_per_second: rate,
+        expected_start_ms: rate.filter(|_| !about_to_start).map_or(
+            about_to_start.then_some(stand.now),
+            |rate| {
+                let wait = Duration::try_from_secs_f64((stand.before as f64 + 1.0) / rate).ok()?;
+                Some(stand.now.after(wait))
+            },
+        ),
     }
 }
 
-/// Starts a second, over the last ones; nothing while none was seen.
-fn rate(starts: &[Millis], now: Millis) -> Option<f64> {
-    let oldest = starts.last()?;
+/// Ends a second, over the last ones; nothing while none was seen. Each makes room for another.
+fn rate(ends: &[Millis], now: Millis) -> Option<f64> {
+    let oldest = ends.last()?;
     let seconds = now.since(*oldest).as_secs_f64().max(0.001);
-    Some(starts.len() as f64 / seconds)
+    Some(ends.len() as f64 / seconds)
 }
 
 /// In a sentence.
 pub fn why_text(waiting: &Waiting) -> String {
     if !waiting.without_quota.is_empty() {
         let types: Vec<&str> = waiting.without_quota.iter().map(model::ExecutorType::as_str).collect();
-        return format!("no group has a quota of {}: set one, with `forebay quota set`", types.join(", "));
+        return format!(
+            "the quotas of {} add up to nothing: raise one, with `forebay quota set`",
+            types.join(", ")
+        );
     }
     let throttled = waiting.throttled_by.iter().map(|by| {
         let before = if by.reserved > Esu::ZERO {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bus::{Bus, BusError, QuotaChange};
 use model::{GovernorRecord, Quotas};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tracing::{debug, warn};
 
 use crate::{Context, ServiceError};
@@ -12,6 +12,8 @@ use crate::{Context, ServiceError};
 /// A burst of changes is read once.
 const SETTLE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
+/// A change that was told may be lost: so often the quotas are read again.
+const REPAIR: Duration = Duration::from_secs(120);
 
 /// What is known of quotas.
 #[derive(Debug, Default)]
@@ -60,10 +62,12 @@ pub async fn follow_governance(
             }
         }
         // Until the quotas themselves change.
+        let repair = Instant::now() + REPAIR;
         loop {
             let change = tokio::select! {
                 () = context.stop.cancelled() => return Ok(()),
                 () = reconnects.next() => break,
+                () = tokio::time::sleep_until(repair) => break,
                 change = changes.next() => change,
             };
             match change {

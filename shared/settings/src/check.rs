@@ -125,8 +125,8 @@ impl Settings {
                 (times.lease_ttl_seconds, most.lease_ttl_seconds),
             ];
             if asked.iter().any(|(asked, most)| asked.is_some_and(|asked| asked == 0 || asked > *most)) {
-                let wanted = "times of 1 to the maximum that is set for all builds are expected";
-                return Err(invalid("priority_limits", format!("{times:?} for {priority}"), wanted));
+                let wanted = "times from 1 s to the maximum that is set for all builds are expected";
+                return Err(invalid("priority_limits", priority.to_string(), wanted));
             }
         }
         Ok(())

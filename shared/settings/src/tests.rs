@@ -19,6 +19,17 @@ fn the_environment_wins_over_the_file_and_the_file_over_the_default() {
 }
 
 #[test]
+fn tables_that_are_empty_by_default_are_known_too() {
+    let file = "[capacity]\nx86 = 8.5\n[priority_limits.batch]\ntimeout_seconds = 3\n";
+    let settings = load(file, &[]).unwrap();
+    assert_eq!(settings.capacity.to_string(), "x86 8.5");
+    assert_eq!(settings.priority_limits[&Priority::Batch].timeout_seconds, Some(3));
+    assert!(load("[capacity]\nvax = 1", &[]).unwrap_err().to_string().contains("capacity is vax 1"));
+    assert!(load("[priority_limits.batch]\ntimeout_seconds = 0", &[]).is_err());
+    assert!(load("band_order = \"lifo\"", &[]).unwrap_err().to_string().contains("cannot be read"));
+}
+
+#[test]
 fn a_misspelt_name_in_the_file_is_an_error() {
     let error = load("workspcaes = 3", &[]).unwrap_err().to_string();
     assert!(error.contains("workspcaes"), "{error}");

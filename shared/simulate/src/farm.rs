@@ -2,13 +2,10 @@
 
 mod group;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-};
+use std::{cmp::Reverse, collections::BinaryHeap};
 
-use model::{Esu, ExecutorType, Governed, GovernorRecord, Millis, Occupancy, Quota, Quotas};
-use policy::{Allowance, GroupHead, Random, govern, place, weight};
+use model::{Esu, ExecutorType, GovernorRecord, Millis, Occupancy, Quota, Quotas};
+use policy::{Allowance, GroupHead, QuotaTotals, Random, govern, place, weight};
 
 use crate::{
     builds::{Build, exponential, millis},
@@ -224,11 +221,15 @@ impl<'a> Farm<'a> {
             self.groups.iter_mut().map(|group| (group.series.group.clone(), group.state(now))).collect();
         let at = Millis(now + 1);
         self.record = govern(&self.record, &told, capacity.as_ref(), &self.scenario.governor, at);
-        for group in &mut self.groups {
-            let types: BTreeMap<ExecutorType, Governed> =
-                self.record.groups.get(&group.series.group).cloned().unwrap_or_default();
-            group.allowance = Allowance::governed(types);
-        }
+        self.allow();
         self.dispatch(None);
+    }
+
+    /// What each group may have in progress, as dispatchers find it.
+    fn allow(&mut self) {
+        let totals = QuotaTotals::of(&self.quotas);
+        for group in &mut self.groups {
+            group.allowance = Allowance::of(&group.series.group, &self.quotas, &totals, &self.record);
+        }
     }
 }

@@ -213,7 +213,7 @@ async fn workers(client: &Client) -> Finding {
     let spaces: Vec<_> = ready.iter().flat_map(|beat| &beat.workspaces).collect();
     let idle = spaces.iter().filter(|space| matches!(space, WorkspaceState::Idle { .. })).count();
     let found = format!(
-        "{} live, {} of them ready; {idle} of {} workspaces idle",
+        "{} live, {} of them ready; {idle} of {} workspaces idle when last heard of",
         workers.len(),
         ready.len(),
         spaces.len()

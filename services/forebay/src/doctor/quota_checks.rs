@@ -40,7 +40,7 @@ fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
 }
 
 async fn model(client: &Client) -> Finding {
-    match client.bus().current_model().await {
+    match client.bus().current_model().await.map(|(_, notice)| notice) {
         Ok(None) => Finding::ok("estimates", "1 ESU for each executor type: no occupancy model yet"),
         Ok(Some(model)) => {
             let age = humantime::format_duration(Duration::from_secs(

@@ -59,15 +59,17 @@ fn actions_count_for_the_run_that_sent_them() {
     let usage = Usage::new(x86());
     let record = record("g");
     usage.begin(3, &record);
-    let action = |attempt, kind: &str, seconds| {
+    let action_of = |group: &str, attempt, kind: &str, seconds| {
         usage.action(&ActionUsage {
-            group: record.build.group.clone(),
+            group: group.parse().unwrap(),
             build: SendingBuild { worker: "w".parse().unwrap(), id: record.build.id, attempt },
             executor_type: kind.parse().unwrap(),
             esu_seconds: Esu::new(seconds).unwrap(),
         });
     };
+    let action = |attempt, kind: &str, seconds| action_of("g", attempt, kind, seconds);
     action(record.attempt, "x86", 3.0);
+    action_of("h", record.attempt, "x86", 100.0);
     action(record.attempt, "gpu", 1.0);
     action(record.attempt.next(), "gpu", 100.0);
     let ended = ended(2000, 1000, 0);

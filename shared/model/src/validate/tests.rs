@@ -61,7 +61,7 @@ fn what_is_wrong_is_named() {
     assert!(refused(|r| r.lease_ttl_seconds = Some(301)).contains("1 to 300"));
     let vax = |r: &mut BuildRequest| r.executor_types = ["vax".parse().unwrap()].into();
     assert!(refused(vax).contains("known are mac, x86"));
-    assert!(refused(|r| r.occupancy.add(&ExecutorType::x86(), Esu::from_micros(-1))).contains("0 or more"));
+    assert!(refused(|r| r.occupancy.add(&ExecutorType::x86(), Esu::from_micros(-1))).contains("0 to 100000"));
     assert!(refused(|r| drop(r.env.insert("A=B".into(), String::new()))).contains("A=B"));
 }
 

@@ -54,9 +54,39 @@ fn between_two_that_are_nearly_perfect_chance_does_not_decide() {
 }
 
 #[test]
-fn types_tested_on_few_builds_do_not_decide() {
-    let current = report(1, &[("mac", 0.5, 100), ("x86", 0.4, 500)]);
-    assert_eq!(judge(&report(2, &[("mac", 3.0, 100), ("x86", 0.4, 500)]), Some(&current)), Ok(()));
+fn types_tested_on_few_builds_are_not_compared() {
+    let current = report(1, &[("mac", 0.2, 100), ("x86", 0.4, 500)]);
+    assert_eq!(judge(&report(2, &[("mac", 0.9, 100), ("x86", 0.4, 500)]), Some(&current)), Ok(()));
+    assert_eq!(judge(&report(2, &[("mac", 0.9, 500), ("x86", 0.4, 500)]), Some(&current)), Ok(()));
+    assert_eq!(judge(&report(2, &[("x86", 0.4, 500)]), Some(&current)), Ok(()));
+}
+
+#[test]
+fn on_twenty_builds_a_model_has_to_be_better_than_the_constant() {
+    let current = report(1, &[("x86", 0.4, 500)]);
+    let judged = |builds| judge(&report(2, &[("mac", 3.0, builds), ("x86", 0.4, 500)]), Some(&current));
+    assert_eq!(judged(19), Ok(()));
+    let refusal = judged(20);
+    assert!(
+        matches!(refusal, Err(Refusal::WorseThanConstant { executor_type, .. }) if executor_type == "mac")
+    );
+    // Nor does a young farm take one for its first.
+    assert!(judge(&report(1, &[("x86", 1.2, 30)]), None).is_err());
+    assert_eq!(judge(&report(1, &[("x86", 0.8, 30)]), None), Ok(()));
+}
+
+#[test]
+fn a_thin_test_does_not_replace_a_thick_one() {
+    let current = report(1, &[("mac", 0.5, 200), ("x86", 0.4, 500)]);
+    let judged = |builds| judge(&report(2, &[("mac", 0.1, builds), ("x86", 0.4, 500)]), Some(&current));
+    for builds in [0, 10, 199] {
+        let executor_type = "mac".to_owned();
+        assert_eq!(judged(builds), Err(Refusal::Thin { version: 2, executor_type, builds }));
+    }
+    assert_eq!(judged(200), Ok(()));
+    // One that is no better than the constant may be replaced by anything better.
+    let current = report(1, &[("mac", 1.1, 500), ("x86", 0.4, 500)]);
+    assert_eq!(judge(&report(2, &[("mac", 0.9, 30), ("x86", 0.4, 500)]), Some(&current)), Ok(()));
     assert_eq!(judge(&report(2, &[("x86", 0.4, 500)]), Some(&current)), Ok(()));
 }
 

@@ -28,9 +28,13 @@ fn allowance(of: &[(&str, f64, f64, f64)]) -> Allowance {
     Allowance::governed(types.collect())
 }
 
+fn decided(group: &str, quotas: &Quotas, record: &GovernorRecord) -> Allowance {
+    Allowance::of(&group.parse().unwrap(), quotas, &QuotaTotals::of(quotas), record)
+}
+
 #[test]
 fn without_quotas_everything_starts() {
-    let allowance = Allowance::of(&"g".parse().unwrap(), &Quotas::default(), &GovernorRecord::default());
+    let allowance = decided("g", &Quotas::default(), &GovernorRecord::default());
     assert_eq!(allowance, Allowance::Unlimited);
     let absurd = occupancy(&[("x86", 1e8), ("gpu", 1.0)]);
     assert_eq!(allowance.startable([&absurd, &absurd], &absurd), [0, 1]);
@@ -43,7 +47,7 @@ fn a_group_that_the_governor_has_not_seen_starts_its_first_build() {
     let groups = [("a".parse().unwrap(), quota(10.0)), ("b".parse().unwrap(), quota(5.0))];
     let quotas = Quotas { groups: groups.into(), default: None };
     let build = occupancy(&[("x86", 2.0)]);
-    let of = |group: &str| Allowance::of(&group.parse().unwrap(), &quotas, &GovernorRecord::default());
+    let of = |group: &str| decided(group, &quotas, &GovernorRecord::default());
     assert_eq!(of("a").startable([&build, &build], &Occupancy::default()), [0]);
     assert!(
         of("c").startable([&build], &Occupancy::default()).is_empty(),
@@ -63,7 +67,7 @@ fn the_record_goes_before_the_quotas() {
         GovernorRecord { groups: BTreeMap::from([(group.clone(), types)]), ..GovernorRecord::default() };
     let build = occupancy(&[("x86", 2.0)]);
     let in_progress = occupancy(&[("x86", 3.0)]);
-    assert_eq!(Allowance::of(&group, &quotas, &record).startable([&build; 5], &in_progress), [0, 1]);
+    assert_eq!(decided(group.as_str(), &quotas, &record).startable([&build; 5], &in_progress), [0, 1]);
 }
 
 #[test]
@@ -81,15 +85,25 @@ fn why_says_what_is_lacking() {
 }
 
 #[test]
-fn a_type_that_nobody_has_holds_up_its_own_builds_only() {
+fn a_type_without_quotas_is_not_limited_and_one_of_nothing_starts_nothing() {
     let allowance = allowance(&[("x86", 4.0, 4.0, 4.0), ("tpu", 0.0, 0.0, 0.0)]);
     let nothing = Occupancy::default();
     let mut admission = allowance.admission(&nothing);
-    for name in ["gpu", "tpu"] {
-        let held = Held::NoQuota { types: vec![kind(name)] };
-        assert_eq!(admission.consider(&occupancy(&[("x86", 3.0), (name, 1.0)])), Err(held));
-    }
-    assert_eq!(admission.consider(&occupancy(&[("x86", 4.0)])), Ok(()));
+    assert_eq!(admission.consider(&occupancy(&[("x86", 1.0), ("gpu", 900.0)])), Ok(()));
+    let held = Held::NoQuota { types: vec![kind("tpu")] };
+    assert_eq!(admission.consider(&occupancy(&[("x86", 3.0), ("tpu", 1.0)])), Err(held));
+    assert_eq!(admission.consider(&occupancy(&[("x86", 3.0)])), Ok(()), "it kept no place");
+    assert!(admission.is_exhausted(), "without x86 nothing else is of use");
+}
+
+#[test]
+fn quotas_of_one_type_say_nothing_of_another() {
+    let quota = |of: &[(&str, f64)]| Quota { esu: occupancy(of) };
+    let quotas = Quotas { groups: [("ml".parse().unwrap(), quota(&[("gpu", 2.0)]))].into(), default: None };
+    let other = decided("other", &quotas, &GovernorRecord::default());
+    let x86 = occupancy(&[("x86", 50.0)]);
+    assert_eq!(other.startable([&x86; 3], &x86), [0, 1, 2]);
+    assert_eq!(other.startable([&occupancy(&[("x86", 1.0), ("gpu", 1.0)])], &x86), [0_usize; 0]);
 }
 
 #[test]

@@ -34,15 +34,14 @@ fn weights_follow_the_quota_of_x86_and_nobody_has_none() {
 }
 
 #[test]
-fn a_sample_favours_nobody() {
-    let mut random = Random::new(3);
-    let mut seen = [0; 10];
-    for _ in 0..5000 {
-        for item in sample((0..10).collect(), 4, &mut random) {
-            seen[item] += 1;
-        }
-    }
-    assert!(seen.iter().all(|count| (1850..=2150).contains(count)), "{seen:?}");
+fn many_groups_are_drawn_by_weight_too() {
+    let mut weights = vec![1; 999];
+    weights.push(999);
+    let drawn = draws(&weights, 20_000, &mut Random::new(3));
+    let heavy = drawn.iter().filter(|at| **at == 999).count();
+    assert!((9_600..=10_400).contains(&heavy), "{heavy} of 20000");
+    assert!(draws(&[0, 0], 5, &mut Random::new(1)).is_empty());
+    assert!(draws(&[0, 7, 0], 5, &mut Random::new(1)).iter().all(|at| *at == 1));
 }
 
 proptest! {

@@ -74,7 +74,8 @@ impl Moment {
         seconds: f64,
     ) -> Self {
         let decay = if settings.lag_seconds > 0.0 { (-seconds / settings.lag_seconds).exp() } else { 0.0 };
-        let before = last.map_or(now.in_progress, |last| last.seen.units());
+        // At a first decision, of what runs already, no more is known to show than what is used.
+        let before = last.map_or(now.in_progress.min(now.pv), |last| last.seen.units());
         let seen = before * decay + now.in_progress * (1.0 - decay);
         let renewed =
             last.map_or(0.0, |last| last.renewed.units()) * decay + now.ended.min(now.peak) * decay.sqrt();

@@ -23,7 +23,7 @@ fn allowance(target: f64) -> Allowance {
     Allowance::governed(BTreeMap::from([(ExecutorType::x86(), governed)]))
 }
 
-fn ask(ahead: &[&Occupancy], in_progress: &Occupancy, idle: u64, starts: &[Millis]) -> Waiting {
+fn ask(ahead: &[&Occupancy], in_progress: &Occupancy, idle: u64, ends: &[Millis]) -> Waiting {
     let stand = Stand {
         before: ahead.len() as u64,
         queued: 9,
@@ -31,7 +31,7 @@ fn ask(ahead: &[&Occupancy], in_progress: &Occupancy, idle: u64, starts: &[Milli
         estimate: &x86(3.0),
         in_progress,
         idle,
-        starts,
+        ends,
         now: Millis(20_000),
     };
     why(&stand, &allowance(8.0))
@@ -60,12 +60,17 @@ fn where_quota_is_no_matter_a_workspace_is() {
 #[test]
 fn its_start_follows_from_those_before() {
     let waiting = ask(&[&x86(2.0)], &x86(4.0), 1, &[Millis(19_000), Millis(12_000)]);
-    assert_eq!(waiting.starts_per_second, Some(0.25));
-    assert_eq!(waiting.expected_start_ms, Some(Millis(28_000)), "two starts at one in four seconds");
+    assert_eq!(waiting.ends_per_second, Some(0.25));
+    assert_eq!(
+        waiting.expected_start_ms,
+        Some(Millis(28_000)),
+        "the second end from now, at one in four seconds"
+    );
 }
 
 #[test]
-fn a_type_that_nobody_has_is_named() {
+fn quotas_of_nothing_are_named() {
+    let nothing = Governed::default();
     let gpu = Occupancy::of_each(["gpu".parse().unwrap()], Esu::ONE);
     let none = Occupancy::default();
     let stand = Stand {
@@ -75,10 +80,10 @@ fn a_type_that_nobody_has_is_named() {
         estimate: &gpu,
         in_progress: &none,
         idle: 1,
-        starts: &[Millis(1)],
+        ends: &[Millis(1)],
         now: Millis(2),
     };
-    let waiting = why(&stand, &allowance(8.0));
+    let waiting = why(&stand, &Allowance::governed([("gpu".parse().unwrap(), nothing)].into()));
     assert!(waiting.expected_start_ms.is_none());
-    assert!(why_text(&waiting).contains("no group has a quota of gpu"));
+    assert!(why_text(&waiting).contains("quotas of gpu add up to nothing"));
 }

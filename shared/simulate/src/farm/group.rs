@@ -49,11 +49,12 @@ struct Watch {
 }
 
 impl GroupFarm {
+    /// Nothing starts before the first decision.
     pub(super) fn new(quota: Occupancy, series: GroupSeries) -> Self {
         Self {
             series,
             waiting: VecDeque::new(),
-            allowance: Allowance::governed(BTreeMap::new()),
+            allowance: Allowance::governed([(ExecutorType::x86(), Governed::default())].into()),
             quota,
             running: BTreeMap::new(),
             in_progress: Occupancy::default(),

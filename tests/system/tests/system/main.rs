@@ -23,6 +23,7 @@ mod limits;
 mod models;
 mod python;
 mod quota;
+mod quota_rules;
 mod results;
 mod scenario;
 mod schemas;

@@ -1,9 +1,12 @@
 //! Occupancy models on a live farm: learned from finished builds, loaded without restart, refused when they are no good.
 
-use std::time::Duration;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bus::Written;
-use farm::{Farm, SOON};
+use farm::{Farm, SOON, ServiceProcess};
 use futures::StreamExt as _;
 use model::{
     Build, BuildId, BuildKey, BuildRecord, BuildRequest, BuildResult, Esu, ExecutorType, Invocation,
@@ -89,13 +92,38 @@ async fn record_builds(farm: &Farm) {
 async fn published(farm: &Farm, version: u64) -> ModelNotice {
     let looks = async {
         loop {
-            if let Some(notice) = farm.bus().current_model().await.unwrap().filter(|n| n.version >= version) {
+            let (_, notice) = farm.bus().current_model().await.unwrap();
+            if let Some(notice) = notice.filter(|notice| notice.version >= version) {
                 return notice;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), looks).await.expect("a model is published")
+}
+
+/// Publishes a model in the place of whatever is there.
+async fn publish(farm: &Farm, notice: &ModelNotice) {
+    let (position, _) = farm.bus().current_model().await.unwrap();
+    assert!(farm.bus().publish_model(notice, position).await.unwrap());
+}
+
+/// A trainer that trains once, and its log.
+async fn trainer(farm: &Farm) -> (ServiceProcess, PathBuf) {
+    let env = [("FOREBAY_TRAINING_SECONDS", "3600"), ("FOREBAY_LOG", "trainer=debug")];
+    let trainer = farm.spawn_with_env("trainer", &env).await;
+    let log = farm.folder().join("logs").join(format!("{}.log", trainer.name()));
+    (trainer, log)
+}
+
+/// Waits until this is in the log.
+async fn told(log: &Path, line: &str) {
+    let told = || std::fs::read_to_string(log).unwrap_or_default().contains(line);
+    crate::check::until(&format!("{line:?} in the log"), Duration::from_secs(60), told).await;
+}
+
+fn store(farm: &Farm) -> Store {
+    Store::open(&format!("file://{}", farm.folder().join("data/objects").display())).unwrap()
 }
 
 /// Submits builds until one is estimated as `wanted` says.
@@ -160,7 +188,7 @@ async fn a_model_that_is_damaged_foreign_or_worse_is_not_used() {
     let test = call("test", 8, 3);
     estimated(&farm, &test, |build| build.estimated_by == Some(1)).await;
 
-    let store = Store::open(&format!("file://{}", farm.folder().join("data/objects").display())).unwrap();
+    let store = store(&farm);
     let path = farm.folder().join("model");
     store.fetch(&good.digest, &path).await.unwrap();
     let content = std::fs::read(&path).unwrap();
@@ -173,17 +201,17 @@ async fn a_model_that_is_damaged_foreign_or_worse_is_not_used() {
         [b"no model at all".to_vec(), damaged, foreign, content[..content.len() - 1].to_vec(), worse(9)];
     for (version, content) in (2..).zip(bad) {
         let digest = store.put(content.into()).await.unwrap();
-        farm.bus().publish_model(&ModelNotice { version, digest, ..good.clone() }).await.unwrap();
+        publish(&farm, &ModelNotice { version, digest, ..good.clone() }).await;
     }
     // One whose content is nowhere.
     let missing = ModelNotice { version: 8, digest: model::Digest::of(b"nowhere"), ..good.clone() };
-    farm.bus().publish_model(&missing).await.unwrap();
+    publish(&farm, &missing).await;
     // The enqueuer has looked at them all when it uses the next good one.
     let last = good_again(10);
     let report = |content: &[u8]| occupancy::OccupancyModel::decode(content).unwrap().report().clone();
     occupancy::judge(&report(&last), Some(&report(&content))).expect("it is as good as the first");
     let last = store.put(last.into()).await.unwrap();
-    farm.bus().publish_model(&ModelNotice { version: 10, digest: last, ..good }).await.unwrap();
+    publish(&farm, &ModelNotice { version: 10, digest: last, ..good }).await;
     let known = estimated(&farm, &test, |build| {
         assert!(matches!(build.estimated_by, Some(1 | 10)), "a bad model is used: {build:?}");
         build.estimated_by == Some(10)
@@ -194,17 +222,18 @@ async fn a_model_that_is_damaged_foreign_or_worse_is_not_used() {
 
 /// A model of builds whose occupancy has nothing to do with what they ask.
 fn worse(version: u64) -> Vec<u8> {
-    learn(version, |number| f64::from(number.wrapping_mul(2_654_435_761) % 200) / 10.0)
+    learn(version, "x86", |number| f64::from(number.wrapping_mul(2_654_435_761) % 200) / 10.0)
 }
 
 fn good_again(version: u64) -> Vec<u8> {
-    learn(version, |number| {
-        let record = finished(number);
-        record.result().unwrap().usage.get(&ExecutorType::x86()).units()
-    })
+    learn(version, "x86", x86_of)
 }
 
-fn learn(version: u64, used: impl Fn(u32) -> f64) -> Vec<u8> {
+fn x86_of(number: u32) -> f64 {
+    finished(number).result().unwrap().usage.get(&ExecutorType::x86()).units()
+}
+
+fn learn(version: u64, kind: &str, used: impl Fn(u32) -> f64) -> Vec<u8> {
     use occupancy::{BuildFacts, Dataset, FitOptions, fit, search};
     let mut data = Dataset::new();
     for number in 0..BUILDS {
@@ -217,7 +246,7 @@ fn learn(version: u64, used: impl Fn(u32) -> f64) -> Vec<u8> {
             group: "ci",
             priority: "batch",
         };
-        let usage = [("x86", used(number)), ("mac", if call.command == "build" { 3.0 } else { 0.0 })];
+        let usage = [(kind, used(number)), ("mac", if call.command == "build" { 3.0 } else { 0.0 })];
         data.push(&facts, usage, u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
     let crosses = search(&data, version, &mut || true);
@@ -225,13 +254,79 @@ fn learn(version: u64, used: impl Fn(u32) -> f64) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn a_model_that_enqueuers_would_refuse_is_not_published() {
+    let farm = Farm::builder().only(&["enqueuer"]).start().await;
+    record_builds(&farm).await;
+    // The model in use is good at a type that no build has used lately.
+    let content = learn(4, "gpu", x86_of);
+    let in_use = ModelNotice {
+        version: 4,
+        digest: store(&farm).put(content.into()).await.unwrap(),
+        trained_at_ms: Millis(1),
+        builds: u64::from(BUILDS),
+        test_error: [].into(),
+        default_error: [].into(),
+        types_by_rule: [].into(),
+    };
+    publish(&farm, &in_use).await;
+    let before = farm.bus().current_model().await.unwrap();
+    let (trainer_of_worse, log) = trainer(&farm).await;
+    told(&log, "knows nothing of gpu").await;
+    // Nor is it trained again before that is due.
+    told(&log, "no training is due yet").await;
+    assert_eq!(farm.bus().current_model().await.unwrap(), before);
+    drop(trainer_of_worse);
+    // One that nobody can read is in nobody's way.
+    publish(&farm, &ModelNotice { digest: model::Digest::of(b"nowhere"), ..in_use }).await;
+    let (_trainer, log) = trainer(&farm).await;
+    told(&log, "the model in use cannot be read").await;
+    assert_eq!(published(&farm, 5).await.version, 5);
+}
+
+#[tokio::test]
+async fn two_trainers_publish_one_model() {
+    let farm = Farm::builder().only(&["enqueuer"]).start().await;
+    record_builds(&farm).await;
+    let mut changes = farm.bus().model_changes().await.unwrap();
+    let ((_one, one_log), (_other, other_log)) = tokio::join!(trainer(&farm), trainer(&farm));
+    // Whichever was first; the other saw its model before it trained, or when it wanted to publish its own.
+    for log in [&one_log, &other_log] {
+        told(log, "no training is due yet").await;
+    }
+    let (position, notice) = farm.bus().current_model().await.unwrap();
+    let notice = notice.unwrap();
+    assert_eq!(changes.next().await.unwrap(), notice);
+    // Behind it comes the next one that is published, and no other of version 1.
+    let next = ModelNotice { version: 2, digest: model::Digest::of(b"nowhere"), ..notice };
+    assert!(!farm.bus().publish_model(&next, Sequence(0)).await.unwrap(), "there is one already");
+    assert!(farm.bus().publish_model(&next, position).await.unwrap());
+    assert!(!farm.bus().publish_model(&next, position).await.unwrap(), "it was replaced");
+    assert_eq!(changes.next().await.unwrap(), next);
+}
+
+#[tokio::test]
+async fn a_notice_that_cannot_be_read_stops_nobody() {
+    let farm = Farm::builder().only(&["enqueuer"]).start().await;
+    record_builds(&farm).await;
+    let key = "$KV.FOREBAY_MODELS.current";
+    farm.bus().jetstream().publish(key, "{\"version\":\"one\"}".into()).await.unwrap().await.unwrap();
+    // One that finds it when it starts.
+    farm.replace("enqueuer", &[]).await;
+    let test = call("test", 8, 3);
+    assert_eq!(submit(&farm, &test).await.estimated_by, None);
+    let (position, notice) = farm.bus().current_model().await.unwrap();
+    assert!(position > Sequence(0) && notice.is_none());
+    let (_trainer, _) = trainer(&farm).await;
+    assert_eq!(published(&farm, 1).await.version, 1);
+    estimated(&farm, &test, |build| build.estimated_by == Some(1)).await;
+}
+
+#[tokio::test]
 async fn too_few_builds_teach_nothing() {
     let farm = Farm::builder().only(&["enqueuer"]).start().await;
     let record = finished(1);
     farm.bus().transition(&record, Sequence(0), SOON).await.unwrap();
-    let trainer = farm.spawn_with_env("trainer", &[("FOREBAY_TRAINING_SECONDS", "1")]).await;
-    let log = farm.folder().join("logs").join(format!("{}.log", trainer.name()));
-    let told = || std::fs::read_to_string(&log).unwrap_or_default().contains("only 1 builds ended");
-    crate::check::until("the trainer says so", SOON, told).await;
-    assert!(farm.bus().current_model().await.unwrap().is_none());
+    let (_trainer, log) = trainer(&farm).await;
+    told(&log, "only 1 builds ended").await;
+    assert_eq!(farm.bus().current_model().await.unwrap(), (Sequence(0), None));
 }

@@ -7,26 +7,26 @@ use farm::{Farm, SOON};
 use futures::StreamExt as _;
 use model::{
     BuildKey, BuildRecord, BuildRequest, Esu, ExecutorType, Governed, GovernorRecord, Millis, Occupancy,
-    Outcome, Priority, Quota, ReasonCode, Sequence, State,
+    Outcome, Priority, Quota, Sequence, State,
 };
 
 use crate::check::{ended, ended_as, request, script};
 
-fn esu(units: f64) -> Esu {
+pub(crate) fn esu(units: f64) -> Esu {
     Esu::new(units).unwrap()
 }
 
-fn x86(units: f64) -> Occupancy {
+pub(crate) fn x86(units: f64) -> Occupancy {
     Occupancy::of_each([ExecutorType::x86()], esu(units))
 }
 
-async fn set_quota(farm: &Farm, group: &str, units: f64) {
+pub(crate) async fn set_quota(farm: &Farm, group: &str, units: f64) {
     let whose = QuotaOf::Group(group.parse().unwrap());
     farm.bus().set_quota(&whose, Some(&Quota { esu: x86(units) })).await.unwrap();
 }
 
 /// Waits for a decision of the governor that `wanted` accepts.
-async fn decided(farm: &Farm, wanted: impl Fn(&GovernorRecord) -> bool) -> GovernorRecord {
+pub(crate) async fn decided(farm: &Farm, wanted: impl Fn(&GovernorRecord) -> bool) -> GovernorRecord {
     let looks = async {
         loop {
             let (_, record) = farm.bus().governor_record().await.unwrap();
@@ -40,7 +40,13 @@ async fn decided(farm: &Farm, wanted: impl Fn(&GovernorRecord) -> bool) -> Gover
 }
 
 /// Queues so many builds of `request` in each group, many at a time.
-async fn queue(farm: &Farm, groups: &[&str], count: usize, priority: Priority, request: &BuildRequest) {
+pub(crate) async fn queue(
+    farm: &Farm,
+    groups: &[&str],
+    count: usize,
+    priority: Priority,
+    request: &BuildRequest,
+) {
     let one = |at: usize| {
         let group = groups[at % groups.len()];
         let request = BuildRequest {
@@ -61,7 +67,11 @@ fn lifecycles(farm: &Farm) -> Follower {
 }
 
 /// Reads lifecycle messages until `done` says so.
-async fn follow(farm: &Farm, limit: Duration, mut done: impl FnMut(Sequence, &BuildRecord) -> bool) {
+pub(crate) async fn follow(
+    farm: &Farm,
+    limit: Duration,
+    mut done: impl FnMut(Sequence, &BuildRecord) -> bool,
+) {
     let mut follower = lifecycles(farm);
     let all = async {
         loop {
@@ -129,7 +139,7 @@ async fn an_emergency_passes_ten_thousand_batch_builds() {
 }
 
 /// A decision that stands: no governor runs.
-async fn decide(farm: &Farm, group: &str, target: f64) {
+pub(crate) async fn decide(farm: &Farm, group: &str, target: f64) {
     let governed = Governed {
         quota: esu(target),
         limit: esu(target),
@@ -204,95 +214,77 @@ async fn a_quota_smaller_than_any_build_still_starts_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn why_and_quota_tell_what_throttles() {
-    let farm = Farm::builder().workspaces(4).start().await;
+async fn more_groups_than_are_read_at_once_all_have_their_turn() {
+    let farm = Farm::builder().without("gateway").without("worker").start().await;
+    let names: Vec<String> = (0..100).map(|number| format!("group-{number}")).collect();
+    let groups: Vec<&str> = names.iter().map(String::as_str).collect();
+    queue(&farm, &groups, 3, Priority::Batch, &request(&["true"])).await;
+    // They have waited while no workspace was idle; and there are fewer of those than groups throughout.
+    farm.keep(farm.spawn("worker").await);
+    let mut finished = 0;
+    follow(&farm, Duration::from_secs(30), |_, record| {
+        finished += usize::from(record.state() == State::Finished);
+        finished == 300
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_build_that_counts_as_less_than_it_says_blocks_nobody() {
+    let farm = Farm::builder().workspaces(4).without("gateway").without("dispatcher").start().await;
     set_quota(&farm, "g", 5.0).await;
     decide(&farm, "g", 5.0).await;
-    let running = farm.submit("g", BuildRequest { occupancy: x86(4.0), ..script("sleep 60") }).await;
-    farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
-    let first = farm.submit("g", BuildRequest { occupancy: x86(2.0), ..script("true") }).await;
-    let second = farm.submit("g", BuildRequest { occupancy: x86(1.0), ..script("true") }).await;
-    let why = loop {
-        let reply = farm.client().why(&second).await.unwrap();
-        if reply.waiting.is_some() {
-            break reply;
-        }
-        // Its event is not applied yet.
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
-    let waiting = why.waiting.as_ref().unwrap();
-    assert_eq!((waiting.place, waiting.queued), (2, 2));
-    let by = &waiting.throttled_by[0];
-    assert_eq!((by.needed, by.target, by.in_progress), (esu(1.0), esu(5.0), esu(4.0)));
-    assert_eq!((by.reserved, by.remaining), (esu(2.0), esu(-1.0)), "the cheaper one does not overtake");
-    assert_eq!(waiting.in_progress[0].id, running.id);
-    assert!(waiting.idle_workspaces > 0);
-
-    let told = farm.cli(&["why", &second.id.to_string()]).await;
-    assert_eq!(told.code, 0, "{told:?}");
-    assert!(told.stdout.contains("throttled by") && told.stdout.contains("2 of 2"), "{}", told.stdout);
-    let told = farm.cli(&["quota"]).await;
-    assert!(told.stdout.contains("needs 2 ESU of x86"), "{}", told.stdout);
-    let told = farm.cli(&["why", &running.id.to_string()]).await;
-    assert!(told.stdout.contains("it runs in workspace"), "{}", told.stdout);
-
-    // Without restart: twice the quota, and both go.
-    farm.bus().set_quota(&QuotaOf::Group("g".parse().unwrap()), None).await.unwrap();
-    ended_as(&farm, &first, Outcome::Succeeded).await;
-    ended_as(&farm, &second, Outcome::Succeeded).await;
-}
-
-#[tokio::test]
-async fn nonsense_quotas_are_refused_and_change_nothing() {
-    let farm = Farm::builder().only(&["enqueuer"]).start().await;
-    for (bad, told) in [
-        (&["quota", "set", "g", "x86=-1"][..], "0 ESU or more"),
-        (&["quota", "set", "g", "x86=NaN"][..], "is not an amount of ESU"),
-        (&["quota", "set", "g", "x86=lots"][..], "TYPE=ESU"),
-        (&["quota", "set", "g", "vax=1"][..], "known are"),
-        (&["quota", "set", "a b", "x86=1"][..], "group"),
-    ] {
-        let output = farm.cli(bad).await;
-        assert_eq!(output.code, 2, "{bad:?}: {output:?}");
-        assert!(output.stderr.contains(told), "{bad:?}: {}", output.stderr);
+    let large = farm.submit("g", BuildRequest { occupancy: x86(50_000.0), ..script("sleep 60") }).await;
+    farm.keep(farm.spawn("dispatcher").await);
+    farm.wait_until(&large, SOON, |record| record.state() == State::InProgress).await;
+    // It counts as 5 of 5; as soon as there is room, others start beside it.
+    let (position, mut record) = farm.bus().governor_record().await.unwrap();
+    for governed in record.groups.values_mut().flat_map(BTreeMap::values_mut) {
+        governed.target = esu(7.0);
     }
-    assert!(farm.bus().quotas(|_| ()).await.unwrap().is_empty());
-    let file = farm.folder().join("quotas.yaml");
-    std::fs::write(&file, "ci: {x86: 30, gpu: 2}\ndefault: {x86: 1}\n").unwrap();
-    let output = farm.cli(&["quota", "load", file.to_str().unwrap()]).await;
-    assert_eq!(output.code, 0, "{output:?}");
-    let quotas = farm.bus().quotas(|_| ()).await.unwrap();
-    assert_eq!(quotas.groups[&"ci".parse().unwrap()].esu.to_string(), "gpu 2, x86 30");
-    assert_eq!(quotas.default.unwrap().esu, x86(1.0));
-    std::fs::write(&file, "ci: {x86: 30, gpu: -2}\nother: {x86: 1}\n").unwrap();
-    let output = farm.cli(&["quota", "load", file.to_str().unwrap()]).await;
-    assert_eq!(output.code, 2, "{output:?}");
-    assert_eq!(farm.bus().quotas(|_| ()).await.unwrap().groups.len(), 1, "nothing was set");
+    farm.bus().write_governor_record(&record, position, SOON).await.unwrap();
+    let small = farm.submit("g", BuildRequest { occupancy: x86(2.0), ..script("true") }).await;
+    ended_as(&farm, &small, Outcome::Succeeded).await;
+    // One that says that it takes nothing takes a place nevertheless.
+    let nothing = farm.submit("g", BuildRequest { occupancy: x86(0.0), ..script("true") }).await;
+    let record = ended_as(&farm, &nothing, Outcome::Succeeded).await;
+    assert!(record.build.occupancy.get(&ExecutorType::x86()) > Esu::ZERO);
 }
 
 #[tokio::test]
-async fn a_quota_that_cannot_be_read_limits_nobody_else() {
-    let farm = Farm::builder().without("gateway").start().await;
-    let key = "$KV.FOREBAY_QUOTA.group.broken";
-    farm.bus().jetstream().publish(key, "{\"esu\":{\"x86\":\"NaN\"}}".into()).await.unwrap().await.unwrap();
-    let build = farm.submit("g", script("true")).await;
-    ended_as(&farm, &build, Outcome::Succeeded).await;
-}
-
-#[tokio::test]
-async fn a_group_without_quota_is_refused_where_the_settings_say_so() {
-    let farm = Farm::builder().env("FOREBAY_GROUPS_WITHOUT_QUOTA", "refuse").without("gateway").start().await;
-    set_quota(&farm, "known", 5.0).await;
-    decide(&farm, "known", 5.0).await;
-    let known = farm.submit("known", script("true")).await;
-    ended_as(&farm, &known, Outcome::Succeeded).await;
-    let unknown = farm.publish("unknown", Priority::Batch, &script("true")).await;
-    let record = ended_as(&farm, &unknown, Outcome::Rejected).await;
-    let reason = record.result().unwrap().reason.clone().unwrap();
-    assert_eq!(reason.code, ReasonCode::InvalidRequest);
-    assert!(reason.message.contains("group unknown has no quota"), "{}", reason.message);
-    let refused = farm.cli(&["submit", "--group", "unknown", "--", "true"]).await;
-    assert_eq!(refused.code, 2, "{refused:?}");
+async fn a_silent_group_lends_its_quota_and_has_it_back_soon() {
+    const TICK: Duration = Duration::from_millis(500);
+    let farm = Farm::builder()
+        .with("governor")
+        .env("FOREBAY_GOVERNOR_TICK_MS", TICK.as_millis().to_string())
+        .workspaces(24)
+        .without("gateway")
+        .start()
+        .await;
+    set_quota(&farm, "lender", 0.3).await;
+    set_quota(&farm, "hungry", 0.3).await;
+    decided(&farm, |record| record.groups.len() == 2).await;
+    let of = |record: &GovernorRecord, group: &str| {
+        let types = record.groups.get(&group.parse().unwrap());
+        types.and_then(|types| types.get(&ExecutorType::x86())).copied().unwrap_or_default()
+    };
+    let _hungry = Hunger::start(&farm, "hungry");
+    let lent = decided(&farm, |record| {
+        let hungry = of(record, "hungry");
+        hungry.sp >= esu(0.5) && hungry.in_progress >= esu(0.4) && hungry.pv > esu(0.3)
+    })
+    .await;
+    assert!(of(&lent, "hungry").borrowed > Esu::ZERO);
+    let _lender = Hunger::start(&farm, "lender");
+    let asked = tokio::time::Instant::now();
+    decided(&farm, |record| {
+        let (lender, hungry) = (of(record, "lender"), of(record, "hungry"));
+        lender.in_progress >= esu(0.2) && hungry.borrowed == Esu::ZERO && hungry.pv <= esu(0.4)
+    })
+    .await;
+    // Four ticks and the longest build; and the two seconds between two reports of what is in use.
+    let limit = 4 * TICK + Duration::from_secs(2) + Duration::from_secs(2);
+    assert!(asked.elapsed() <= limit, "after {:?}", asked.elapsed());
 }
 
 /// Occupies about a tenth of a processor for two seconds.
@@ -339,72 +331,4 @@ impl Drop for Hunger {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-#[tokio::test]
-async fn a_silent_group_lends_its_quota_and_has_it_back_soon() {
-    const TICK: Duration = Duration::from_millis(500);
-    let farm = Farm::builder()
-        .with("governor")
-        .env("FOREBAY_GOVERNOR_TICK_MS", TICK.as_millis().to_string())
-        .workspaces(24)
-        .without("gateway")
-        .start()
-        .await;
-    set_quota(&farm, "lender", 0.3).await;
-    set_quota(&farm, "hungry", 0.3).await;
-    decided(&farm, |record| record.groups.len() == 2).await;
-    let of = |record: &GovernorRecord, group: &str| {
-        let types = record.groups.get(&group.parse().unwrap());
-        types.and_then(|types| types.get(&ExecutorType::x86())).copied().unwrap_or_default()
-    };
-    let _hungry = Hunger::start(&farm, "hungry");
-    let lent = decided(&farm, |record| {
-        let hungry = of(record, "hungry");
-        hungry.sp >= esu(0.5) && hungry.in_progress >= esu(0.4) && hungry.pv > esu(0.3)
-    })
-    .await;
-    assert!(of(&lent, "hungry").borrowed > Esu::ZERO);
-    let _lender = Hunger::start(&farm, "lender");
-    let asked = tokio::time::Instant::now();
-    decided(&farm, |record| {
-        let (lender, hungry) = (of(record, "lender"), of(record, "hungry"));
-        lender.in_progress >= esu(0.2) && hungry.borrowed == Esu::ZERO && hungry.pv <= esu(0.4)
-    })
-    .await;
-    // Four ticks and the longest build; and the two seconds between two reports of what is in use.
-    let limit = 4 * TICK + Duration::from_secs(2) + Duration::from_secs(2);
-    assert!(asked.elapsed() <= limit, "after {:?}", asked.elapsed());
-}
-
-#[tokio::test]
-async fn times_are_set_by_priority_and_each_has_its_reason() {
-    let farm = Farm::builder()
-        .env("FOREBAY_PRIORITY_LIMITS", r#"{"batch":{"timeout_seconds":1,"queue_timeout_seconds":1}}"#)
-        .without("gateway")
-        .without("worker")
-        .start()
-        .await;
-    let ended_by = |record: BuildRecord| record.result().unwrap().reason.clone().unwrap().code;
-    let waits = farm.create("g", Priority::Batch, &["true"]).await;
-    assert_eq!(ended_by(ended_as(&farm, &waits, Outcome::Expired).await), ReasonCode::QueuedTooLong);
-    let other = farm.create("g", Priority::Automated, &["sleep", "2"]).await;
-    farm.keep(farm.spawn("worker").await);
-    ended_as(&farm, &other, Outcome::Succeeded).await;
-    let runs = farm.create("g", Priority::Batch, &["sleep", "60"]).await;
-    assert_eq!(ended_by(ended_as(&farm, &runs, Outcome::TimedOut).await), ReasonCode::RunningTooLong);
-    // A build may say otherwise; and how long it may go without its worker.
-    let own = BuildRequest {
-        priority: Some(Priority::Batch),
-        timeout_seconds: Some(5),
-        lease_ttl_seconds: Some(1),
-        max_attempts: Some(1),
-        ..script("sleep 4")
-    };
-    let key = farm.submit("g", own).await;
-    let (_, running) = farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
-    assert_eq!(running.build.lease_ttl_seconds, 1);
-    let worker = farm.take("worker");
-    drop(worker);
-    assert_eq!(ended_by(ended_as(&farm, &key, Outcome::Lost).await), ReasonCode::LeaseExpired);
 }

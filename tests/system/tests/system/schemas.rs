@@ -190,7 +190,7 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
         default_error: [(kind.clone(), 2.0)].into(),
         types_by_rule: [("cc_binary".to_owned(), [kind].into())].into(),
     };
-    farm.bus().publish_model(&notice).await.unwrap();
+    assert!(farm.bus().publish_model(&notice, model::Sequence(0)).await.unwrap());
     let stored = farm.bus().last_stored(stream::MODELS, "$KV.FOREBAY_MODELS.current").await.unwrap().unwrap();
     cases.good("ModelNotice", &serde_json::from_slice(&stored.payload).unwrap());
     cases.bad("Quota", &json!({"esu": {"x86": "many"}}));

@@ -1,6 +1,8 @@
 //! Warm workspaces: what a build leaves, who may use it, and what never stays.
 
 mod by_hand;
+mod kept;
+mod late;
 mod sources;
 mod tools;
 

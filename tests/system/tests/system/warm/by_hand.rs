@@ -15,8 +15,8 @@ use crate::check::{processes_of, script, until};
 use WorkspaceKind::{Exact, New, Prefix};
 
 /// A worker with one workspace, and nobody who offers it anything but us.
-struct Hand {
-    farm: Farm,
+pub(super) struct Hand {
+    pub(super) farm: Farm,
     worker: WorkerId,
 }
 
@@ -26,16 +26,20 @@ impl Hand {
         for (name, value) in env {
             builder = builder.env(name, *value);
         }
-        let farm = builder.start().await;
+        Self::of(builder.start().await, &[]).await
+    }
+
+    /// Starts the worker, with variables of its own, in a farm that has none.
+    pub(super) async fn of(farm: Farm, env: &[(&str, &str)]) -> Self {
         let mut heartbeats = farm.bus().client().subscribe(Subject::Heartbeat.to_string()).await.unwrap();
         farm.bus().client().flush().await.unwrap();
-        farm.keep(farm.spawn("worker").await);
+        farm.keep(farm.spawn_with_env("worker", env).await);
         let first = tokio::time::timeout(SOON, heartbeats.next()).await.unwrap().unwrap();
         let heartbeat: Heartbeat = decode(Encoding::Json, &first.payload).unwrap();
         Self { farm, worker: heartbeat.worker }
     }
 
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         Self::with_env(&[]).await
     }
 
@@ -57,7 +61,7 @@ impl Hand {
     }
 
     /// By what the workspace is found, once it is idle.
-    async fn left(&self) -> Option<WorkspaceKeys> {
+    pub(super) async fn left(&self) -> Option<WorkspaceKeys> {
         let idle = |heartbeat: &Heartbeat| matches!(heartbeat.workspaces[0], WorkspaceState::Idle { .. });
         match &self.heartbeat(idle).await.workspaces[0] {
             WorkspaceState::Idle { warm } => warm.clone(),
@@ -65,26 +69,36 @@ impl Hand {
         }
     }
 
-    /// Queues a build and offers it; returns when it runs.
-    async fn start(&self, request: BuildRequest, kind: Option<WorkspaceKind>) -> BuildKey {
-        let key = self.farm.submit("g", request).await;
-        let (sequence, _) = self.farm.bus().latest(&key).await.unwrap().unwrap();
+    /// Offers a build.
+    pub(super) async fn offer(
+        &self,
+        key: &BuildKey,
+        kind: Option<WorkspaceKind>,
+        deadline_ms: Millis,
+    ) -> OfferVerdict {
+        let (sequence, _) = self.farm.bus().latest(key).await.unwrap().unwrap();
         let offer = Offer {
             group: key.group.clone(),
             id: key.id,
             sequence,
             workspace: 0,
-            deadline_ms: Millis::now().after(SOON),
+            deadline_ms,
             dispatched_at_us: 1,
             dispatched_at_sequence: sequence,
             workspace_kind: kind,
         };
         let payload = encode(Encoding::Json, &Offers { offers: vec![offer] });
+        let subject = Subject::Offer(self.worker.clone()).to_string();
+        let reply = self.farm.bus().client().request(subject, payload).await.unwrap();
+        let reply: OfferReply = decode(Encoding::Json, &reply.payload).unwrap();
+        reply.verdicts[0]
+    }
+
+    /// Queues a build and offers it; returns when it runs.
+    pub(super) async fn start(&self, request: BuildRequest, kind: Option<WorkspaceKind>) -> BuildKey {
+        let key = self.farm.submit("g", request).await;
         loop {
-            let subject = Subject::Offer(self.worker.clone()).to_string();
-            let reply = self.farm.bus().client().request(subject, payload.clone()).await.unwrap();
-            let reply: OfferReply = decode(Encoding::Json, &reply.payload).unwrap();
-            match reply.verdicts[0] {
+            match self.offer(&key, kind, Millis::now().after(SOON)).await {
                 OfferVerdict::Started => return key,
                 // The one before is about to end.
                 OfferVerdict::Busy => drop(self.left().await),
@@ -98,12 +112,12 @@ impl Hand {
         self.farm.wait_event(key, SOON, &[EventKind::Console], |_| true).await;
     }
 
-    async fn end(&self, key: &BuildKey) -> BuildRecord {
+    pub(super) async fn end(&self, key: &BuildKey) -> BuildRecord {
         self.farm.wait_finished(key, SOON).await
     }
 
     /// Runs a build to its end, which must be this one; returns how its workspace is said to be.
-    async fn run(
+    pub(super) async fn run(
         &self,
         request: BuildRequest,
         kind: Option<WorkspaceKind>,
@@ -115,7 +129,11 @@ impl Hand {
         kind_of(&record)
     }
 
-    async fn succeed(&self, request: BuildRequest, kind: Option<WorkspaceKind>) -> Option<WorkspaceKind> {
+    pub(super) async fn succeed(
+        &self,
+        request: BuildRequest,
+        kind: Option<WorkspaceKind>,
+    ) -> Option<WorkspaceKind> {
         self.run(request, kind, Outcome::Succeeded).await
     }
 }

@@ -7,10 +7,10 @@ use std::{
 };
 
 use farm::Farm;
-use model::{BuildRequest, Context, Outcome, WorkspaceKind};
+use model::{BuildRequest, Context, WorkspaceKind};
 
 use super::{one_workspace, run, warm_in};
-use crate::check::{ended_as, script};
+use crate::check::script;
 
 use WorkspaceKind::{Exact, New, Prefix};
 
@@ -128,18 +128,6 @@ async fn of_a_repository_only_what_changed_is_built() {
     // By an abbreviated commit, which needs the whole history.
     let first = place.sh("git rev-parse --short=10 main");
     assert_eq!(place.made(&at(&first, None)).await.1, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn a_revision_that_is_not_there_fails_and_leaves_nothing() {
-    let place = Place::new().await;
-    place.sh("git init -q -b main . && git config user.email t@x && git config user.name t && git add . && git commit -qm x");
-    let at =
-        |revision: &str| Context::Git { url: text(&place.source), revision: revision.into(), patch: None };
-    assert_eq!(place.made(&at("main")).await, made(New, &["a", "b"]));
-    let key = place.farm.submit("g", place.make(&at("nowhere"))).await;
-    ended_as(&place.farm, &key, Outcome::Failed).await;
-    assert_eq!(place.made(&at("main")).await, made(New, &["a", "b"]));
 }
 
 #[tokio::test]

@@ -1,0 +1,55 @@
+use super::*;
+
+fn kind(name: &str) -> ExecutorType {
+    name.parse().unwrap()
+}
+
+/// Lessons of so many builds of a rule, of which so many used Macs.
+fn teach(lessons: &mut Lessons, rule: &str, builds: u64, macs: u64) {
+    let mac = kind("mac");
+    for number in 0..builds {
+        let used: &[&ExecutorType] = if number < macs { &[&mac] } else { &[] };
+        lessons.learn_rule(rule, used);
+    }
+}
+
+#[test]
+fn only_rules_that_need_more_than_x86_are_told() {
+    let mut lessons = Lessons::default();
+    teach(&mut lessons, "swift_binary", 30, 30);
+    teach(&mut lessons, "cc_binary", 1_000, 0);
+    teach(&mut lessons, "young", 19, 19);
+    teach(&mut lessons, "exception", 1_000, 25);
+    teach(&mut lessons, &"long".repeat(65), 30, 30);
+    teach(&mut lessons, "quo\"ted", 30, 30);
+    let wanted = [("swift_binary".to_owned(), BTreeSet::from([kind("mac")]))];
+    assert_eq!(lessons.types_by_rule(), wanted.into());
+}
+
+#[test]
+fn rules_are_bounded() {
+    let mut lessons = Lessons::default();
+    teach(&mut lessons, "z_most", 40, 40);
+    for number in 0..RULES_TOLD_MAX + 10 {
+        teach(&mut lessons, &format!("rule{number:05}"), 20, 20);
+    }
+    let told = lessons.types_by_rule();
+    assert_eq!(told.len(), RULES_TOLD_MAX);
+    assert!(told.contains_key("z_most"), "those of most builds are told");
+    for number in 0..RULES_MAX {
+        lessons.learn_rule(&format!("made_up{number}"), &[]);
+    }
+    assert_eq!(lessons.rules.len(), RULES_MAX);
+    teach(&mut lessons, "z_most", 1, 1);
+    assert_eq!(lessons.rules.get("z_most").map(|used| used.builds), Some(41), "known ones go on");
+}
+
+#[test]
+fn of_too_many_builds_the_last_ones_teach() {
+    let of = |ended: &[(u64, u64)]| Lessons { ended: ended.iter().copied().collect(), ..Lessons::default() };
+    let hours = |hours: u64| Some(Millis(hours * HOUR_MS));
+    assert_eq!(of(&[]).too_many(), None);
+    assert_eq!(of(&[(5, BUILDS_MAX / 2), (6, BUILDS_MAX / 2)]).too_many(), None);
+    assert_eq!(of(&[(5, 1), (6, BUILDS_MAX / 2), (9, BUILDS_MAX / 2)]).too_many(), hours(6));
+    assert_eq!(of(&[(5, 1), (9, BUILDS_MAX + 1)]).too_many(), hours(9));
+}
