@@ -246,7 +246,12 @@ impl<'de> serde::Deserialize<'de> for Unique {
                 f.write_str("groups with their ESU by executor type, as ci: {x86: 4}")
             }
 
+            // An empty file, to one reader or the other.
             fn visit_unit<E: serde::de::Error>(self) -> Result<Unique, E> {
+                Ok(Unique(Vec::new()))
+            }
+
+            fn visit_none<E: serde::de::Error>(self) -> Result<Unique, E> {
                 Ok(Unique(Vec::new()))
             }
 

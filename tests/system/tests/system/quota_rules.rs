@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use bus::QuotaOf;
 use farm::{Farm, SOON};
-use model::{
-    BuildRecord, BuildRequest, ExecutorType, GovernorRecord, Outcome, Priority, ReasonCode, State,
-};
+use model::{BuildRecord, BuildRequest, ExecutorType, GovernorRecord, Outcome, Priority, ReasonCode, State};
 
 use crate::{
     check::{ended_as, script},
