@@ -7,7 +7,7 @@ use std::{
 
 use index::{Heads, Index, IndexError, Traits, WaitingBuild, WaitingGroup, Wanted};
 use model::{Group, Millis};
-use policy::{Allowance, GroupHead, QuotaTotals, Random, draws, weight};
+use policy::{Allowance, GroupHead, Random, draws, weight};
 use service::Governance;
 
 /// Workspaces looked at in one pass.
@@ -114,11 +114,11 @@ pub(crate) async fn startable(
     governance: &Governance,
     drawn: &Drawn,
 ) -> Result<Vec<GroupHead<Startable>>, IndexError> {
-    let totals = QuotaTotals::of(&governance.quotas);
     let idle = drawn.heads.idle.len();
     let mut startable = Vec::with_capacity(drawn.weights.len());
     for (head, weight) in drawn.heads.groups.iter().zip(&drawn.weights) {
-        let allowance = Allowance::of(&head.group, &governance.quotas, &totals, &governance.record);
+        let allowance =
+            Allowance::of(&head.group, &governance.quotas, &governance.totals, &governance.record);
         let builds = startable_of(index, &allowance, head, idle).await?;
         startable.push(GroupHead { weight: *weight, builds });
     }

@@ -8,7 +8,7 @@ use model::{
     ApiError, BuildKey, BuildRecord, ErrorCode, GovernorRecord, Group, GroupStanding, InProgress, Millis,
     Occupancy, QuotaReply, State, Waiting, WhyReply,
 };
-use policy::{Allowance, QuotaTotals, Stand, why, why_text};
+use policy::{Allowance, Stand, why, why_text};
 use service::Governance;
 
 use crate::failure::unavailable;
@@ -60,7 +60,7 @@ async fn waiting(
         return Err(ApiError::new(ErrorCode::Unavailable, what));
     }
     let Some(place) = standing.place else { return Ok(None) };
-    let Governance { quotas, record: decided } = Governance::read(bus).await.map_err(unavailable)?;
+    let Governance { quotas, totals, record: decided } = Governance::read(bus).await.map_err(unavailable)?;
     let ahead: Vec<&Occupancy> =
         standing.ahead.iter().filter(|b| b.id != key.id).map(|b| &b.traits.occupancy).collect();
     let stand = Stand {
@@ -73,7 +73,7 @@ async fn waiting(
         ends: &standing.ends,
         now: Millis::now(),
     };
-    let allowance = Allowance::of(&key.group, &quotas, &QuotaTotals::of(&quotas), &decided);
+    let allowance = Allowance::of(&key.group, &quotas, &totals, &decided);
     let mut waiting = why(&stand, &allowance);
     let named = |build: WaitingBuild| InProgress { id: build.id, occupancy: build.traits.occupancy };
     waiting.in_progress = standing.running.into_iter().map(named).collect();
@@ -82,12 +82,11 @@ async fn waiting(
 
 /// How the quotas of all groups stand.
 pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiError> {
-    let Governance { quotas, record: decided } = Governance::read(bus).await.map_err(unavailable)?;
+    let Governance { quotas, totals, record: decided } = Governance::read(bus).await.map_err(unavailable)?;
     // Without quotas nothing is governed, whatever was decided before.
     let decided = if quotas.is_empty() { GovernorRecord::default() } else { decided };
     let demands = index.demands(1).await.map_err(unavailable)?;
     let demanding = demands.iter().map(|demand| &demand.group);
-    let totals = QuotaTotals::of(&quotas);
     let names: BTreeSet<&Group> =
         quotas.groups.keys().chain(decided.groups.keys()).chain(demanding).collect();
     let standing = |group: &Group| {

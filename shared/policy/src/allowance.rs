@@ -46,16 +46,15 @@ pub struct Clamped {
 
 /// What all quotas add up to, by executor type; found once for many groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct QuotaTotals(BTreeMap<ExecutorType, Esu>);
+pub struct QuotaTotals(Occupancy);
 
 impl QuotaTotals {
     /// Those of `quotas`.
     pub fn of(quotas: &Quotas) -> Self {
-        let mut totals: BTreeMap<ExecutorType, Esu> = BTreeMap::new();
+        let mut totals = Occupancy::default();
         for (kind, amount) in quotas.groups.values().chain(&quotas.default).flat_map(|quota| quota.esu.iter())
         {
-            let total = totals.entry(kind.clone()).or_default();
-            *total = *total + amount.or_zero();
+            totals.add(kind, amount.or_zero());
         }
         Self(totals)
     }
@@ -70,9 +69,8 @@ impl Allowance {
         if totals.0.is_empty() {
             return Self::Unlimited;
         }
-        let limited = |(kind, limit): (&ExecutorType, &Esu)| {
-            (kind.clone(), Governed { limit: *limit, ..Governed::default() })
-        };
+        let limited =
+            |(kind, limit): (&ExecutorType, Esu)| (kind.clone(), Governed { limit, ..Governed::default() });
         let mut types: BTreeMap<ExecutorType, Governed> = totals.0.iter().map(limited).collect();
         for (kind, amount) in quotas.of(group).into_iter().flat_map(|quota| quota.esu.iter()) {
             if let Some(governed) = types.get_mut(kind) {

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bus::{Bus, BusError, QuotaChange};
 use model::{GovernorRecord, Quotas};
+use policy::QuotaTotals;
 use tokio::{sync::watch, time::Instant};
 use tracing::{debug, warn};
 
@@ -20,6 +21,8 @@ const REPAIR: Duration = Duration::from_secs(120);
 pub struct Governance {
     /// The quotas.
     pub quotas: Quotas,
+    /// What they add up to.
+    pub totals: QuotaTotals,
     /// What the governor decided last.
     pub record: GovernorRecord,
 }
@@ -30,7 +33,7 @@ impl Governance {
         let told = |error: BusError| warn!(error = telemetry::error_chain(&error), "a quota is left out");
         let quotas = bus.quotas(told).await?;
         let (_, record) = bus.governor_record().await?;
-        Ok(Self { quotas, record })
+        Ok(Self { totals: QuotaTotals::of(&quotas), quotas, record })
     }
 }
 
@@ -72,10 +75,11 @@ pub async fn follow_governance(
             };
             match change {
                 Some(QuotaChange::Governor(record)) => {
-                    let known = current.borrow().clone();
-                    let quotas = known.map(|known| known.quotas.clone()).unwrap_or_default();
                     debug!(tick = record.tick, "the governor decided");
-                    current.send_replace(Some(Arc::new(Governance { quotas, record: *record })));
+                    let known = current.borrow().clone();
+                    let (quotas, totals) =
+                        known.map(|known| (known.quotas.clone(), known.totals.clone())).unwrap_or_default();
+                    current.send_replace(Some(Arc::new(Governance { quotas, totals, record: *record })));
                     wake();
                 }
                 Some(QuotaChange::Quotas) => {
