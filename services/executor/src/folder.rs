@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use model::ExecutorId;
+use model::{ExecutorHome, ExecutorId};
 use nix::fcntl::{Flock, FlockArg};
 
 /// Executors on one data folder at most.
@@ -52,6 +52,11 @@ impl ExecutorFolder {
         Ok(())
     }
 
+    /// The folder itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Where input roots are made.
     pub(crate) fn roots(&self) -> PathBuf {
         self.path.join("roots")
@@ -60,6 +65,20 @@ impl ExecutorFolder {
     /// Where a slot keeps what its command writes to stdout and stderr.
     pub(crate) fn slot(&self, number: u16) -> PathBuf {
         self.path.join("slots").join(number.to_string())
+    }
+
+    /// Its name, made once: who has the folder next finds warm what is warm now.
+    pub(crate) fn home(&self) -> io::Result<ExecutorHome> {
+        let file = self.path.join("home");
+        if let Some(home) = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok()) {
+            return Ok(home);
+        }
+        let text = uuid::Uuid::new_v4().simple().to_string();
+        let home = text.parse().map_err(io::Error::other)?;
+        let partial = self.path.join("home.partial");
+        fs::write(&partial, text)?;
+        fs::rename(partial, file)?;
+        Ok(home)
     }
 
     /// The id of whoever had the folder before, or of our own last session.
@@ -76,5 +95,23 @@ impl ExecutorFolder {
 
     fn session_file(&self) -> PathBuf {
         self.path.join("session")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_the_folder_next_has_its_name() {
+        let root = tempfile::tempdir().unwrap();
+        let first = ExecutorFolder::hold(root.path()).unwrap();
+        let home = first.home().unwrap();
+        assert_eq!(first.home().unwrap(), home);
+        // Another beside it has another.
+        let second = ExecutorFolder::hold(root.path()).unwrap();
+        assert_ne!(second.home().unwrap(), home);
+        drop(first);
+        assert_eq!(ExecutorFolder::hold(root.path()).unwrap().home().unwrap(), home);
     }
 }

@@ -8,7 +8,7 @@ use model::{ExecutorHeartbeat, ExecutorStatus};
 use service::ServiceError;
 use tracing::debug;
 
-use crate::Shared;
+use crate::{Shared, hands::Fullness};
 
 /// Sends heartbeats until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
@@ -30,6 +30,8 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
                 if message.is_none() {
                     return Err(failed("the subscription ended".into()));
                 }
+                // Schedulers that have just come may have work.
+                shared.hands.room.notify_one();
             }
         }
     }
@@ -57,15 +59,21 @@ async fn say(shared: &Shared, status: ExecutorStatus) {
 /// What a heartbeat says.
 pub(crate) fn content(shared: &Shared, status: ExecutorStatus) -> ExecutorHeartbeat {
     let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
+    let Fullness { slots, capacity, held, window } = shared.hands.fullness();
     ExecutorHeartbeat {
         executor: shared.id.clone(),
         pool: shared.pool.name.clone(),
+        home: shared.home.clone(),
         host: shared.host.clone(),
         pid: std::process::id(),
         started_at_ms: shared.started_at,
         status,
-        slots: shared.hands.capacity(),
+        slots,
+        capacity,
+        held,
         running: shared.hands.keys(),
+        queued: u32::try_from(shared.queue().len()).unwrap_or(u32::MAX),
+        window,
         ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
     }
 }

@@ -1,11 +1,11 @@
-//! The executor's lease: taken before the first offer, renewed at a third of its life.
+//! The executor's lease: taken before the first question for work, renewed at a third of its life.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use bus::{Acquired, Bus, Lease, Renewed};
+use bus::{Acquired, Bus, BusError, Lease, Renewed};
 use model::{ExecutorHeartbeat, ExecutorId};
 use service::ServiceError;
 use tracing::{debug, warn};
@@ -20,8 +20,10 @@ pub(crate) struct Keeper {
     renewed_at: Instant,
 }
 
-/// How long one call may take.
+/// How long one call may take, and one renewal with all its calls: a cut of the network that is shorter than the lease
+/// leaves time for another.
 const PATIENCE: Duration = Duration::from_secs(2);
+const TRY: Duration = Duration::from_millis(2500);
 const RETRY: Duration = Duration::from_millis(200);
 
 impl Keeper {
@@ -41,16 +43,21 @@ impl Keeper {
         let ttl = Duration::from_millis(self.lease.holder.ttl_ms);
         // Everything is dead before the lease can be seen to expire.
         let margin = (ttl / 5).max(Duration::from_millis(200));
+        let mut reconnects = self.bus.reconnects();
         loop {
             tokio::time::sleep((ttl / 3).saturating_sub(self.renewed_at.elapsed())).await;
             let sent = Instant::now();
-            self.lease.holder = content(&self.shared);
             let left = (ttl.saturating_sub(margin)).saturating_sub(self.renewed_at.elapsed());
             if left.is_zero() {
                 warn!("the lease could not be renewed in time");
                 return;
             }
-            match tokio::time::timeout(left, self.bus.renew_lease(&mut self.lease, PATIENCE)).await {
+            let renewed = tokio::select! {
+                renewed = tokio::time::timeout(left.min(TRY), self.renew()) => renewed,
+                // What was sent before is lost, or its answer is.
+                () = reconnects.next() => continue,
+            };
+            match renewed {
                 Ok(Ok(Renewed::Held)) => self.renewed_at = sent,
                 Ok(Ok(Renewed::Lost)) => return,
                 Ok(Err(error)) => {
@@ -58,6 +65,22 @@ impl Keeper {
                     tokio::time::sleep(RETRY.min(left)).await;
                 }
                 Err(_) => {}
+            }
+        }
+    }
+
+    /// Renews it once.
+    async fn renew(&mut self) -> Result<Renewed, BusError> {
+        self.lease.holder = content(&self.shared);
+        if self.bus.renew_lease(&mut self.lease, PATIENCE).await? == Renewed::Held {
+            return Ok(Renewed::Held);
+        }
+        // A renewal that was given up may have come through all the same. Nobody else takes a lease of this name.
+        match self.bus.lease(&self.shared.id).await? {
+            None => Ok(Renewed::Lost),
+            Some((revision, _)) => {
+                self.lease.revision = revision;
+                self.bus.renew_lease(&mut self.lease, PATIENCE).await
             }
         }
     }

@@ -1,50 +1,91 @@
 //! `executor`: runs actions, each in a sandbox, several at a time.
 //!
-//! in: offers, orders, questions for live output · out: its lease, progress, ACTION_FINISHED · CAS: inputs, outputs,
-//! the action cache · Redis: none
+//! in: reservations, answers to claims, orders, questions for live output · out: claims, its lease, heartbeats, progress,
+//! the ends of what it ran (`ACTION_FINISHED`, `ACTION_COPY_ENDED`, `ACTION_REQUEUED`) · CAS: inputs, outputs, the action cache ·
+//! Redis: none
+//!
+//! Work is bound late: an executor is told what waits (`reservations`) and asks for it when it has room (`claims`).
+//! How much room it has is a matter of sums (`room`) and of its congestion window (`admission`).
 //!
 //! One lease covers all that an executor has in hand. When it is lost, everything is killed and the executor
 //! begins anew under another id.
 
+mod admission;
+mod capacity;
+mod claims;
 mod control;
+mod execute;
 mod finish;
 mod folder;
+mod hand_over;
 mod hands;
 mod heartbeat;
 mod keeper;
 mod live_output;
+mod memory;
 mod metadata;
-mod offers;
 mod outcome;
+mod pace;
 mod progress;
+mod queue;
+mod reservations;
+mod room;
 mod run;
+mod sensors;
 mod spec;
 mod stages;
+#[cfg(test)]
+mod testing;
 mod usage;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use cas::Cas;
 use input_root::{InputRoots, InputRootsConfig, Owner};
-use model::{ExecutorId, Millis, Pool, PoolName};
+use model::{ExecutorHome, ExecutorId, Millis, Pool, PoolName};
 use service::{Context, Ready, Running, ServiceError, StartError};
-use tokio::task::JoinSet;
+use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
-use crate::{folder::ExecutorFolder, hands::Hands, stages::Stages, usage::Usage};
+use crate::{
+    admission::Admission, folder::ExecutorFolder, hands::Hands, memory::OomKills, queue::Queue, room::Room,
+    stages::Stages, usage::Usage,
+};
+
+/// Where the kernel tells of itself.
+const PROC: &str = "/proc";
 
 /// What every part of one session shares.
 struct Shared {
     context: Context,
     id: ExecutorId,
+    home: ExecutorHome,
     host: String,
+    /// With what this executor has as its capacity.
     pool: Pool,
     started_at: Millis,
     cas: Cas,
     inputs: InputRoots,
     hands: Hands,
+    queue: Mutex<Queue>,
+    /// A reservation came that counts only after a while.
+    later: Notify,
+    admission: Admission,
     stages: Stages,
     usage: Usage,
+    oom: OomKills,
+    /// Where everything runs but what slots do.
+    main: Handle,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How a session ended.
@@ -64,6 +105,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let unusable =
         |source| ServiceError::Start(StartError::Write { path: root.display().to_string(), source });
     let folder = ExecutorFolder::hold(&root).map_err(unusable)?;
+    let home = folder.home().map_err(unusable)?;
     let cas = context.cas()?;
     cas_service::keep_bounds(&context, &cas).await?;
     let uid = context.settings.action_uid;
@@ -80,17 +122,27 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         }
         let id = executor_id()?;
         folder.set_session(&id).map_err(unusable)?;
+        let settings = &context.settings;
+        let slots = settings.executor_slot_count();
+        let all = Room::new(pool.capacity.clone(), slots, admission::window(settings));
+        let sensors = sensors::all(settings, slots, Path::new(PROC), &root, folder.path());
         let shared = Arc::new(Shared {
             context: context.clone(),
             id,
+            home: home.clone(),
             host: host_name(),
             pool: pool.clone(),
             started_at: Millis::now(),
             cas: cas.clone(),
             inputs: inputs.clone(),
-            hands: Hands::new(context.settings.executor_slot_count()),
+            hands: Hands::new(all, settings.starting_max),
+            queue: Mutex::default(),
+            later: Notify::new(),
+            admission: Admission::new(settings, sensors),
             stages: stages.clone(),
-            usage: Usage::new(context.settings.executor_type.clone()),
+            usage: Usage::new(settings.executor_type.clone()),
+            oom: OomKills::new(Path::new(PROC)),
+            main: Handle::current(),
         });
         match session(&shared, first).await? {
             Ended::Stopped => return Ok(()),
@@ -105,8 +157,11 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
 async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceError> {
     let mut keeper = keeper::Keeper::acquire(shared).await?;
     let mut tasks = JoinSet::new();
-    let offers = offers::subscribe(shared).await?;
-    tasks.spawn(offers::serve(shared.clone(), offers));
+    let reservations = reservations::subscribe(shared).await?;
+    admission::look(shared);
+    tasks.spawn(reservations::serve(shared.clone(), reservations));
+    tasks.spawn(admission::serve(shared.clone()));
+    tasks.spawn(claims::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
     tasks.spawn(live_output::serve(shared.clone()));
     tasks.spawn(heartbeat::serve(shared.clone()));
@@ -114,7 +169,9 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
     if first {
         shared.context.ready(Ready::default()).await?;
     }
-    info!(executor = %shared.id, pool = %shared.pool.name, slots = shared.hands.slots(), "taking actions");
+    let (pool, slots) = (&shared.pool, shared.hands.fullness().slots);
+    info!(executor = %shared.id, pool = %pool.name, slots, capacity = %pool.capacity, "taking actions");
+    shared.hands.room.notify_one();
     let ended = tokio::select! {
         () = shared.context.stop.cancelled() => {
             tokio::select! {
@@ -146,10 +203,12 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
     }
 }
 
-/// Takes nothing new, lets actions end for a while, then kills the others: they are queued again when the lease goes.
+/// Takes nothing new, gives back what has not begun, lets the others end for a while, then kills them: they are queued again
+/// when the lease goes.
 async fn drain(shared: &Shared) {
     shared.hands.set_draining(true);
     heartbeat::send(shared).await;
+    hand_over::all(shared).await;
     let limit = Duration::from_secs(shared.context.settings.drain_seconds);
     if tokio::time::timeout(limit, shared.hands.all_done()).await.is_err() {
         info!("giving back the actions that still run");
@@ -169,6 +228,7 @@ fn pool(context: &Context) -> Result<Pool, ServiceError> {
         name,
         properties: settings.pool_properties.clone(),
         root_is_input: settings.pool_root_is_input,
+        capacity: capacity::capacity(settings, Path::new(PROC))?,
     })
 }
 

@@ -11,7 +11,7 @@ use service::ServiceError;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tracing::{debug, warn};
 
-use crate::Shared;
+use crate::{Shared, hands::Phase};
 
 /// Bytes of one answer at most.
 const PIECE: u64 = 256 << 10;
@@ -54,8 +54,8 @@ async fn answer(shared: Arc<Shared>, message: Message) {
 async fn wait_for(shared: &Shared, question: &LiveOutputRequest) -> (Vec<u8>, bool) {
     let limit = tokio::time::Instant::now() + WAIT;
     loop {
-        let Some(hand) = shared.hands.get(&question.execution) else { return (Vec::new(), true) };
-        if let Some(outputs) = hand.outputs {
+        let Some(phase) = shared.hands.phase(&question.execution) else { return (Vec::new(), true) };
+        if let Phase::Running(outputs) = phase {
             let path = match question.stream {
                 OutputStream::Stdout => &outputs.stdout,
                 OutputStream::Stderr => &outputs.stderr,

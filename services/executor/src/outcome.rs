@@ -1,8 +1,9 @@
-//! How an execution ended, in the protocol's words.
+//! How a copy of an execution ended without a result of its command.
 
 use std::{error::Error, time::SystemTime};
 
 use model::{BlobDigest, ExecutionOutcome, ExecutorId};
+use policy::actions::CopyEnd;
 use reapi::protobuf::Timestamp;
 
 /// Codes of `google.rpc.Code`.
@@ -11,7 +12,6 @@ pub(crate) mod code {
     pub(crate) const DEADLINE_EXCEEDED: i32 = 4;
     pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
     pub(crate) const FAILED_PRECONDITION: i32 = 9;
-    pub(crate) const INTERNAL: i32 = 13;
 }
 
 /// Why an action has no result of its own.
@@ -25,6 +25,11 @@ pub(crate) enum Fault {
         message: String,
         /// Inputs that are not there.
         missing: Vec<BlobDigest>,
+    },
+    /// Our own fault, or the machine's: it may succeed elsewhere.
+    Machine {
+        /// What happened.
+        reason: String,
     },
     /// Nobody wants its result any more: nothing is written.
     Stopped,
@@ -49,23 +54,20 @@ impl Fault {
     }
 
     /// Our own fault, or the machine's.
-    pub(crate) fn internal(error: &(dyn Error + 'static)) -> Self {
-        Self::new(code::INTERNAL, telemetry::error_chain(error))
+    pub(crate) fn machine(error: &(dyn Error + 'static)) -> Self {
+        Self::Machine { reason: telemetry::error_chain(error) }
     }
 
-    /// What is written for it, unless it was stopped.
-    pub(crate) fn outcome(self, executor: &ExecutorId) -> Option<ExecutionOutcome> {
+    /// How the copy ended by it, unless it was stopped.
+    pub(crate) fn end(self, executor: &ExecutorId) -> Option<CopyEnd> {
         match self {
             Self::Stopped => None,
-            Self::Ends { code, message, missing } => Some(ExecutionOutcome {
+            Self::Machine { reason } => Some(CopyEnd::Infrastructure { reason }),
+            Self::Ends { code, message, missing } => Some(CopyEnd::Outcome(ExecutionOutcome {
                 executor: Some(executor.clone()),
-                code,
-                message,
                 missing,
-                exit_code: None,
-                result: None,
-                server_logs: Vec::new(),
-            }),
+                ..ExecutionOutcome::without_run(code, message)
+            })),
         }
     }
 }

@@ -52,7 +52,7 @@ async fn fetch(cas: &Cas, digest: &BlobDigest) -> Result<Vec<u8>, Fault> {
     match cas.get(digest).await {
         Ok(Some(content)) => Ok(content.to_vec()),
         Ok(None) => Err(Fault::missing(vec![*digest])),
-        Err(error) => Err(Fault::internal(&error)),
+        Err(error) => Err(Fault::machine(&error)),
     }
 }
 

@@ -1,19 +1,34 @@
 //! `forebay bench`: what this machine does, measured against a floor in the same run.
 
 mod actions;
+mod affinity;
 mod bare_stream;
+mod cancelling;
 mod cas;
+mod deaths;
 mod decisions;
 mod farm;
+mod fit;
 mod floor;
 mod input_roots;
+mod join;
 mod latency;
+mod log;
 mod memory;
+mod merge;
+mod messages;
 mod offers;
 mod queue;
 mod rates;
 mod report;
+mod scenarios;
 mod scheduling;
+mod sharing;
+mod shell;
+mod sizing;
+mod tail;
+mod waiters;
+mod window;
 mod workspaces;
 
 use std::{process::ExitCode, time::Duration};
@@ -86,7 +101,7 @@ pub(crate) async fn run(
         What::Workspaces(args) => print(&workspaces::measure(args).await?, globals)?,
         What::Scheduling(args) => print(&scheduling::measure(args).await?, globals)?,
         What::Actions(args) => {
-            let report = actions::measure(args).await?;
+            let report = Box::pin(actions::measure(args)).await?;
             print(&report, globals)?;
             report.memory.check()?;
         }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, cancel, cas, conform, doctor, drain, exec, failure::Failure, get, globals::Globals, ls,
+    bench, cancel, cas, conform, doctor, drain, exec, executors, failure::Failure, get, globals::Globals, ls,
     policy_line, quota, schema, serve, sim, submit, topology, up, watch, why, workers,
 };
 
@@ -57,7 +57,9 @@ enum Command {
     Conform(Box<conform::ConformArgs>),
     /// List the workers that live
     Workers,
-    /// Have a worker finish what runs and take nothing new
+    /// List the executors that live, and how full they are
+    Executors,
+    /// Have a worker or an executor finish what runs and take nothing new
     Drain(drain::DrainArgs),
     /// Show what quota groups use and may use, and set their quotas
     Quota(quota::QuotaArgs),
@@ -94,6 +96,7 @@ impl Command {
             | Self::Cas(_)
             | Self::Conform(_)
             | Self::Workers
+            | Self::Executors
             | Self::Drain(_)
             | Self::Topology(_)
             | Self::Bench(_)
@@ -167,9 +170,10 @@ async fn dispatch(
         Command::Cas(args) => cas::run(*args, globals, &settings).await,
         Command::Conform(args) => conform::run(*args, globals).await,
         Command::Workers => workers::run(globals, &settings).await,
+        Command::Executors => executors::run(globals, &settings).await,
         Command::Drain(args) => drain::run(&args, globals, &settings).await,
         Command::Topology(args) => topology::run(&args, globals, &settings).await,
-        Command::Bench(args) => bench::run(&args, globals, &settings).await,
+        Command::Bench(args) => Box::pin(bench::run(&args, globals, &settings)).await,
         Command::Doctor => doctor::run(globals, &settings).await,
         Command::Schema(args) => schema::run(&args),
     }

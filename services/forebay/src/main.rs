@@ -11,6 +11,7 @@ mod drain;
 mod exec;
 mod exec_inputs;
 mod exec_outputs;
+mod executors;
 mod failure;
 mod farm;
 mod fetch;

@@ -1,12 +1,16 @@
 //! The Remote Execution API over gRPC: any number of gateways serve it, and any of them can answer for what another
 //! accepted.
 
+mod accept;
 mod asset;
+mod cancel;
 mod config;
 mod execution;
 mod faults;
+mod interest;
 mod live;
 mod log_streams;
+mod merging;
 mod mount;
 mod names;
 mod nobody;
@@ -21,7 +25,10 @@ mod validate;
 mod waiting;
 mod watch_stream;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bus::Bus;
 use cas::Cas;
@@ -30,6 +37,8 @@ use tokio_util::sync::CancellationToken;
 pub use config::{ConfigError, GrpcConfig};
 pub use server::{Serving, serve};
 
+use index::actions::Actions;
+use merging::Merging;
 use pools::Pools;
 use waiting::Waiters;
 
@@ -42,8 +51,11 @@ pub(crate) struct Core {
     pub(crate) bus: Bus,
     pub(crate) cas: Cas,
     pub(crate) config: Arc<GrpcConfig>,
+    /// Filled once Redis has answered.
+    index: Arc<OnceLock<Actions>>,
     pub(crate) pools: Pools,
     pub(crate) waiters: Waiters,
+    pub(crate) merging: Merging,
     /// Cancelled when the gateway is to end.
     pub(crate) stop: CancellationToken,
 }
@@ -51,7 +63,15 @@ pub(crate) struct Core {
 impl Core {
     /// Nothing is read yet.
     pub(crate) fn new(bus: Bus, cas: Cas, config: GrpcConfig, stop: CancellationToken) -> Self {
+        let index = Arc::default();
         let waiters = Waiters::new(bus.clone(), config.grace, stop.clone());
-        Self { pools: Pools::new(bus.clone()), waiters, bus, cas, config: Arc::new(config), stop }
+        let merging = Merging::new(config.merging, Arc::clone(&index));
+        let pools = Pools::new(bus.clone(), Arc::clone(&index));
+        Self { bus, cas, config: Arc::new(config), index, pools, waiters, merging, stop }
+    }
+
+    /// The index answers from now on.
+    pub(crate) fn set_index(&self, actions: Actions) {
+        let _ = self.index.set(actions);
     }
 }

@@ -3,16 +3,16 @@
 
 mod support;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use model::{DigestFunction, ExecutionOutcome, ExecutionStage, Millis};
+use model::{ExecutionOutcome, ExecutionStage, Millis};
 use reapi::{
     bytestream::{ReadRequest, byte_stream_client::ByteStreamClient},
-    execution::{Action, Command, ExecuteRequest, ExecutionPolicy, execution_stage::Value as Stage},
-    longrunning::{CancelOperationRequest, GetOperationRequest, WaitOperationRequest},
+    execution::{Action, ExecuteRequest, execution_stage::Value as Stage},
+    longrunning::{GetOperationRequest, WaitOperationRequest},
     protobuf, rpc, status,
 };
-use support::{Farm, SOON, command, key, metadata, platform, request, response};
+use support::{Farm, SOON, command, metadata, request, response};
 use tonic::{Code, Request};
 
 #[tokio::test]
@@ -126,85 +126,6 @@ async fn a_cached_result_is_the_first_and_only_operation() {
 }
 
 #[tokio::test]
-async fn everything_that_is_missing_is_named() {
-    let farm = Farm::start().await;
-    farm.pool().await;
-    let gateway = farm.gateway().await;
-    let absent = DigestFunction::Sha256.digest(b"absent");
-    let error = gateway.execute(request(&absent)).await.err().unwrap();
-    assert_eq!(error.code(), Code::FailedPrecondition);
-    assert_eq!(status::missing_blobs(&status::rpc_status(&error)), [absent]);
-
-    // Many do not fit into the end of a call: they come in a response.
-    let nodes = (0..500).map(|number| reapi::execution::FileNode {
-        name: format!("file-{number:04}"),
-        digest: Some(reapi::digest::to_proto(&DigestFunction::Sha256.digest(format!("{number}").as_bytes()))),
-        ..Default::default()
-    });
-    let root = reapi::execution::Directory { files: nodes.collect(), ..Default::default() };
-    let root = farm.put(prost::Message::encode_to_vec(&root)).await;
-    let action = Action {
-        command_digest: Some(reapi::digest::to_proto(&absent)),
-        input_root_digest: Some(reapi::digest::to_proto(&root)),
-        ..Action::default()
-    };
-    let action = farm.put(prost::Message::encode_to_vec(&action)).await;
-    let status = gateway.run(&action).await.response().await.status.unwrap();
-    assert_eq!(status.code, i32::from(Code::FailedPrecondition));
-    let missing = status::missing_blobs(&status);
-    assert_eq!(missing.len(), 501);
-    assert!(missing.contains(&absent));
-}
-
-#[tokio::test]
-async fn what_can_never_run_is_refused_at_once() {
-    let farm = Farm::start().await;
-    farm.pool().await;
-    let gateway = farm.gateway().await;
-    let with = |action: Action, command: Command| farm.action_of(action, command, "1");
-    let refused = async |request: ExecuteRequest| gateway.execute(request).await.err().unwrap();
-
-    let action = Action { platform: Some(platform("OSFamily", "plan9")), ..Action::default() };
-    let error = refused(request(&with(action, command()).await)).await;
-    assert_eq!(error.code(), Code::FailedPrecondition);
-    for part in ["OSFamily", "plan9", "linux"] {
-        assert!(error.message().contains(part), "{}", error.message());
-    }
-    let long = protobuf::Duration { seconds: 3601, nanos: 0 };
-    let action = Action { timeout: Some(long), ..Action::default() };
-    let error = refused(request(&with(action, command()).await)).await;
-    assert_eq!((error.code(), error.message().contains("3600")), (Code::InvalidArgument, true));
-    let nothing = with(Action::default(), Command::default()).await;
-    assert_eq!(refused(request(&nothing)).await.code(), Code::InvalidArgument);
-    let good = farm.action("1").await;
-    for instance in ["unknown", "main/blobs", "a//b"] {
-        let error = refused(ExecuteRequest { instance_name: instance.into(), ..request(&good) }).await;
-        assert_eq!(error.code(), Code::InvalidArgument, "{instance}");
-    }
-    let odd = reapi::execution::Digest { hash: "ABC".into(), size_bytes: 1 };
-    let error = refused(ExecuteRequest { action_digest: Some(odd), ..request(&good) }).await;
-    assert_eq!(error.code(), Code::InvalidArgument);
-}
-
-#[tokio::test]
-async fn group_and_priority_follow_the_rules() {
-    let farm = Farm::start().await;
-    let mut executor = farm.executor().await;
-    let gateway = farm.gateway().await;
-    let action = farm.action("1").await;
-    let policy = Some(ExecutionPolicy { priority: 99 });
-    let mut asked = Request::new(ExecuteRequest { execution_policy: policy, ..request(&action) });
-    asked.metadata_mut().insert("x-forebay-group", "other".parse().unwrap());
-    let stream = gateway.execution().execute(asked).await.unwrap();
-    let execution = executor.offer().await.1.execution;
-    assert_eq!((execution.group.as_str(), execution.priority), ("other", 10));
-    drop(stream);
-    let mut asked = Request::new(request(&action));
-    asked.metadata_mut().insert("x-forebay-group", "third".parse().unwrap());
-    assert_eq!(gateway.execution().execute(asked).await.unwrap_err().code(), Code::InvalidArgument);
-}
-
-#[tokio::test]
 async fn an_empty_pool_is_waited_for_and_says_so() {
     let farm = Farm::start().await;
     farm.pool().await;
@@ -224,77 +145,6 @@ impl<M: prost::Message + Default> DecodeFrom for M {
     fn decode_from(bytes: &[u8]) -> Self {
         Self::decode(bytes).unwrap()
     }
-}
-
-#[tokio::test]
-async fn a_cancelled_operation_ends_as_cancelled() {
-    let farm = Farm::start().await;
-    let mut executor = farm.executor().await;
-    let (one, two) = (farm.gateway().await, farm.gateway().await);
-    let mut stream = one.run(&farm.action("1").await).await;
-    let name = stream.next().await.name;
-    let offer = executor.offer().await;
-    let cancel = CancelOperationRequest { name: name.clone() };
-    two.operations().cancel_operation(cancel.clone()).await.unwrap();
-    assert_eq!(stream.response().await.status.unwrap().code, i32::from(Code::Cancelled));
-    // Again is no fault; the executor's own result comes too late.
-    two.operations().cancel_operation(cancel).await.unwrap();
-    let late = offer.1.finished(offer.0, executor.outcome(0, None), Millis::now());
-    let written = farm.bus.transition(&late, offer.0, SOON).await.unwrap();
-    assert!(matches!(written, bus::Written::Lost(Some(_))), "{written:?}");
-}
-
-#[tokio::test]
-async fn what_the_last_client_left_is_ended() {
-    let farm = Farm::start().await;
-    let mut executor = farm.executor().await;
-    let (one, two) = (farm.gateway().await, farm.gateway().await);
-    let mut stream = one.run(&farm.action("1").await).await;
-    let name = stream.next().await.name;
-    let offer = executor.offer().await;
-    let waiting = two.wait(&name).await.unwrap();
-    // Somebody waits at the other gateway.
-    drop(stream);
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(farm.last(&key(&name)).await.outcome().is_none(), "one still waits");
-    drop(waiting);
-    let ended = async {
-        loop {
-            let (sequence, _) = offer;
-            if let Some((now, record)) = farm.bus.latest_execution(&key(&name)).await.unwrap()
-                && now > sequence
-            {
-                return record.outcome().unwrap().clone();
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    let ended: ExecutionOutcome = tokio::time::timeout(SOON, ended).await.unwrap();
-    assert_eq!((ended.code, ended.message.as_str()), (1, "nobody waits for it any more"));
-    // Waiting for it again tells how it ended.
-    let response = two.wait(&name).await.unwrap().response().await;
-    assert_eq!(response.status.unwrap().code, 1);
-}
-
-#[tokio::test]
-async fn a_gateway_that_stops_ends_nothing() {
-    let farm = Farm::start().await;
-    let mut executor = farm.executor().await;
-    let (one, two) = (farm.gateway().await, farm.gateway().await);
-    let mut stream = one.run(&farm.action("1").await).await;
-    let name = stream.next().await.name;
-    one.stop.cancel();
-    let error = loop {
-        match tokio::time::timeout(SOON, stream.0.message()).await.unwrap() {
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("the stream may not end well before the operation is done"),
-            Err(error) => break error,
-        }
-    };
-    assert_eq!(error.code(), Code::Unavailable);
-    let waiting = two.wait(&name).await.unwrap();
-    executor.run_one("x").await;
-    assert_eq!(waiting.response().await.status.unwrap().code, 0);
 }
 
 #[tokio::test]
@@ -328,7 +178,7 @@ async fn a_lost_executor_sends_it_back_to_the_queue() {
     let (sequence, record) = executor.offer().await;
     executor.progress(&record.execution.key(), ExecutionStage::Running).await;
     stream.until(|operation| metadata(operation).stage() == Stage::Executing).await;
-    let again = record.requeued(sequence, "its executor died".into(), Millis::now());
+    let again = record.requeued(sequence, "its executor died".into(), None, true, Millis::now());
     farm.bus.transition(&again, sequence, SOON).await.unwrap();
     stream.until(|operation| metadata(operation).stage() == Stage::Queued).await;
     executor.run_one("second").await;

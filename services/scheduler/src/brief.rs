@@ -1,59 +1,130 @@
-//! The few fields of an execution's record that the index wants: a rebuild reads all of them.
+//! A stored record as the scheduler sees it. Of what has ended only a few fields are read: a rebuild reads all of them.
 
 use bus::{BusError, DecodeError, Stored};
-use index::actions::{Change, Event};
-use model::{ExecutionId, ExecutionKey, ExecutionRecord, ExecutorId, Group};
-use policy::actions::waits_until;
+use index::actions::{Change, Event, MergeKey, Move};
+use model::{
+    ActionKeys, BlobDigest, ClientTool, ExecutionId, ExecutionKey, ExecutionPhase, ExecutionRecord,
+    ExecutorHome, ExecutorId, Group, Measured, PoolName, Resources,
+};
 use serde::Deserialize;
+
+use crate::learned::{self, Learned};
+
+/// What a record tells.
+pub(crate) enum Told {
+    /// It goes on.
+    Open(Box<ExecutionRecord>),
+    /// It ended.
+    Ended(Box<Ended>),
+}
+
+/// An execution that ended.
+#[derive(Deserialize)]
+pub(crate) struct Ended {
+    execution: EndedExecution,
+    #[serde(default)]
+    pub(crate) executor: Option<ExecutorId>,
+    #[serde(default)]
+    code: i32,
+    #[serde(default)]
+    exit_code: Option<i32>,
+    #[serde(default)]
+    pub(crate) home: Option<ExecutorHome>,
+    #[serde(default)]
+    pub(crate) measured: Option<Measured>,
+}
+
+#[derive(Deserialize)]
+struct EndedExecution {
+    id: ExecutionId,
+    group: Group,
+    #[serde(default)]
+    instance: String,
+    action: BlobDigest,
+    #[serde(default)]
+    do_not_cache: bool,
+    #[serde(default)]
+    client: ClientTool,
+    #[serde(default)]
+    keys: ActionKeys,
+}
 
 #[derive(Deserialize)]
 struct Brief {
-    execution: BriefExecution,
     event: BriefEvent,
-    #[serde(default)]
-    executor: Option<ExecutorId>,
 }
 
-#[derive(Deserialize)]
-struct BriefExecution {
-    id: ExecutionId,
-    group: Group,
-}
-
-#[derive(Deserialize)]
+#[derive(Deserialize, PartialEq, Eq)]
 enum BriefEvent {
-    #[serde(rename = "ACTION_ACCEPTED")]
-    Accepted,
-    #[serde(rename = "ACTION_REQUEUED")]
-    Requeued,
     #[serde(rename = "ACTION_FINISHED")]
     Finished,
+    #[serde(other)]
+    Open,
 }
 
-/// Reads a record. What is to be offered is read as a whole: an executor must be able to read it too.
-pub(crate) fn read(stored: &Stored) -> Result<Event, BusError> {
-    let brief: Brief = serde_json::from_slice(&stored.payload).map_err(|error| BusError::Corrupt {
+impl Ended {
+    pub(crate) fn key(&self) -> ExecutionKey {
+        ExecutionKey { group: self.execution.group.clone(), id: self.execution.id }
+    }
+
+    pub(crate) fn keys(&self) -> &ActionKeys {
+        &self.execution.keys
+    }
+
+    /// Whether the command ran to its end and exited with 0.
+    pub(crate) fn is_success(&self) -> bool {
+        self.code == 0 && self.exit_code == Some(0)
+    }
+
+    fn change(&self, learned: &Learned) -> Change {
+        let EndedExecution { group, instance, action, do_not_cache, client, .. } = &self.execution;
+        Change::Finished {
+            executor: self.executor.clone(),
+            merge: (!do_not_cache).then(|| MergeKey::named(group, action, instance)),
+            invocation: client.invocation.clone(),
+            beyond: self.measured.as_ref().map_or(0, |measured| learned.beyond(self.keys(), measured)),
+        }
+    }
+}
+
+/// Reads a record. What goes on is read as a whole: an executor must be able to read it too.
+pub(crate) fn read(stored: &Stored) -> Result<Told, BusError> {
+    let brief: Brief = decode(stored)?;
+    match brief.event {
+        BriefEvent::Finished => decode(stored).map(Told::Ended),
+        BriefEvent::Open => stored.execution().map(|record| Told::Open(Box::new(record))),
+    }
+}
+
+fn decode<'a, T: Deserialize<'a>>(stored: &'a Stored) -> Result<T, BusError> {
+    serde_json::from_slice(&stored.payload).map_err(|error| BusError::Corrupt {
         sequence: stored.sequence.0,
         subject: stored.subject.clone(),
         source: DecodeError::Json(error),
-    })?;
-    let change = match brief.event {
-        BriefEvent::Accepted => waits(stored, &stored.execution()?, false),
-        BriefEvent::Requeued => waits(stored, &stored.execution()?, true),
-        BriefEvent::Finished => Change::Finished { executor: brief.executor },
-    };
-    let key = ExecutionKey { group: brief.execution.group, id: brief.execution.id };
-    Ok(Event { key, sequence: stored.sequence, change })
+    })
 }
 
-fn waits(stored: &Stored, record: &ExecutionRecord, again: bool) -> Change {
-    let execution = &record.execution;
-    let since = if again { record.at_ms } else { execution.accepted_at_ms };
-    Change::Waits {
-        pool: execution.pool.clone(),
-        priority: execution.priority,
-        place: record.place_at(stored.sequence),
-        until: waits_until(execution.accepted_at_ms, execution.expires_at_ms, since),
-        record: stored.payload.to_vec(),
-    }
+/// As the index wants it; `capacity` says what the largest executor of a pool has.
+pub(crate) fn event(
+    told: &Told,
+    stored: &Stored,
+    learned: &Learned,
+    capacity: impl FnOnce(&PoolName) -> Resources,
+) -> Event {
+    let (key, change) = match told {
+        Told::Ended(ended) => (ended.key(), ended.change(learned)),
+        Told::Open(record) => {
+            let step = match &record.phase {
+                ExecutionPhase::Accepted | ExecutionPhase::Requeued { .. } | ExecutionPhase::Finished(_) => {
+                    Move::Waits
+                }
+                ExecutionPhase::Raised => Move::Stays,
+                ExecutionPhase::Hedged => Move::Hedged,
+                ExecutionPhase::CopyEnded { executor, .. } => Move::CopyEnded(executor.clone()),
+            };
+            let open = learned::open(learned, record, stored.payload.to_vec(), capacity);
+            (record.execution.key(), Change::Open(step, Box::new(open)))
+        }
+    };
+    Event { key, sequence: stored.sequence, change }
 }

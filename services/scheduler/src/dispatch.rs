@@ -1,90 +1,81 @@
-//! The loop: woken by an event, it settles and reads the heads, decides, commits and offers, until nothing can be placed.
+//! The loop: executors ask for work; it reads what waits, decides who gets what, commits and answers. Between asks it looks
+//! after what is due, and wakes executors that have room while something waits.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use index::{
     IndexError,
-    actions::{Actions, Answer, Committed, Heads, Pick, PoolHead, Verdict},
+    actions::{Committed, Grant, Heads, PoolHead},
 };
-use model::Millis;
-use policy::actions::{Free, assign};
-use service::{Context, ServiceError, Step, crash_point};
+use model::{ExecutionKey, ExecutorId, Millis, PoolName};
+use policy::actions::{self, Ask, Queue, Standing, Waiter, grant};
+use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Gauge, set};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::{sync::mpsc::UnboundedReceiver, time::Instant};
 use tracing::warn;
 
 use crate::{
-    Wakes,
-    offer::{Answers, offer},
+    Shared,
+    answer::{self, Granted},
+    claims::Pending,
+    reserve,
 };
 
 /// Executions of a pool looked at in one pass.
 const HEAD_MAX: usize = 256;
-/// Free executors of a pool that the index names at most.
-const FREE_MAX: usize = 64;
-/// How long an executor that let an offer run out may take to say whether it has it.
+/// Reservations of which it is looked in one pass whether they still stand.
+const RESERVED_MAX: usize = 1024;
+/// How long an executor that does not name what it should have may take to say whether it has it.
 const GRACE: Duration = Duration::from_millis(500);
 /// The repair path for a lost wake-up; runs only while something waits or is claimed.
 const REPAIR: Duration = Duration::from_secs(1);
-/// Answers that free nothing are settled with the next pass, which is forced after this.
-const SETTLE: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_millis(100);
-/// From one pass to the next at least while executions wait for others to end: a pass then places several.
-const APART: Duration = Duration::from_millis(2);
+/// From one pass to the next at least while more waits than there is room for: a pass then answers several.
+const APART: Duration = Duration::from_millis(1);
+/// Passes at once for those whose grants were taken by another scheduler.
+const ROUNDS: usize = 3;
 
 /// Dispatches until the service stops.
-pub(crate) async fn run(context: Context, actions: Actions, wakes: Wakes) -> Result<(), ServiceError> {
-    let answers = Answers::default();
-    let mut dispatcher = Dispatcher {
-        context: context.clone(),
-        actions,
-        wakes,
-        answers,
-        offers: JoinSet::new(),
-        crowded: false,
-    };
+pub(crate) async fn run(shared: Shared, mut pending: UnboundedReceiver<Pending>) -> Result<(), ServiceError> {
     let mut timer: Option<Instant> = None;
-    let mut failing = false;
     let mut next_pass = Instant::now();
+    let mut failing = false;
     loop {
+        let mut asked = Vec::new();
         tokio::select! {
-            () = context.stop.cancelled() => break,
-            () = dispatcher.wakes.dispatch.notified() => {}
+            () = shared.context.stop.cancelled() => return Ok(()),
+            some = pending.recv() => asked.extend(some),
+            () = shared.wakes.dispatch.notified() => timer = Some(Instant::now() + reserve::CHECK).into_iter().chain(timer).min(),
             () = sleep_until(timer) => {}
-            Some(_) = dispatcher.offers.join_next() => {
-                timer = Some(Instant::now() + SETTLE).into_iter().chain(timer).min();
-                continue;
-            }
+        }
+        if asked.is_empty() && timer.is_none_or(|at| at > Instant::now()) {
+            continue;
         }
         tokio::time::sleep_until(next_pass).await;
+        while let Ok(more) = pending.try_recv() {
+            asked.push(more);
+        }
         let begun = Instant::now();
-        timer = match dispatcher.pass().await {
-            Ok(again) => {
+        match Pass::new(&shared).run(asked).await {
+            Ok(Passed { again, crowded }) => {
                 failing = false;
-                next_pass = if dispatcher.crowded { begun + APART } else { begun };
-                again
+                next_pass = if crowded { begun + APART } else { begun };
+                // What was due before is due still.
+                timer = again.into_iter().chain(timer.filter(|at| *at > Instant::now())).min();
             }
             Err(error) => {
-                // Once for a Redis that is away, however long.
+                // Once for a Redis that is away, however long. Those who asked ask again.
                 if !failing {
                     warn!(
                         error = telemetry::error_chain(&error),
-                        "dispatching again as soon as redis answers"
+                        "work is given out again as soon as redis answers"
                     );
                 }
                 failing = true;
-                Some(Instant::now() + RETRY)
+                timer = Some(Instant::now() + RETRY);
             }
-        };
+        }
     }
-    // Offers on their way are settled, so that what was refused does not wait for its deadline.
-    let limit = Duration::from_millis(context.settings.offer_timeout_ms);
-    let settle = async {
-        while dispatcher.offers.join_next().await.is_some() {}
-        dispatcher.settle().await;
-    };
-    let _ = tokio::time::timeout(limit, settle).await;
-    Ok(())
 }
 
 async fn sleep_until(timer: Option<Instant>) {
@@ -94,85 +85,203 @@ async fn sleep_until(timer: Option<Instant>) {
     }
 }
 
-struct Dispatcher {
-    context: Context,
-    actions: Actions,
-    wakes: Wakes,
-    answers: Answers,
-    offers: JoinSet<()>,
-    /// The last pass left executions waiting.
+/// What a pass leaves.
+struct Passed {
+    /// When to look again if nothing wakes us.
+    again: Option<Instant>,
+    /// More waits than there was room for.
     crowded: bool,
 }
 
-impl Dispatcher {
-    /// Places what can be placed; says when to look again if nothing wakes it before.
-    async fn pass(&mut self) -> Result<Option<Instant>, IndexError> {
+struct Pass<'a> {
+    shared: &'a Shared,
+    now: Millis,
+}
+
+impl<'a> Pass<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        Self { shared, now: Millis::now() }
+    }
+
+    async fn run(&self, asked: Vec<Pending>) -> Result<Passed, IndexError> {
+        let asked_any = !asked.is_empty();
+        let mut open = self.answer_the_quiet(asked).await;
+        if asked_any && open.is_empty() {
+            // Nothing was read: what was due before is due still.
+            let again = Some(Instant::now() + REPAIR);
+            return Ok(Passed { again, crowded: false });
+        }
+        let mut round = 0;
         loop {
-            let now = Millis::now();
-            let heads = self.heads(now, HEAD_MAX).await?;
+            round += 1;
+            let pools: BTreeMap<PoolName, u64> = self.pools(&open);
+            let heads = self.heads(&open, &pools).await?;
             if !heads.ready {
-                self.wakes.rebuild.notify_one();
-                return Ok(Some(Instant::now() + RETRY));
+                self.shared.wakes.rebuild.notify_one();
+                answer::nothing(self.shared, &open, &heads).await;
+                return Ok(Passed { again: Some(Instant::now() + RETRY), crowded: false });
             }
-            set(Gauge::ExecutionsWaiting, &[], i64::try_from(heads.waiting).unwrap_or(i64::MAX));
-            if heads.next_overdue.is_some_and(|at| at <= now) {
-                self.wakes.overdue.notify_one();
+            let granted = self.decide(&heads.pools, &open);
+            let grants: Vec<Grant> = granted.iter().map(|it| self.grant(it, &open)).collect();
+            let (committed, all) = self.commit(&grants).await?;
+            for head in &heads.pools {
+                let news = pools.get(&head.pool).copied().unwrap_or_default();
+                let pool_of = |grant: usize| granted.get(grant).and_then(|it| open.get(it.ask));
+                let is_ours =
+                    |it: &&Committed| pool_of(it.grant).is_some_and(|of| of.request.pool == head.pool);
+                let taken = committed.iter().filter(is_ours).count() as u64;
+                self.shared.note_quiet(&head.pool, head.waiting <= taken && heads.hold.is_none(), news);
             }
-            let picks = decide(&heads.pools);
-            self.crowded = heads.waiting > picks.len() as u64;
-            if picks.is_empty() {
-                return Ok(next_look(&heads, now));
-            }
-            crash_point(Step::ActionPicked);
-            let wanted = picks.len();
-            let deadline = now.after(Duration::from_millis(self.context.settings.offer_timeout_ms));
-            let committed = self.actions.commit(picks, now, deadline).await?;
-            crash_point(Step::ActionCommitted);
-            let all = committed.len() == wanted;
-            self.offer(committed, deadline);
-            // Unless there was more than a look shows, or someone else was faster, this was all that could be placed.
-            if all && !heads.pools.iter().any(is_cut) {
-                return Ok(next_look(&heads, now));
-            }
-        }
-    }
-
-    /// Settles the answers that came, and reads the heads.
-    async fn heads(&self, now: Millis, max: usize) -> Result<Heads, IndexError> {
-        let answers = self.answers.take();
-        match self.actions.heads(now, max, GRACE, &answers).await {
-            Ok(heads) => {
-                let busy = |answer: &Answer| answer.verdict == Verdict::Busy;
-                if heads.silent > 0 || answers.iter().any(busy) {
-                    self.wakes.ask.notify_one();
+            answer::answer(self.shared, &mut open, &granted, committed, &heads, all || round == ROUNDS).await;
+            if open.is_empty() {
+                let taken = granted.len() as u64;
+                if !asked_any {
+                    self.wake(&heads).await;
                 }
-                Ok(heads)
-            }
-            Err(error) => {
-                self.answers.put_back(answers);
-                Err(error)
+                return Ok(Passed { again: next_look(&heads, self.now), crowded: heads.waiting > taken });
             }
         }
     }
 
-    async fn settle(&self) {
-        if let Err(error) = self.heads(Millis::now(), 0).await {
-            warn!(error = telemetry::error_chain(&error), "offers were not settled; their deadline does");
+    /// Answers those at once for whom nothing can wait: nothing waited in their pool, and nothing came since.
+    async fn answer_the_quiet(&self, asked: Vec<Pending>) -> Vec<Pending> {
+        let late = |pending: &Pending| pending.request.deadline_ms < self.now;
+        let (quiet, open): (Vec<Pending>, Vec<Pending>) =
+            asked.into_iter().filter(|pending| !late(pending)).partition(|pending| {
+                let request = &pending.request;
+                self.shared.is_quiet(&request.pool) && self.shared.view.all_claimed(&request.reserved)
+            });
+        for pending in quiet {
+            answer::empty(self.shared, &pending).await;
+        }
+        open
+    }
+
+    /// The pools to look at, with how often something was heard of each before.
+    fn pools(&self, open: &[Pending]) -> BTreeMap<PoolName, u64> {
+        let names: Vec<PoolName> = if open.is_empty() {
+            self.shared.view.pools()
+        } else {
+            open.iter().map(|pending| pending.request.pool.clone()).collect()
+        };
+        names.into_iter().map(|pool| (pool.clone(), self.shared.news_of(&pool))).collect()
+    }
+
+    async fn heads(&self, open: &[Pending], pools: &BTreeMap<PoolName, u64>) -> Result<Heads, IndexError> {
+        let pools: Vec<PoolName> = pools.keys().cloned().collect();
+        let reserved: Vec<ExecutionKey> = open
+            .iter()
+            .flat_map(|pending| pending.request.reserved.iter().cloned())
+            .take(RESERVED_MAX)
+            .collect();
+        let heads = self.shared.actions.heads(self.now, HEAD_MAX, GRACE, &pools, &reserved).await?;
+        set(Gauge::ExecutionsWaiting, &[], i64::try_from(heads.waiting).unwrap_or(i64::MAX));
+        let wakes = &self.shared.wakes;
+        if heads.silent > 0 {
+            wakes.ask.notify_one();
+        }
+        if heads.next_overdue.is_some_and(|at| at <= self.now) {
+            wakes.overdue.notify_one();
+        }
+        if heads.next_hedge.is_some_and(|at| at <= self.now) {
+            wakes.hedge.notify_one();
+        }
+        Ok(heads)
+    }
+
+    /// Facts in, decision out.
+    fn decide(&self, pools: &[PoolHead], open: &[Pending]) -> Vec<Granted> {
+        let mut granted = Vec::new();
+        for head in pools {
+            let of_pool: Vec<usize> = (0..open.len())
+                .filter(|at| open.get(*at).is_some_and(|it| it.request.pool == head.pool))
+                .collect();
+            let asks: Vec<Ask> = of_pool.iter().filter_map(|at| open.get(*at)).map(ask).collect();
+            let queues: Vec<Queue> = head.groups.iter().map(|group| self.queue(group)).collect();
+            let members = self.shared.view.members(&head.pool);
+            let grants = grant(&queues, &asks, &members, self.shared.grants, self.now);
+            let waiting: std::collections::HashMap<&ExecutionKey, &Waiter> =
+                queues.iter().flat_map(|queue| &queue.waiting).map(|waiter| (&waiter.key, waiter)).collect();
+            for it in grants {
+                let (Some(ask), Some(waiter)) = (of_pool.get(it.ask), waiting.get(&it.key)) else { continue };
+                granted.push(Granted { ask: *ask, demand: waiter.demand.clone(), grant: it });
+            }
+        }
+        granted
+    }
+
+    fn queue(&self, head: &index::actions::GroupHead) -> Queue {
+        let weight = self.shared.weight(&head.group);
+        let one = |waiting: &index::actions::Waiting| {
+            let warm = self.shared.view.warm(&waiting.key, &waiting.demand.size);
+            Waiter {
+                key: waiting.key.clone(),
+                demand: waiting.demand.clone(),
+                holders: waiting.holders.clone(),
+                warm_at: warm.at,
+                for_warm: warm.first,
+            }
+        };
+        Queue {
+            standing: Standing { used: head.used, held: head.held, weight },
+            waiting: head.waiting.iter().map(one).collect(),
         }
     }
 
-    fn offer(&mut self, mut committed: Vec<Committed>, deadline: Millis) {
-        committed.sort_by(|a, b| a.pick.executor.cmp(&b.pick.executor));
-        for part in committed.chunk_by(|a, b| a.pick.executor == b.pick.executor) {
-            let (context, wakes, answers) = (self.context.clone(), self.wakes.clone(), self.answers.clone());
-            self.offers.spawn(offer(context, wakes, answers, part.to_vec(), deadline));
+    fn grant(&self, granted: &Granted, open: &[Pending]) -> Grant {
+        let demand = &granted.demand;
+        let slow_after = demand.slow_after_ms.map(Duration::from_millis);
+        let hedge_at =
+            self.shared.hedges.due(self.now, demand.hedges, slow_after).filter(|_| !demand.exclusive);
+        let cost = actions::occupancy(&granted.grant.size).micros() / 1000;
+        Grant {
+            key: granted.grant.key.clone(),
+            executor: executor(open, granted.ask),
+            hedge_at,
+            cost: u64::try_from(cost).unwrap_or_default(),
+        }
+    }
+
+    /// What held, and whether all did.
+    async fn commit(&self, grants: &[Grant]) -> Result<(Vec<Committed>, bool), IndexError> {
+        if grants.is_empty() {
+            return Ok((Vec::new(), true));
+        }
+        crash_point(Step::ActionPicked);
+        let committed = self.shared.actions.commit(grants, self.now).await?;
+        crash_point(Step::ActionCommitted);
+        let all = committed.len() == grants.len();
+        Ok((committed, all))
+    }
+
+    /// Wakes executors that have room for what waits.
+    async fn wake(&self, heads: &Heads) {
+        for head in &heads.pools {
+            let sizes: Vec<_> =
+                head.groups.iter().flat_map(|group| &group.waiting).map(|it| &it.demand.size).collect();
+            let mut idle = self.shared.view.with_room(&head.pool, &sizes);
+            idle.truncate(usize::try_from(head.waiting).unwrap_or(usize::MAX));
+            reserve::nudge(self.shared, idle).await;
         }
     }
 }
 
-/// Whether a pool may have more to place than was shown.
-fn is_cut(head: &PoolHead) -> bool {
-    head.waiting.len() >= HEAD_MAX || head.free.len() >= FREE_MAX
+fn executor(open: &[Pending], at: usize) -> ExecutorId {
+    // The index comes from these very requests.
+    #[expect(clippy::indexing_slicing, reason = "see above")]
+    open[at].request.executor.clone()
+}
+
+fn ask(pending: &Pending) -> Ask {
+    let request = &pending.request;
+    Ask {
+        executor: request.executor.clone(),
+        capacity: request.capacity.clone(),
+        free: request.free.clone(),
+        starts: request.starts.into(),
+        ahead: request.ahead.into(),
+        idle: request.idle,
+    }
 }
 
 /// When to look again if nothing wakes us: at the next time that something is due, and once a while as long as there is
@@ -180,21 +289,8 @@ fn is_cut(head: &PoolHead) -> bool {
 fn next_look(heads: &Heads, now: Millis) -> Option<Instant> {
     let at = |due: Millis| Instant::now() + due.since(now);
     let pending = heads.waiting + heads.claimed > 0;
-    let due =
-        heads.next_offer.into_iter().chain(heads.hold).chain(heads.next_overdue.filter(|due| *due > now));
+    let later = |due: &Millis| *due > now;
+    let due = heads.next_doubt.into_iter().chain(heads.hold);
+    let due = due.chain(heads.next_overdue.filter(later)).chain(heads.next_hedge.filter(later));
     due.map(at).chain(pending.then(|| Instant::now() + REPAIR)).min()
-}
-
-/// Facts in, decision out.
-fn decide(pools: &[PoolHead]) -> Vec<Pick> {
-    let one = |head: &PoolHead| {
-        let free: Vec<_> = head
-            .free
-            .iter()
-            .map(|(executor, slots)| Free { executor: executor.clone(), slots: *slots })
-            .collect();
-        assign(head.waiting.clone(), &free)
-    };
-    let assigned = pools.iter().flat_map(one);
-    assigned.map(|it| Pick { key: it.execution, executor: it.executor }).collect()
 }

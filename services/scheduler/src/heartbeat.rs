@@ -1,21 +1,23 @@
-//! Executors say that they live and what they have; one scheduler of all writes it down.
+//! Executors say that they live and what they have: one scheduler of all writes it down, every one remembers how full they are.
 
 use std::time::Duration;
 
 use bus::{Encoding, Subject, decode, encode};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use index::actions::Actions;
 use model::{ExecutionKey, ExecutorControl, ExecutorHeartbeat, ExecutorId, Millis};
 use service::{Context, ServiceError};
 use tracing::{debug, warn};
 
-use crate::{Wakes, ask};
+use crate::{Shared, ask};
 
 const QUEUE_GROUP: &str = "scheduler";
+/// What an executor should have and does not name may be on its way, for as long as it waits for an answer and a little longer.
+const GRACE: Duration = Duration::from_millis(1500);
 
 /// Takes heartbeats until the service stops.
-pub(crate) async fn serve(context: Context, actions: Actions, wakes: Wakes) -> Result<(), ServiceError> {
+pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
+    let context = &shared.context;
     let client = context.bus.client();
     let failed = |error| ServiceError::failed("subscribing to heartbeats", error);
     let mut heartbeats = client
@@ -25,7 +27,7 @@ pub(crate) async fn serve(context: Context, actions: Actions, wakes: Wakes) -> R
     let mut reconnects = context.bus.reconnects();
     loop {
         // At the start and after a lost connection: what was said meanwhile was not heard.
-        ask::now(&context).await;
+        ask::now(context).await;
         loop {
             let message = tokio::select! {
                 () = context.stop.cancelled() => return Ok(()),
@@ -35,12 +37,34 @@ pub(crate) async fn serve(context: Context, actions: Actions, wakes: Wakes) -> R
             let Some(message) = message else {
                 return Err(ServiceError::failed("subscribing to heartbeats", "the subscription ended"));
             };
-            take(&context, &actions, &wakes, &message.payload).await;
+            take(&shared, &message.payload).await;
         }
     }
 }
 
-async fn take(context: &Context, actions: &Actions, wakes: &Wakes, payload: &Bytes) {
+/// Hears all heartbeats, whoever writes them down.
+pub(crate) async fn hear(shared: Shared) -> Result<(), ServiceError> {
+    let failed = |error| ServiceError::failed("listening to heartbeats", error);
+    let subscribed = shared.context.bus.client().subscribe(Subject::ExecutorHeartbeat.to_string()).await;
+    let mut heartbeats = subscribed.map_err(|error| failed(Box::new(error)))?;
+    // Those who live already say so once; the others say so when they come.
+    ask::now(&shared.context).await;
+    loop {
+        let message = tokio::select! {
+            () = shared.context.stop.cancelled() => return Ok(()),
+            message = heartbeats.next() => message,
+        };
+        let Some(message) = message else {
+            return Err(ServiceError::failed("listening to heartbeats", "the subscription ended"));
+        };
+        if let Ok(heartbeat) = decode::<ExecutorHeartbeat>(Encoding::Json, &message.payload) {
+            shared.view.heartbeat(&heartbeat);
+        }
+    }
+}
+
+async fn take(shared: &Shared, payload: &Bytes) {
+    let (context, wakes) = (&shared.context, &shared.wakes);
     let heartbeat: ExecutorHeartbeat = match decode(Encoding::Json, payload) {
         Ok(heartbeat) => heartbeat,
         Err(error) => {
@@ -48,9 +72,7 @@ async fn take(context: &Context, actions: &Actions, wakes: &Wakes, payload: &Byt
             return;
         }
     };
-    // What it should have and does not name may be on its way for as long as an offer holds.
-    let grace = Duration::from_millis(context.settings.offer_timeout_ms);
-    let heard = match actions.announce(&heartbeat, payload, Millis::now(), grace).await {
+    let heard = match shared.actions.announce(&heartbeat, payload, Millis::now(), GRACE).await {
         Ok(heard) => heard,
         Err(error) => {
             warn!(error = telemetry::error_chain(&error), "an executor's heartbeat was not written down");
@@ -58,18 +80,19 @@ async fn take(context: &Context, actions: &Actions, wakes: &Wakes, payload: &Byt
             return;
         }
     };
-    debug!(executor = %heartbeat.executor, news = heard.news, extra = heard.extra, "heartbeat");
+    debug!(executor = %heartbeat.executor, again = heard.again.len(), "heartbeat");
     if !heard.ready {
         wakes.rebuild.notify_one();
     }
-    if heard.news || !heartbeat.running.is_empty() {
+    heard.again.iter().for_each(|key| shared.view.waits_again(key));
+    if !heard.again.is_empty() {
+        shared.news(&heartbeat.pool);
+    }
+    if !heard.again.is_empty() || !heartbeat.running.is_empty() {
         wakes.dispatch.notify_one();
     }
     for execution in heard.dead {
         cancel(context, &heartbeat.executor, execution).await;
-    }
-    if heard.extra > 0 {
-        wakes.ask.notify_one();
     }
 }
 

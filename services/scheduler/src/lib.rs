@@ -1,27 +1,40 @@
-//! `scheduler`: keeps the index of actions, and hands waiting executions to executors with free slots.
+//! `scheduler`: keeps the index of actions, tells executors what waits, and gives work to those that ask.
 //!
-//! in: records of executions, executors' heartbeats and leases · out: offers and orders to executors, ACTION_REQUEUED,
-//! ACTION_FINISHED of what nobody can run · Redis: everything of the action index · decides with `policy::actions`
+//! in: records of executions, executors' heartbeats, leases and requests for work · out: reservations, claims and orders to
+//! executors; what waits again, gets a copy more, or can be run by nobody · Redis: everything of the action index · decides
+//! with `policy::actions`
 
+mod answer;
 mod ask;
 mod brief;
+mod claims;
 mod dispatch;
 mod floor;
 mod heartbeat;
+mod hedges;
+mod learned;
 mod losses;
-mod offer;
 mod overdue;
 mod projector;
+mod recall;
+mod reserve;
+mod shared;
+mod view;
 
 use std::sync::Arc;
 
-use service::{Context, Ready, Running, ServiceError};
-use tokio::{sync::Notify, task::JoinSet};
+use service::{Context, Ready, Running, ServiceError, follow_governance};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    task::JoinSet,
+};
+
+use shared::Shared;
 
 /// What wakes whom inside the process.
 #[derive(Clone, Default)]
 struct Wakes {
-    /// Something may be dispatched.
+    /// Something waits, or is due.
     dispatch: Arc<Notify>,
     /// The index was found missing.
     rebuild: Arc<Notify>,
@@ -29,6 +42,8 @@ struct Wakes {
     ask: Arc<Notify>,
     /// Something has waited too long.
     overdue: Arc<Notify>,
+    /// Something takes long.
+    hedge: Arc<Notify>,
     /// Executors may have been lost unheard.
     sweep: Arc<Notify>,
 }
@@ -40,15 +55,24 @@ pub fn run(context: Context) -> Running {
 
 async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let actions = context.index().await?.actions();
-    let wakes = Wakes::default();
+    let (governance, quotas) = watch::channel(None);
+    let shared = Shared::new(context.clone(), actions, quotas);
+    let (asked, pending) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
-    tasks.spawn(heartbeat::serve(context.clone(), actions.clone(), wakes.clone()));
-    tasks.spawn(projector::run(context.clone(), actions.clone(), wakes.clone()));
-    tasks.spawn(losses::serve(context.clone(), actions.clone()));
-    tasks.spawn(losses::sweep(context.clone(), actions.clone(), wakes.clone()));
-    tasks.spawn(overdue::run(context.clone(), actions.clone(), wakes.clone()));
-    tasks.spawn(ask::run(context.clone(), wakes.clone()));
-    tasks.spawn(dispatch::run(context.clone(), actions, wakes));
+    tasks.spawn(follow_governance(context.clone(), governance, || ()));
+    tasks.spawn(heartbeat::serve(shared.clone()));
+    tasks.spawn(heartbeat::hear(shared.clone()));
+    tasks.spawn(claims::serve(shared.clone(), asked));
+    tasks.spawn(claims::hear(shared.clone()));
+    tasks.spawn(claims::take_over(shared.clone()));
+    tasks.spawn(projector::run(shared.clone()));
+    tasks.spawn(recall::run(shared.clone()));
+    tasks.spawn(losses::serve(shared.clone()));
+    tasks.spawn(losses::sweep(shared.clone()));
+    tasks.spawn(overdue::run(shared.clone()));
+    tasks.spawn(hedges::run(shared.clone()));
+    tasks.spawn(ask::run(context.clone(), shared.wakes.clone()));
+    tasks.spawn(dispatch::run(shared, pending));
     context.ready(Ready::default()).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the scheduler", error))??;

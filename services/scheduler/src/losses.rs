@@ -5,18 +5,15 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use async_nats::jetstream::{AckKind, Message};
 use bus::{BusError, Encoding, ExecutorLeaseSubject, LeaseChange, Written, decode, stream};
 use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
-use index::{
-    IndexError,
-    actions::{Actions, LiveExecution},
-};
+use index::{IndexError, actions::LiveExecution};
 use model::{ExecutionRecord, ExecutorId, Millis};
-use policy::actions::{AfterExecutorLoss, after_executor_loss};
+use policy::actions::{AfterCopy, CopyEnd, after_copy};
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tokio::sync::Semaphore;
 use tracing::{error, info, warn};
 
-use crate::Wakes;
+use crate::Shared;
 
 /// How long those at hand may take when the service stops.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -36,14 +33,15 @@ enum LossError {
 }
 
 /// Listens to the bucket of executors' leases until the service stops.
-pub(crate) async fn serve(context: Context, actions: Actions) -> Result<(), ServiceError> {
-    let mut queue = jetstream::open(&context.bus, stream::EXECUTORS, jetstream::EXECUTOR_CONSUMER).await?;
+pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
+    let mut queue =
+        jetstream::open(&shared.context.bus, stream::EXECUTORS, jetstream::EXECUTOR_CONSUMER).await?;
     let hands = Arc::new(Semaphore::new(HANDS));
     loop {
         tokio::select! {
             biased;
-            () = context.stop.cancelled() => break,
-            message = queue.next(|| BATCH) => take(&context, &actions, &hands, message).await,
+            () = shared.context.stop.cancelled() => break,
+            message = queue.next(|| BATCH) => take(&shared, &hands, message).await,
         }
     }
     let all = u32::try_from(HANDS).unwrap_or(u32::MAX);
@@ -51,20 +49,20 @@ pub(crate) async fn serve(context: Context, actions: Actions) -> Result<(), Serv
     Ok(())
 }
 
-async fn take(context: &Context, actions: &Actions, hands: &Arc<Semaphore>, message: Message) {
+async fn take(shared: &Shared, hands: &Arc<Semaphore>, message: Message) {
     if LeaseChange::of(message.headers.as_ref()) == LeaseChange::Held {
         let _ = message.ack().await;
         return;
     }
     let Ok(permit) = hands.clone().acquire_owned().await else { return };
-    let (context, actions) = (context.clone(), actions.clone());
+    let shared = shared.clone();
     tokio::spawn(async move {
-        handle(&context, &actions, &message).await;
+        handle(&shared, &message).await;
         drop(permit);
     });
 }
 
-async fn handle(context: &Context, actions: &Actions, message: &Message) {
+async fn handle(shared: &Shared, message: &Message) {
     crash_point(Step::ExecutorLossHeard);
     let executor = match message.subject.as_str().parse::<ExecutorLeaseSubject>() {
         Ok(ExecutorLeaseSubject(executor)) => executor,
@@ -74,7 +72,7 @@ async fn handle(context: &Context, actions: &Actions, message: &Message) {
             return;
         }
     };
-    match lost(context, actions, &executor).await {
+    match lost(shared, &executor).await {
         Ok(()) => {
             crash_point(Step::ExecutorLossWritten);
             let _ = message.ack().await;
@@ -88,42 +86,44 @@ async fn handle(context: &Context, actions: &Actions, message: &Message) {
 
 /// Looks for executors that have something and hold no lease: whose loss was heard while Redis did not know what they had.
 /// After every rebuild and lost connection, and once a while.
-pub(crate) async fn sweep(context: Context, actions: Actions, wakes: Wakes) -> Result<(), ServiceError> {
-    let pause = Duration::from_secs(context.settings.lease_ttl_seconds) / 2;
-    let mut reconnects = context.bus.reconnects();
+pub(crate) async fn sweep(shared: Shared) -> Result<(), ServiceError> {
+    let pause = Duration::from_secs(shared.context.settings.lease_ttl_seconds) / 2;
+    let mut reconnects = shared.context.bus.reconnects();
     loop {
-        if let Err(error) = sweep_once(&context, &actions).await {
+        if let Err(error) = sweep_once(&shared).await {
             warn!(error = telemetry::error_chain(&error), "looking for lost executors again soon");
         }
         tokio::select! {
-            () = context.stop.cancelled() => return Ok(()),
+            () = shared.context.stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(pause) => {}
-            () = wakes.sweep.notified() => {}
+            () = shared.wakes.sweep.notified() => {}
             () = reconnects.next() => {}
         }
     }
 }
 
-async fn sweep_once(context: &Context, actions: &Actions) -> Result<(), LossError> {
-    let holders = actions.holders().await?;
+async fn sweep_once(shared: &Shared) -> Result<(), LossError> {
+    let holders = shared.actions.holders().await?;
     if holders.is_empty() {
         return Ok(());
     }
     let live: HashSet<ExecutorId> =
-        context.bus.executors().await?.into_iter().map(|heartbeat| heartbeat.executor).collect();
+        shared.context.bus.executors().await?.into_iter().map(|heartbeat| heartbeat.executor).collect();
     for executor in holders.iter().filter(|executor| !live.contains(executor)) {
-        lost(context, actions, executor).await?;
+        lost(shared, executor).await?;
     }
     Ok(())
 }
 
 /// Moves on what `executor` had, unless it holds a lease. The claims stay in the index until the projection has read what
 /// is written here: whoever takes over from a scheduler that dies meanwhile finds the rest of them.
-async fn lost(context: &Context, actions: &Actions, executor: &ExecutorId) -> Result<(), LossError> {
+async fn lost(shared: &Shared, executor: &ExecutorId) -> Result<(), LossError> {
+    let context = &shared.context;
     if context.bus.lease(executor).await?.is_some() {
         return Ok(());
     }
-    let found = actions.lost(executor).await?;
+    shared.view.lost(executor);
+    let found = shared.actions.lost(executor).await?;
     if found.executions.is_empty() {
         return Ok(());
     }
@@ -131,13 +131,18 @@ async fn lost(context: &Context, actions: &Actions, executor: &ExecutorId) -> Re
     let reason = format!("executor {executor}{host} was lost");
     let total = found.executions.len();
     info!(%executor, executions = total, "an executor was lost");
-    let writes = found.executions.into_iter().map(|execution| move_on(context, execution, &reason));
+    let writes = found.executions.into_iter().map(|execution| move_on(context, executor, execution, &reason));
     futures_stream::iter(writes).buffer_unordered(WRITES).try_collect::<()>().await?;
     Ok(())
 }
 
-/// One execution, by compare-and-set behind the record that was offered: whoever wrote another one first has won.
-async fn move_on(context: &Context, execution: LiveExecution, reason: &str) -> Result<(), BusError> {
+/// One execution, by compare-and-set behind the record that is known: whoever wrote another one first has won.
+async fn move_on(
+    context: &Context,
+    executor: &ExecutorId,
+    execution: LiveExecution,
+    reason: &str,
+) -> Result<(), BusError> {
     let record: ExecutionRecord = match decode(Encoding::Json, &execution.record) {
         Ok(record) => record,
         Err(error) => {
@@ -145,13 +150,15 @@ async fn move_on(context: &Context, execution: LiveExecution, reason: &str) -> R
             return Ok(());
         }
     };
-    let Some(next) = after_executor_loss(&record, execution.sequence, reason, Millis::now()) else {
+    let end = CopyEnd::Infrastructure { reason: reason.to_owned() };
+    let Some(next) = after_copy(&record, execution.sequence, executor, end, Millis::now()) else {
         return Ok(());
     };
     if let Written::Won(_) = context.bus.transition(next.record(), execution.sequence, PATIENCE).await? {
         match &next {
-            AfterExecutorLoss::Requeue(_) => count(Counter::ExecutionsRequeued, &[], 1),
-            AfterExecutorLoss::GiveUp(record) => {
+            AfterCopy::Requeue(_) => count(Counter::ExecutionsRequeued, &[], 1),
+            AfterCopy::GoOn(_) => {}
+            AfterCopy::Finish(record) | AfterCopy::GiveUp(record) => {
                 count(Counter::ExecutionsFinished, &[(Label::Outcome, "lost")], 1);
                 info!(key = %execution.key, attempt = %record.attempt, "an execution is given up");
             }

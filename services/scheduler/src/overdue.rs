@@ -6,15 +6,15 @@ use bus::{BusError, Encoding, Written, decode};
 use futures::{StreamExt as _, TryStreamExt as _};
 use index::{
     IndexError,
-    actions::{Actions, LiveExecution},
+    actions::{Due, LiveExecution},
 };
 use model::{ExecutionRecord, Millis};
 use policy::actions::{PoolState, overdue};
-use service::{Context, ServiceError, Step, crash_point};
+use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{info, warn};
 
-use crate::Wakes;
+use crate::Shared;
 
 const BATCH: usize = 500;
 const WRITES: usize = 64;
@@ -31,38 +31,33 @@ enum OverdueError {
 }
 
 /// Ends them until the service stops; woken by the dispatcher's timer, which runs while something waits.
-pub(crate) async fn run(context: Context, actions: Actions, wakes: Wakes) -> Result<(), ServiceError> {
+pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     loop {
         tokio::select! {
-            () = context.stop.cancelled() => return Ok(()),
-            () = wakes.overdue.notified() => {}
+            () = shared.context.stop.cancelled() => return Ok(()),
+            () = shared.wakes.overdue.notified() => {}
         }
-        if let Err(error) = end_all(&context, &actions).await {
+        if let Err(error) = end_all(&shared).await {
             warn!(error = telemetry::error_chain(&error), "overdue executions are looked at again soon");
         }
-        wakes.dispatch.notify_one();
+        shared.wakes.dispatch.notify_one();
     }
 }
 
-async fn end_all(context: &Context, actions: &Actions) -> Result<(), OverdueError> {
+async fn end_all(shared: &Shared) -> Result<(), OverdueError> {
     loop {
         let now = Millis::now();
-        let found = actions.overdue(now, now.after(AGAIN), BATCH).await?;
+        let found = shared.actions.due(Due::Expiry, now, now.after(AGAIN), BATCH).await?;
         if found.is_empty() {
             return Ok(());
         }
         crash_point(Step::ActionOverdueFound);
-        let writes = found.into_iter().map(|execution| end(context, actions, execution, now));
+        let writes = found.into_iter().map(|execution| end(shared, execution, now));
         futures::stream::iter(writes).buffer_unordered(WRITES).try_collect::<()>().await?;
     }
 }
 
-async fn end(
-    context: &Context,
-    actions: &Actions,
-    execution: LiveExecution,
-    now: Millis,
-) -> Result<(), OverdueError> {
+async fn end(shared: &Shared, execution: LiveExecution, now: Millis) -> Result<(), OverdueError> {
     let record: ExecutionRecord = match decode(Encoding::Json, &execution.record) {
         Ok(record) => record,
         Err(error) => {
@@ -70,10 +65,10 @@ async fn end(
             return Ok(());
         }
     };
-    let queue = actions.queue(&record.execution.pool, None, now).await?;
+    let queue = shared.actions.queue(&record.execution.pool, None, now).await?;
     let state = PoolState { executors: queue.executors, waiting: queue.waiting, running: queue.running };
     let Some(ended) = overdue(&record, execution.sequence, state, now) else { return Ok(()) };
-    if let Written::Won(_) = context.bus.transition(&ended, execution.sequence, PATIENCE).await? {
+    if let Written::Won(_) = shared.context.bus.transition(&ended, execution.sequence, PATIENCE).await? {
         count(Counter::ExecutionsFinished, &[(Label::Outcome, "expired")], 1);
         info!(key = %execution.key, pool = %record.execution.pool, "an execution waited too long");
     }

@@ -1,21 +1,23 @@
 //! The projection: records of executions into the index, in order, each once; all of them when Redis forgot.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use bus::{ActionSubject, Follower, Start, Stored, stream};
 use index::{
     RebuildToken,
-    actions::{Actions, Applied, Event},
+    actions::{Applied, Change, Effects, Event},
 };
-use model::{ExecutorId, Millis, Sequence};
-use service::{Context, ServiceError, Step, crash_point};
-use telemetry::metrics::{Counter, count};
+use model::{ExecutionKey, ExecutorId, Millis, Sequence};
+use service::{ServiceError, Step, crash_point};
+use telemetry::metrics::{Counter, Label, count};
 use tracing::{error, info, warn};
 
 use crate::{
-    Wakes, ask, brief,
+    Shared, ask,
+    brief::{self, Ended, Told},
     floor::{self, Floor},
     heartbeat,
+    reserve::{self, Fresh},
 };
 
 const BATCH: usize = 1000;
@@ -28,40 +30,36 @@ const RETRY: Duration = Duration::from_millis(100);
 const HOLD: Duration = Duration::from_millis(500);
 
 /// Keeps the index until the service stops.
-pub(crate) async fn run(context: Context, actions: Actions, wakes: Wakes) -> Result<(), ServiceError> {
+pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     let follower =
-        Follower::new(&context.bus, stream::ACTIONS, ActionSubject::ALL, Start::After(Sequence(0)));
-    let stop = context.stop.clone();
-    let (watched, looked_at, woken) = (context.clone(), actions.clone(), wakes.clone());
-    let floor = Floor::default();
-    let mut projector = Projector { context, actions, wakes, follower, floor };
+        Follower::new(&shared.context.bus, stream::ACTIONS, ActionSubject::ALL, Start::After(Sequence(0)));
+    let stop = shared.context.stop.clone();
+    let mut projector = Projector { shared: shared.clone(), follower, floor: Floor::default() };
     tokio::select! {
         () = stop.cancelled() => Ok(()),
-        () = watch_index(&watched, &looked_at, &woken) => Ok(()),
+        () = watch_index(&shared) => Ok(()),
         () = projector.follow() => Ok(()),
     }
 }
 
 /// Notices what no record tells: a Redis that forgot everything while nothing happened, and a stream that may be another
 /// one since the connection came back.
-async fn watch_index(context: &Context, actions: &Actions, wakes: &Wakes) {
-    let mut reconnects = context.bus.reconnects();
+async fn watch_index(shared: &Shared) {
+    let mut reconnects = shared.context.bus.reconnects();
     loop {
         tokio::select! {
             () = tokio::time::sleep(CHECK) => {
-                if matches!(actions.health().await, Ok(None)) {
-                    wakes.rebuild.notify_one();
+                if matches!(shared.actions.health().await, Ok(None)) {
+                    shared.wakes.rebuild.notify_one();
                 }
             }
-            () = reconnects.next() => wakes.rebuild.notify_one(),
+            () = reconnects.next() => shared.wakes.rebuild.notify_one(),
         }
     }
 }
 
 struct Projector {
-    context: Context,
-    actions: Actions,
-    wakes: Wakes,
+    shared: Shared,
     follower: Follower,
     floor: Floor,
 }
@@ -75,24 +73,25 @@ impl Projector {
             let from = self.follower.cursor();
             let batch = tokio::select! {
                 batch = self.follower.next(BATCH) => batch,
-                () = self.wakes.rebuild.notified() => {
+                () = self.shared.wakes.rebuild.notified() => {
                     self.resume().await;
                     continue;
                 }
             };
             crash_point(Step::ActionEventsRead);
-            self.apply(from, &read(&batch)).await;
+            let read = self.read(&batch);
+            self.apply(from, &read).await;
         }
     }
 
     /// Finds where to go on, rebuilding the index when there is none.
     async fn resume(&mut self) {
         loop {
-            let positions = self.context.bus.stream_positions(stream::ACTIONS).await;
-            match (self.actions.health().await, positions) {
+            let positions = self.shared.context.bus.stream_positions(stream::ACTIONS).await;
+            match (self.shared.actions.health().await, positions) {
                 (Ok(Some(health)), Ok((_, last))) if health.ready && health.watermark <= last => {
                     self.follower.seek(health.watermark);
-                    self.wakes.dispatch.notify_one();
+                    self.shared.wakes.dispatch.notify_one();
                     return;
                 }
                 (Ok(_), Ok(_)) => {
@@ -109,19 +108,15 @@ impl Projector {
         }
     }
 
-    async fn apply(&mut self, from: Sequence, events: &[Event]) {
+    async fn apply(&mut self, from: Sequence, read: &[Read]) {
         let to = self.follower.cursor();
+        let events: Vec<&Event> = read.iter().map(|read| &read.event).collect();
         loop {
-            match self.actions.apply(from, to, events).await {
-                Ok(Applied::Done(astray)) => {
+            match self.shared.actions.apply(from, to, &events, Millis::now()).await {
+                Ok(Applied::Done(effects)) => {
                     count(Counter::IndexApplied, &[], events.len() as u64);
                     crash_point(Step::ActionEventsApplied);
-                    self.wakes.dispatch.notify_one();
-                    self.floor.note(&self.context, &self.actions);
-                    for it in astray {
-                        heartbeat::cancel(&self.context, &it.executor, it.key).await;
-                    }
-                    return;
+                    return self.applied(read, effects).await;
                 }
                 Ok(Applied::Gap(watermark)) => {
                     info!(%watermark, "the action index is behind, reading again from there");
@@ -136,9 +131,71 @@ impl Projector {
         }
     }
 
+    /// Tells whom it concerns: executors of what waits now, and of what ended without them.
+    async fn applied(&mut self, read: &[Read], effects: Effects) {
+        self.floor.note(&self.shared.context, &self.shared.actions);
+        for it in read {
+            match (&it.told, &it.event.change) {
+                (Told::Ended(ended), _) => self.ended(ended),
+                (Told::Open(record), Change::Open(_, open)) => {
+                    self.shared.news(&open.pool);
+                    if let Some(grown) = record.so_far.memory_bytes
+                        && matches!(record.phase, model::ExecutionPhase::Requeued { .. })
+                    {
+                        self.shared.learned.learn_out_of_memory(&record.execution.keys, grown / 2);
+                    }
+                }
+                (Told::Open(_), Change::Finished { .. }) => {}
+            }
+        }
+        let new: HashSet<ExecutionKey> = effects.fresh.into_iter().collect();
+        let fresh: Vec<Fresh<'_>> = read.iter().filter_map(|it| it.fresh(&new)).collect();
+        for one in &fresh {
+            self.shared.view.waits_again(one.key);
+        }
+        reserve::reserve(&self.shared, &fresh).await;
+        crash_point(Step::ActionReserved);
+        if read.iter().any(|it| matches!(it.told, Told::Open(_))) {
+            self.shared.wakes.dispatch.notify_one();
+        }
+        for it in effects.astray {
+            heartbeat::cancel(&self.shared.context, &it.executor, it.key).await;
+        }
+    }
+
+    /// Learns from what ended.
+    fn ended(&self, ended: &Ended) {
+        let (shared, keys) = (&self.shared, ended.keys());
+        if let Some(home) = &ended.home {
+            let homes = shared.learned.homes(keys);
+            if !homes.is_empty() {
+                let verdict = if homes.contains(home) { "hit" } else { "miss" };
+                count(Counter::AffinityLookups, &[(Label::Verdict, verdict)], 1);
+            }
+        }
+        shared.learned.learn(keys, ended.measured.as_ref(), ended.home.as_ref(), ended.is_success());
+        shared.view.ended(&ended.key());
+    }
+
+    fn read(&self, batch: &[Stored]) -> Vec<Read> {
+        let read = |stored: &Stored| match brief::read(stored) {
+            Ok(told) => {
+                let capacity = |pool: &_| self.shared.view.capacity(pool);
+                let event = brief::event(&told, stored, &self.shared.learned, capacity);
+                Some(Read { told, event })
+            }
+            Err(error) => {
+                // Only a record written by something else than Forebay; the others go on.
+                error!(error = telemetry::error_chain(&error), "a record is left out of the action index");
+                None
+            }
+        };
+        batch.iter().filter_map(read).collect()
+    }
+
     /// Builds the index anew from all that may be unfinished. False: try again.
     async fn rebuild(&mut self) -> bool {
-        let token = match self.actions.begin_rebuild().await {
+        let token = match self.shared.actions.begin_rebuild().await {
             Ok(Some(token)) => token,
             Ok(None) => return false,
             Err(error) => {
@@ -149,15 +206,18 @@ impl Projector {
         info!("rebuilding the action index from the stream");
         crash_point(Step::ActionRebuildBegun);
         let begun = tokio::time::Instant::now();
-        let bus = self.context.bus.clone();
+        let bus = self.shared.context.bus.clone();
         let start = floor::start(&bus).await;
         self.follower = Follower::new(&bus, stream::ACTIONS, ActionSubject::ALL, start);
         self.open_under(&token).await;
         let mut executions = 0;
         while !self.follower.caught_up() {
-            let events = read(&self.follower.next(BATCH).await);
-            executions += events.len();
-            if !matches!(self.actions.load(&token, &events).await, Ok(Applied::Done(_))) {
+            let batch = self.follower.next(BATCH).await;
+            let read = self.read(&batch);
+            executions += read.len();
+            let events: Vec<&Event> = read.iter().map(|read| &read.event).collect();
+            let loaded = self.shared.actions.load(&token, &events, Millis::now());
+            if !matches!(loaded.await, Ok(Applied::Done(_))) {
                 return false;
             }
         }
@@ -171,16 +231,17 @@ impl Projector {
             }
         };
         let now = Millis::now();
-        let guard = now.after(Duration::from_secs(self.context.settings.lease_ttl_seconds));
-        let finished = self.actions.finish_rebuild(&token, watermark, &awaited, now.after(HOLD), guard);
+        let guard = now.after(Duration::from_secs(self.shared.context.settings.lease_ttl_seconds));
+        let finished =
+            self.shared.actions.finish_rebuild(&token, watermark, &awaited, now.after(HOLD), guard);
         if !matches!(finished.await, Ok(true)) {
             return false;
         }
-        ask::now(&self.context).await;
+        ask::now(&self.shared.context).await;
         count(Counter::IndexRebuilds, &[], 1);
         info!(executions, %watermark, seconds = begun.elapsed().as_secs_f64(), "action index rebuilt");
-        self.wakes.dispatch.notify_one();
-        self.wakes.sweep.notify_one();
+        self.shared.wakes.dispatch.notify_one();
+        self.shared.wakes.sweep.notify_one();
         true
     }
 
@@ -191,20 +252,26 @@ impl Projector {
             tokio::select! {
                 () = &mut open => return,
                 // Should it be lost, the first load says so.
-                () = tokio::time::sleep(KEEP) => drop(self.actions.load(token, &[]).await),
+                () = tokio::time::sleep(KEEP) => drop(self.shared.actions.load(token, &[], Millis::now()).await),
             }
         }
     }
 }
 
-fn read(batch: &[Stored]) -> Vec<Event> {
-    let read = |stored: &Stored| match brief::read(stored) {
-        Ok(event) => Some(event),
-        Err(error) => {
-            // Only a record written by something else than Forebay; the others go on.
-            error!(error = telemetry::error_chain(&error), "a record is left out of the action index");
-            None
-        }
-    };
-    batch.iter().filter_map(read).collect()
+/// A record that was read.
+struct Read {
+    told: Told,
+    event: Event,
+}
+
+impl Read {
+    /// What executors are told of it, if it waits since just now.
+    fn fresh<'a>(&'a self, fresh: &HashSet<ExecutionKey>) -> Option<Fresh<'a>> {
+        let (Told::Open(record), Change::Open(_, open)) = (&self.told, &self.event.change) else {
+            return None;
+        };
+        let place = record.place_at(self.event.sequence);
+        let key = &self.event.key;
+        fresh.contains(key).then_some(Fresh { key, place, keys: &record.execution.keys, open })
+    }
 }

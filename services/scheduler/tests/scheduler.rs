@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bus::Written;
 use fake::{FakeExecutor, Manner, Test, outcome};
-use model::{ExecutionPhase, ExecutorStatus, Sequence};
+use model::{ExecutionOutcome, ExecutionPhase, ExecutorStatus, Resources, Sequence};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -105,7 +105,7 @@ async fn what_a_lost_executor_had_runs_elsewhere() {
     test.until(|| other.held() == 2).await;
     for key in &keys {
         let (_, record) = test.bus.latest_execution(key).await.unwrap().unwrap();
-        let ExecutionPhase::Requeued { reason } = &record.phase else { panic!("{record:?}") };
+        let ExecutionPhase::Requeued { reason, .. } = &record.phase else { panic!("{record:?}") };
         assert_eq!(reason, "executor dying on machine was lost");
         assert_eq!(record.attempt.0, 2);
         assert!(record.place > Sequence(0));
@@ -165,34 +165,150 @@ async fn a_result_that_comes_with_the_loss_of_its_executor_is_the_only_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_executor_is_left_alone_until_it_has_room() {
-    let test = Test::start().await;
-    let _scheduler = test.scheduler().await;
-    let busy = FakeExecutor::start(&test, "busy", 2, Manner::Busy).await;
-    let keys = test.accept(20).await;
-    test.until(|| busy.refused() > 0).await;
-    let idle = FakeExecutor::start(&test, "idle", 2, Manner::Finish).await;
-    test.all_finished(&keys).await;
-    assert_eq!((busy.taken(), idle.taken()), (0, 20));
-    assert!(busy.refused() < 60, "it was asked {} times", busy.refused());
-    busy.set_manner(Manner::Finish);
-    busy.heartbeat(ExecutorStatus::Ready).await;
-    idle.kill();
-    let keys = test.accept(2).await;
-    test.all_finished(&keys).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_offer_that_is_not_answered_is_made_elsewhere() {
+async fn an_executor_that_hangs_keeps_nothing_from_the_others() {
     let test = Test::start().await;
     let _scheduler = test.scheduler().await;
     let deaf = FakeExecutor::start(&test, "deaf", 2, Manner::Deaf).await;
-    let keys = test.accept(2).await;
-    test.until(|| deaf.refused() == 2).await;
     let good = FakeExecutor::start(&test, "good", 2, Manner::Finish).await;
-    deaf.set_manner(Manner::Finish);
+    let keys = test.accept(20).await;
     test.all_finished(&keys).await;
-    assert_eq!(good.taken() + deaf.taken(), 2);
+    assert_eq!((deaf.taken(), good.taken()), (0, 20));
+    // Both were told of each; the one that hangs was told to forget it.
+    test.until(|| deaf.trimmed().len() >= 20).await;
+    assert!(deaf.reserved().len() >= 20 && good.reserved().len() >= 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_answer_starts_as_many_as_fit() {
+    let test = Test::start().await;
+    let _scheduler = test.scheduler().await;
+    let executor = FakeExecutor::start(&test, "a", 8, Manner::Hold).await;
+    let large = test.accept_with(|it| it.needs.cpu_millis = Some(8000)).await;
+    test.until(|| executor.held() == 1).await;
+    test.accept(8).await;
+    test.until_queue(|queue| queue.waiting == 8).await;
+    assert_eq!(executor.history(), [large]);
+    executor.finish_held().await;
+    test.until(|| executor.held() == 8).await;
+    assert_eq!(executor.answers().last(), Some(&8), "{:?}", executor.answers());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_that_joins_is_full_by_its_first_answer() {
+    let test = Test::start().await;
+    let _scheduler = test.scheduler().await;
+    test.accept(2000).await;
+    test.until_queue(|queue| queue.waiting == 2000).await;
+    let executor = FakeExecutor::start(&test, "a", 16, Manner::Hold).await;
+    test.until(|| executor.held() == 16).await;
+    assert_eq!(executor.answers(), [16]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_is_waited_for_while_others_flow() {
+    let test = Test::start().await;
+    let _scheduler = test.scheduler().await;
+    let gpu = |count: u32| {
+        std::collections::BTreeMap::from([("gpu".parse().unwrap(), model::Amount::whole(count))])
+    };
+    let has = Resources { custom: gpu(1), ..Resources::default() };
+    let executor = FakeExecutor::start_with(&test, "a", 4, has, Manner::Hold).await;
+    let first = test.accept_with(|it| it.needs.custom = gpu(1)).await;
+    test.until(|| executor.held() == 1).await;
+    let second = test.accept_with(|it| it.needs.custom = gpu(1)).await;
+    let others = test.accept(3).await;
+    test.until(|| executor.held() == 4).await;
+    assert!(!executor.history().contains(&second));
+    executor.finish_held().await;
+    test.until(|| executor.history().contains(&second)).await;
+    executor.finish_held().await;
+    test.all_finished(&[vec![first, second], others].concat()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_execution_gets_a_copy_elsewhere_and_the_first_success_ends_both() {
+    let hedged = |settings: &mut settings::Settings| {
+        settings.action_hedges = 1;
+        settings.action_hedge_delay_ms = 100;
+    };
+    let test = Test::start_with(hedged).await;
+    let _scheduler = test.scheduler().await;
+    let slow = FakeExecutor::start(&test, "slow", 2, Manner::Hold).await;
+    let key = test.accept(1).await.remove(0);
+    test.until(|| slow.held() == 1).await;
+    let quick = FakeExecutor::start(&test, "quick", 2, Manner::Hold).await;
+    test.until(|| quick.held() == 1).await;
+    assert_eq!((slow.taken(), quick.history()), (1, vec![key.clone()]));
+    quick.finish_held().await;
+    let ends = test.all_finished(std::slice::from_ref(&key)).await;
+    assert_eq!(ends[&key].executor.as_ref(), Some(quick.id()));
+    test.until(|| slow.cancelled() == vec![key.clone()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_fails_lets_the_other_go_on() {
+    let hedged = |settings: &mut settings::Settings| {
+        settings.action_hedges = 1;
+        settings.action_hedge_delay_ms = 50;
+    };
+    let test = Test::start_with(hedged).await;
+    let _scheduler = test.scheduler().await;
+    let one = FakeExecutor::start(&test, "one", 1, Manner::Hold).await;
+    let key = test.accept(1).await.remove(0);
+    test.until(|| one.held() == 1).await;
+    let two = FakeExecutor::start(&test, "two", 1, Manner::Hold).await;
+    test.until(|| two.held() == 1).await;
+    two.set_manner(Manner::Deaf);
+    two.end_held(ExecutionOutcome { exit_code: Some(1), ..outcome(Some("two")) }).await;
+    let (_, record) = test.bus.latest_execution(&key).await.unwrap().unwrap();
+    assert!(matches!(record.phase, ExecutionPhase::CopyEnded { .. }), "{record:?}");
+    one.finish_held().await;
+    let ends = test.all_finished(std::slice::from_ref(&key)).await;
+    assert!(ends[&key].is_success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_is_handed_over_runs_elsewhere() {
+    let test = Test::start().await;
+    let _scheduler = test.scheduler().await;
+    let leaving = FakeExecutor::start(&test, "leaving", 4, Manner::Hold).await;
+    let keys = test.accept(4).await;
+    test.until(|| leaving.held() == 4).await;
+    let other = FakeExecutor::start(&test, "other", 4, Manner::Finish).await;
+    leaving.hand_over().await;
+    test.all_finished(&keys).await;
+    assert_eq!(other.taken(), 4);
+    for key in &keys {
+        let (_, record) = test.bus.latest_execution(key).await.unwrap().unwrap();
+        assert_eq!(record.attempt.0, 1, "it was no attempt");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_warm_somewhere_goes_there_again_unless_it_failed_there() {
+    // The others wait long enough for the first to ask, however busy the machine is.
+    let test = Test::start_with(|settings| settings.action_probe_delay_ms = 2000).await;
+    let _scheduler = test.scheduler().await;
+    let mut all = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        all.push(FakeExecutor::start(&test, name, 2, Manner::Hold).await);
+    }
+    let warm = |it: &mut model::Execution| it.keys.affinity = vec![model::ActionKey(7)];
+    let holder = |all: &[FakeExecutor]| all.iter().position(|it| it.held() == 1);
+    let mut ran = Vec::new();
+    for code in [0, 0, 0, 1, 1, 1, 1, 1, 1, 1] {
+        let key = test.accept_with(warm).await;
+        test.until(|| holder(&all).is_some()).await;
+        let at = holder(&all).unwrap();
+        ran.push(at);
+        all[at]
+            .end_held(ExecutionOutcome { exit_code: Some(code), ..outcome(Some(all[at].id().as_str())) })
+            .await;
+        test.all_finished(std::slice::from_ref(&key)).await;
+    }
+    assert_eq!(ran[..4], [ran[0]; 4]);
+    // By chance one goes there again, but not all.
+    assert!(ran[4..].iter().any(|at| *at != ran[0]), "{ran:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,7 +331,7 @@ async fn whoever_runs_a_cancelled_execution_is_told() {
     let executor = FakeExecutor::start(&test, "a", 1, Manner::Hold).await;
     let key = test.accept(1).await.remove(0);
     test.until(|| executor.held() == 1).await;
-    let cancelled = test.finish(&key, model::ExecutionOutcome { code: 1, ..outcome(None) }).await;
+    let cancelled = test.finish(&key, ExecutionOutcome { code: 1, ..outcome(None) }).await;
     assert!(matches!(cancelled, Written::Won(_)));
     test.until(|| executor.cancelled() == vec![key.clone()]).await;
     // And when the order was lost: by the next heartbeat that still names it.
@@ -251,6 +367,7 @@ async fn finished_and_waiting_are_told_apart_by_a_rebuild_from_the_floor() {
     let mut keys = test.accept(1000).await;
     test.all_finished(&keys).await;
     executor.set_manner(Manner::Hold);
+    test.until_queue(|queue| queue.waiting == 0 && queue.running == 0).await;
     let floor = test.actions.floor().await.unwrap().unwrap();
     assert!(floor >= Sequence(1500));
     test.bus.set_setting(bus::SettingKey::ActionsFloor, &floor.to_string()).await.unwrap();

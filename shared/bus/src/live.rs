@@ -1,10 +1,10 @@
 //! What is told on an execution's live subject: its records as they are stored, and its executor's progress.
 
 use async_nats::{HeaderMap, Message};
-use model::{ExecutionKey, ExecutionProgress};
+use model::{ExecutionKey, ExecutionProgress, ExecutorControl, ExecutorId};
 
 use crate::{
-    ActionSubject, Bus, BusError, Encoding, Stored, decode, encode,
+    ActionSubject, Bus, BusError, Encoding, Stored, Subject, decode, encode,
     headers::{PROGRESS, header},
 };
 
@@ -28,6 +28,19 @@ impl Live {
 }
 
 impl Bus {
+    /// Sends an order to an executor, and makes sure that the server has it. Whether the executor hears it shows.
+    pub async fn order_executor(
+        &self,
+        executor: &ExecutorId,
+        order: &ExecutorControl,
+    ) -> Result<(), BusError> {
+        let what = || format!("an order to executor {executor}");
+        let subject = Subject::ExecutorControl(executor.clone()).to_string();
+        let sent = self.client.publish(subject, encode(Encoding::Json, order)).await;
+        sent.map_err(BusError::failed(what()))?;
+        self.client.flush().await.map_err(BusError::failed(what()))
+    }
+
     /// Tells whoever waits for an execution what its executor is doing. Kept by nobody.
     pub async fn publish_progress(
         &self,

@@ -1,9 +1,16 @@
 //! What services of one farm tell each other about its set-up.
 
-use bytes::Bytes;
-use model::Pool;
+use std::time::Duration;
 
-use crate::{Bus, BusError, Encoding, decode, encode, stream};
+use bytes::Bytes;
+use model::{Pool, PoolName, Sequence};
+
+use crate::{
+    Bus, BusError, Encoding, decode, encode,
+    headers::{EXPECTED, WRITER},
+    stream,
+    transition::Write,
+};
 
 /// A key of the settings bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +24,8 @@ pub enum SettingKey {
 }
 
 const POOLS: &str = "$KV.FOREBAY_SETTINGS.pool.";
+/// How long a doubtful announcement is resolved.
+const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(30);
 
 impl SettingKey {
     fn subject(self) -> &'static str {
@@ -42,12 +51,38 @@ impl Bus {
         written.map(drop).map_err(BusError::failed(format!("setting {}", key.subject())))
     }
 
-    /// Makes a pool known: an action that it could run waits for its executors.
-    pub async fn announce_pool(&self, pool: &Pool) -> Result<(), BusError> {
+    /// Makes a pool known: an action that it could run waits for its executors. The properties are those of who announced
+    /// it last, the capacity is the largest that anyone announced. Returns what is known of it then.
+    pub async fn announce_pool(&self, pool: &Pool) -> Result<Pool, BusError> {
         let subject = format!("{POOLS}{}", pool.name);
-        let written =
-            self.publish_once(&subject, async_nats::HeaderMap::new(), encode(Encoding::Json, pool)).await;
-        written.map(drop).map_err(BusError::failed(format!("setting {subject}")))
+        let mut last = self.last_stored(stream::SETTINGS, &subject).await?;
+        loop {
+            let known: Option<Pool> =
+                last.as_ref().and_then(|stored| decode(Encoding::Json, &stored.payload).ok());
+            let capacity = known.as_ref().map(|known| pool.capacity.max(&known.capacity));
+            let merged = Pool { capacity: capacity.unwrap_or_else(|| pool.capacity.clone()), ..pool.clone() };
+            if known.as_ref() == Some(&merged) {
+                return Ok(merged);
+            }
+            let expected = last.as_ref().map_or(Sequence(0), |stored| stored.sequence);
+            let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
+            let mut headers = async_nats::HeaderMap::new();
+            headers.insert(WRITER, writer.as_str());
+            headers.insert(EXPECTED, expected.0.to_string().as_str());
+            let payload = encode(Encoding::Json, &merged);
+            let write =
+                Write { stream: stream::SETTINGS, subject: subject.clone(), writer, headers, payload };
+            match self.compare_and_set(&write, expected, ANNOUNCE_PATIENCE).await? {
+                Ok(_) => return Ok(merged),
+                Err(found) => last = found,
+            }
+        }
+    }
+
+    /// A pool, if it is known.
+    pub async fn pool(&self, name: &PoolName) -> Result<Option<Pool>, BusError> {
+        let last = self.last_stored(stream::SETTINGS, &format!("{POOLS}{name}")).await?;
+        Ok(last.and_then(|stored| decode(Encoding::Json, &stored.payload).ok()))
     }
 
     /// The pools that are known, by name; from any replica.

@@ -269,8 +269,14 @@ pub enum Subject {
     Usage,
     /// Executors tell a worker what the actions of its builds used.
     ActionUsage(WorkerId),
-    /// Executions handed to an executor.
-    ExecutorOffer(ExecutorId),
+    /// Schedulers tell an executor what waits that may be for it.
+    ExecutorReserve(ExecutorId),
+    /// An executor asks the schedulers for work.
+    ExecutorClaim,
+    /// A scheduler tells the others how it answered an executor.
+    ExecutorClaimed,
+    /// An executor that goes away gives back what it did not start.
+    ExecutorHandOver,
     /// Orders to an executor.
     ExecutorControl(ExecutorId),
     /// Asks an executor for the live output of what it runs.
@@ -301,7 +307,10 @@ impl fmt::Display for Subject {
             Self::Quota => f.write_str("forebay.api.quota"),
             Self::Usage => f.write_str("forebay.usage"),
             Self::ActionUsage(worker) => write!(f, "forebay.worker.usage.{worker}"),
-            Self::ExecutorOffer(executor) => write!(f, "forebay.executor.offer.{executor}"),
+            Self::ExecutorReserve(executor) => write!(f, "forebay.executor.reserve.{executor}"),
+            Self::ExecutorClaim => f.write_str("forebay.executor.claim"),
+            Self::ExecutorClaimed => f.write_str("forebay.executor.claimed"),
+            Self::ExecutorHandOver => f.write_str("forebay.executor.handover"),
             Self::ExecutorControl(executor) => write!(f, "forebay.executor.control.{executor}"),
             Self::ExecutorOutput(executor) => write!(f, "forebay.executor.output.{executor}"),
             Self::ExecutorHeartbeat => f.write_str("forebay.executor.heartbeat"),

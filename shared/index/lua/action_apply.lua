@@ -4,62 +4,105 @@
 -- ARGV[2]  to        position up to which it has read with them
 -- ARGV[3]  token     '' while following; the rebuild's token while rebuilding
 -- ARGV[4]  ttl_ms    how long the rebuild's token lives on
--- ARGV[5]  count     of events; then eight fields each:
---          op, seq, key, pool, score, expires_ms, executor, record
---          op W: waits, for the first time or again; F: finished, by executor or ''
--- returns  {status, watermark, {key, executor, ...}}: 'applied', 'gap' (from is ahead of the watermark), 'empty' (no
---          index), 'rebuilding' (someone else does), 'lost' (the token is another's); executions that ended without the
---          executor that has them
+-- ARGV[5]  now_ms
+-- ARGV[6]  count     of events; then fourteen fields each:
+--          op, seq, key, pool, priority (from 0 on), expires_ms, cost (thousandths of ESU), length (its cost to its
+--          invocation), invocation, merge (group and digest by which it may be joined, or ''), executor, record, demand,
+--          used (what it did cost its invocation)
+--          op W: waits, for the first time or again; U: as before, with another record; H: one copy more waits; C: the copy of
+--          executor ended; F: finished, by executor or ''
+-- returns  {status, watermark, {key, executor, ...}, {key, ...}}: 'applied', 'gap' (from is ahead of the watermark), 'empty'
+--          (no index), 'rebuilding' (someone else does), 'lost' (the token is another's); executions that ended without an
+--          executor that has them; those that wait since these events, and not before
 -- cost     O(count * log(executions))
-assert(#KEYS == 1 and #ARGV == 5 + 8 * tonumber(ARGV[5]), 'action_apply: 1 key, 5 args and 8 an event')
-local from, to, token = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+assert(#KEYS == 1 and #ARGV == 6 + 14 * tonumber(ARGV[6]), 'action_apply: 1 key, 6 args and 14 an event')
+local from, to, token, now = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[5])
 local wm = 0
 if token == '' then
   local state = redis.call('HMGET', KEYS[1], 'ready', 'watermark')
-  if not state[1] then return {'empty', 0, {}} end
+  if not state[1] then return {'empty', 0, {}, {}} end
   if state[1] ~= '1' then
-    return {redis.call('EXISTS', P .. 'rebuild') == 1 and 'rebuilding' or 'empty', 0, {}}
+    return {redis.call('EXISTS', P .. 'rebuild') == 1 and 'rebuilding' or 'empty', 0, {}, {}}
   end
   wm = tonumber(state[2])
-  if from > wm then return {'gap', wm, {}} end
-  if to <= wm then return {'applied', wm, {}} end
+  if from > wm then return {'gap', wm, {}, {}} end
+  if to <= wm then return {'applied', wm, {}, {}} end
 else
-  if redis.call('GET', P .. 'rebuild') ~= token then return {'lost', 0, {}} end
+  if redis.call('GET', P .. 'rebuild') ~= token then return {'lost', 0, {}, {}} end
   redis.call('PEXPIRE', P .. 'rebuild', ARGV[4])
 end
-local touched, astray = {}, {}
-for i = 0, tonumber(ARGV[5]) - 1 do
-  local b = 6 + i * 8
+
+-- The start tag of an execution: invocations of a group with the same priority take turns by what they cost (start-time
+-- fair queueing). What starts moves the group's clock on; an invocation that comes anew begins there. What an invocation
+-- cost less than was thought is made up for, but never so that its own executions overtake each other.
+local function tag(key, pool, invocation, length)
+  local tags = P .. 'tags:' .. pool .. ' ' .. group_of(key)
+  local known = redis.call('HMGET', tags, '', 'i' .. invocation, 'l' .. invocation)
+  local start = math.max(tonumber(known[1] or 0), tonumber(known[2] or 0), tonumber(known[3] or 0))
+  redis.call('HSET', tags, 'i' .. invocation, whole(start + tonumber(length)), 'l' .. invocation, whole(start))
+  return start % TAGS
+end
+
+local astray, fresh = {}, {}
+for i = 0, tonumber(ARGV[6]) - 1 do
+  local b = 7 + i * 14
   local op, seq, key = ARGV[b], ARGV[b + 1], ARGV[b + 2]
   if tonumber(seq) > wm then
-    local known, _, _, pool = entry(key)
-    if known then
-      local executor = unclaim(key, pool)
-      if executor then
-        touched[executor] = true
-        if op == 'F' and executor == ARGV[b + 6] then
-          ended(key, executor, seq)
-        elseif op == 'F' then
-          astray[#astray + 1] = key
-          astray[#astray + 1] = executor
-        end
-      else
-        unwait(key, pool)
-      end
-    end
-    if op == 'W' then
-      pool = ARGV[b + 3]
-      redis.call('HSET', P .. 'live', key, seq .. ' ' .. ARGV[b + 4] .. ' ' .. ARGV[b + 5] .. ' ' .. pool)
-      redis.call('HSET', P .. 'records', key, ARGV[b + 7])
+    local executor, merge = ARGV[b + 10], ARGV[b + 9]
+    local known, old_score, _, old_cost, old_pool = entry(key)
+    local function keep(score)
+      local pool, expires, cost = ARGV[b + 3], ARGV[b + 5], ARGV[b + 6]
+      redis.call('HSET', P .. 'live', key, table.concat({seq, score, expires, cost, pool}, ' '))
+      redis.call('HSET', P .. 'records', key, ARGV[b + 11])
+      redis.call('HSET', P .. 'demands', key, ARGV[b + 12])
       redis.call('ZADD', P .. 'positions', seq, key)
-      wait(key, ARGV[b + 4], ARGV[b + 5], pool)
-    elseif known then
-      redis.call('HDEL', P .. 'live', key)
-      redis.call('HDEL', P .. 'records', key)
-      redis.call('ZREM', P .. 'positions', key)
+      if merge ~= '' then redis.call('HSET', P .. 'merge', merge, key) end
+    end
+    local function score_of(tags) return whole(tonumber(ARGV[b + 4]) * TAGS + tags) end
+    if op == 'F' then
+      if known then
+        unwait(key, old_pool)
+        for _, holder in ipairs(unclaim(key, nil, old_pool, old_cost, now)) do
+          if holder ~= executor then
+            astray[#astray + 1] = key
+            astray[#astray + 1] = holder
+          end
+        end
+        local tags = P .. 'tags:' .. old_pool .. ' ' .. group_of(key)
+        local field = 'i' .. ARGV[b + 8]
+        if tonumber(ARGV[b + 13]) ~= 0 and redis.call('HEXISTS', tags, field) == 1 then
+          redis.call('HINCRBY', tags, field, ARGV[b + 13])
+        end
+        for _, name in ipairs({'live', 'records', 'demands'}) do redis.call('HDEL', P .. name, key) end
+        redis.call('ZREM', P .. 'positions', key)
+      end
+      if known and merge ~= '' then
+        if redis.call('HGET', P .. 'merge', merge) == key then redis.call('HDEL', P .. 'merge', merge) end
+        if redis.call('GET', P .. 'joining:' .. merge) == key then redis.call('DEL', P .. 'joining:' .. merge) end
+      end
+    else
+      local pool = ARGV[b + 3]
+      local score = score_of(known and old_score % TAGS or tag(key, pool, ARGV[b + 8], ARGV[b + 7]))
+      local waited = known and unwait(key, old_pool)
+      if known and op == 'W' then
+        unclaim(key, nil, old_pool, old_cost, now)
+      elseif known and op == 'C' then
+        unclaim(key, executor, old_pool, old_cost, now)
+      end
+      -- What it holds is counted by what it held before.
+      local held = known and #holders(key) or 0
+      if held > 0 and old_cost ~= ARGV[b + 6] then
+        hold(old_pool, group_of(key), held * (tonumber(ARGV[b + 6]) - tonumber(old_cost)), now)
+      end
+      if op == 'H' then redis.call('ZREM', P .. 'hedges', key) end
+      keep(score)
+      -- An index that was rebuilt knows of no holder yet: then one copy waits until they are heard of.
+      if op == 'W' or op == 'H' or waited or held == 0 then
+        wait(key, score, ARGV[b + 5], pool)
+        if not waited then fresh[#fresh + 1] = key end
+      end
     end
   end
 end
-for executor in pairs(touched) do refresh(executor) end
 if token == '' then redis.call('HSET', KEYS[1], 'watermark', ARGV[2]) end
-return {'applied', to, astray}
+return {'applied', to, astray, fresh}

@@ -3,15 +3,24 @@
 -- ARGV[1]  token   of this rebuild
 -- ARGV[2]  ttl_ms  how long the right lasts without progress
 -- returns  1 taken, 0 someone else rebuilds
--- cost     O(claims + executors), the rest is freed in the background
+-- cost     O(claims + pools * groups), the rest is freed in the background
 --
--- Executors stay known, but nothing is offered to one before it has said again what it runs.
+-- Executors stay known; what they run they say again.
 assert(#KEYS == 1 and #ARGV == 2, 'action_begin_rebuild: 1 key, 2 args')
 if not redis.call('SET', P .. 'rebuild', ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
-for _, executor in ipairs(redis.call('HVALS', P .. 'claims')) do redis.call('UNLINK', P .. 'claims:' .. executor) end
-for _, executor in ipairs(redis.call('ZRANGE', P .. 'executors', 0, -1)) do rest(executor) end
-for _, pool in ipairs(redis.call('SMEMBERS', P .. 'pools')) do redis.call('UNLINK', P .. 'waiting:' .. pool) end
-local all = {'live', 'records', 'positions', 'claims', 'offered', 'asked', 'expires', 'running', 'pools', 'awaited'}
+for _, all in ipairs(redis.call('HVALS', P .. 'claims')) do
+  for executor in string.gmatch(all, '%S+') do redis.call('UNLINK', P .. 'claims:' .. executor) end
+end
+for _, pool in ipairs(redis.call('SMEMBERS', P .. 'pools')) do
+  for _, group in ipairs(redis.call('SMEMBERS', P .. 'groups:' .. pool)) do
+    redis.call('UNLINK', P .. 'waiting:' .. pool .. ' ' .. group, P .. 'tags:' .. pool .. ' ' .. group)
+  end
+  redis.call('UNLINK', P .. 'groups:' .. pool)
+end
+-- What groups hold is counted anew, and what they used is forgotten with it.
+for _, pool in ipairs(redis.call('HKEYS', P .. 'running')) do redis.call('UNLINK', P .. 'use:' .. pool) end
+local all = {'live', 'records', 'demands', 'positions', 'claims', 'doubtful', 'asked', 'expires', 'hedges', 'merge', 'waiting',
+  'running', 'pools', 'awaited'}
 for _, name in ipairs(all) do
   redis.call('UNLINK', P .. name)
 end

@@ -1,31 +1,34 @@
--- Moves picked executions from their queue to their executor, if nothing changed since they were read.
+-- Moves executions that were granted from their queue to their executor, if they still wait.
 --
 -- ARGV[1]  now_ms
--- ARGV[2]  deadline_ms  when an offer is void
--- ARGV[3]  count        of picks, those of a pool in its order; then two fields each: key, executor
--- returns  {seq, record, ...}, two a pick: 0 and '' where it does not hold any more
+-- ARGV[2]  count  of grants; then four fields each: key, executor, when one copy more is due (0: never), thousandths of ESU that
+--          it holds there
+-- returns  {seq, record, ...}, two a grant: 0 and '' where it does not hold any more
 -- cost     O(count * log(executions))
---
--- Where a pick's executor has no free slot any more, the later ones of its pool wait too: they would overtake it.
-assert(#KEYS == 1 and #ARGV == 3 + 2 * tonumber(ARGV[3]), 'action_commit: 1 key, 3 args and 2 a pick')
+assert(#KEYS == 1 and #ARGV == 2 + 4 * tonumber(ARGV[2]), 'action_commit: 1 key, 2 args and 4 a grant')
+local now = tonumber(ARGV[1])
 local state = redis.call('HMGET', KEYS[1], 'ready', 'hold')
-local open = state[1] == '1' and tonumber(state[2] or 0) <= tonumber(ARGV[1])
-local done, free, held_up = {}, {}, {}
-for i = 0, tonumber(ARGV[3]) - 1 do
-  local key, executor = ARGV[4 + i * 2], ARGV[5 + i * 2]
-  local seq, _, _, pool = entry(key)
+local open = state[1] == '1' and tonumber(state[2] or 0) <= now
+local done = {}
+for i = 0, tonumber(ARGV[2]) - 1 do
+  local b = 3 + i * 4
+  local key, executor = ARGV[b], ARGV[b + 1]
+  local seq, score, expires, cost, pool = entry(key)
   done[2 * i + 1], done[2 * i + 2] = 0, ''
-  if open and seq and not held_up[pool] then
-    free[executor] = free[executor] or tonumber(redis.call('ZSCORE', P .. 'free:' .. pool, executor) or 0)
-    if free[executor] < 1 then
-      held_up[pool] = true
-    elseif unwait(key, pool) then
-      free[executor] = free[executor] - 1
-      claim(key, executor, pool)
-      redis.call('ZADD', P .. 'offered', ARGV[2], key)
-      done[2 * i + 1], done[2 * i + 2] = seq, redis.call('HGET', P .. 'records', key)
+  if open and seq and not holds(key, executor) and unwait(key, pool) then
+    if cost ~= ARGV[b + 3] and #holders(key) == 0 then
+      cost = ARGV[b + 3]
+      redis.call('HSET', P .. 'live', key, table.concat({seq, score, expires, cost, pool}, ' '))
     end
+    claim(key, executor, pool, cost, now)
+    if ARGV[b + 2] ~= '0' then redis.call('ZADD', P .. 'hedges', ARGV[b + 2], key) end
+    -- The group's clock moves on, unless its last one has just left.
+    local tags = P .. 'tags:' .. pool .. ' ' .. group_of(key)
+    if redis.call('EXISTS', tags) == 1 then
+      local start = score % TAGS
+      if start > tonumber(redis.call('HGET', tags, '') or 0) then redis.call('HSET', tags, '', whole(start)) end
+    end
+    done[2 * i + 1], done[2 * i + 2] = seq, redis.call('HGET', P .. 'records', key)
   end
 end
-for executor in pairs(free) do refresh(executor) end
 return done

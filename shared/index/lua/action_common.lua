@@ -2,91 +2,133 @@
 -- from it. The keys are listed in src/actions/script.rs.
 local P = string.sub(KEYS[1], 1, -5)
 
+-- Seconds after which what was used counts 1/e: policy::actions::HALF_LIFE / ln 2.
+local LIFE = 60 / math.log(2)
+-- Room for start tags below the priority in a score.
+local TAGS = 2 ^ 38
+
 local function is_ready() return redis.call('HGET', KEYS[1], 'ready') == '1' end
 
--- Position, score, latest time and pool of an unfinished execution.
+local function whole(number) return string.format('%.0f', number) end
+
+-- Position, score, latest time, thousandths of ESU that it holds, and pool of an unfinished execution.
 local function entry(key)
   local text = redis.call('HGET', P .. 'live', key)
-  if text then return string.match(text, '^(%d+) (%d+) (%d+) (.+)$') end
+  if text then return string.match(text, '^(%d+) (%d+) (%d+) (%d+) (.+)$') end
 end
 
--- Puts an executor among the free ones of its pool, or takes it out.
-local function refresh(executor)
-  local it = redis.call('HMGET', P .. 'executor:' .. executor, 'pool', 'slots', 'extra', 'open')
-  if not it[1] then return 0 end
-  local free = it[4] == '1' and tonumber(it[2]) - tonumber(it[3]) - redis.call('SCARD', P .. 'claims:' .. executor) or 0
-  if free > 0 then
-    redis.call('ZADD', P .. 'free:' .. it[1], free, executor)
-  else
-    redis.call('ZREM', P .. 'free:' .. it[1], executor)
+local function group_of(key) return string.match(key, '^[^/]+') end
+
+local function queue_of(key, pool) return P .. 'waiting:' .. pool .. ' ' .. group_of(key) end
+
+-- What a group used of a pool until now, in thousandths of ESU times seconds, and what it holds.
+local function standing(pool, group, now)
+  local text = redis.call('HGET', P .. 'use:' .. pool, group)
+  if not text then return 0, 0 end
+  local used, held, at = string.match(text, '^(%S+) (%S+) (%S+)$')
+  local left = math.exp(-math.max(0, now - at) / 1000 / LIFE)
+  return used * left + held * LIFE * (1 - left), tonumber(held)
+end
+
+-- It holds so much more from now on.
+local function hold(pool, group, more, now)
+  local used, held = standing(pool, group, now)
+  redis.call('HSET', P .. 'use:' .. pool, group, string.format('%.3f %.0f %.0f', used, math.max(0, held + more), now))
+end
+
+-- Those who have a copy.
+local function holders(key)
+  local found = {}
+  for executor in string.gmatch(redis.call('HGET', P .. 'claims', key) or '', '%S+') do found[#found + 1] = executor end
+  return found
+end
+
+local function holds(key, executor)
+  for _, holder in ipairs(holders(key)) do
+    if holder == executor then return true end
   end
-  return free
+  return false
 end
 
-local function claim(key, executor, pool)
-  redis.call('HSET', P .. 'claims', key, executor)
+local function claim(key, executor, pool, cost, now)
+  local others = redis.call('HGET', P .. 'claims', key)
+  redis.call('HSET', P .. 'claims', key, others and others .. ' ' .. executor or executor)
   redis.call('SADD', P .. 'claims:' .. executor, key)
   redis.call('HINCRBY', P .. 'running', pool, 1)
+  hold(pool, group_of(key), tonumber(cost), now)
 end
 
--- Whose claim it was, if anyone's.
-local function unclaim(key, pool)
-  local executor = redis.call('HGET', P .. 'claims', key)
-  if not executor then return nil end
-  redis.call('HDEL', P .. 'claims', key)
-  redis.call('SREM', P .. 'claims:' .. executor, key)
-  redis.call('ZREM', P .. 'offered', key)
-  redis.call('ZREM', P .. 'asked', key)
-  redis.call('HINCRBY', P .. 'running', pool, -1)
-  return executor
+-- Takes the copy of one executor, or of all with nil, out. Returns those who had one.
+local function unclaim(key, executor, pool, cost, now)
+  local gone, left = {}, {}
+  for _, holder in ipairs(holders(key)) do
+    if executor and holder ~= executor then left[#left + 1] = holder else gone[#gone + 1] = holder end
+  end
+  if #gone == 0 then return gone end
+  for _, holder in ipairs(gone) do
+    redis.call('SREM', P .. 'claims:' .. holder, key)
+    redis.call('ZREM', P .. 'doubtful', holder .. ' ' .. key)
+    redis.call('ZREM', P .. 'asked', holder .. ' ' .. key)
+  end
+  if #left == 0 then
+    redis.call('HDEL', P .. 'claims', key)
+    redis.call('ZREM', P .. 'hedges', key)
+  else
+    redis.call('HSET', P .. 'claims', key, table.concat(left, ' '))
+  end
+  redis.call('HINCRBY', P .. 'running', pool, -#gone)
+  hold(pool, group_of(key), -#gone * cost, now)
+  return gone
 end
 
 local function wait(key, score, expires, pool)
-  redis.call('ZADD', P .. 'waiting:' .. pool, score, key)
+  if redis.call('ZADD', queue_of(key, pool), score, key) == 1 then redis.call('HINCRBY', P .. 'waiting', pool, 1) end
   redis.call('ZADD', P .. 'expires', expires, key)
   redis.call('SADD', P .. 'pools', pool)
+  redis.call('SADD', P .. 'groups:' .. pool, group_of(key))
 end
 
+-- Whether it waited.
 local function unwait(key, pool)
+  local queue = queue_of(key, pool)
+  if redis.call('ZREM', queue, key) == 0 then return false end
   redis.call('ZREM', P .. 'expires', key)
-  return redis.call('ZREM', P .. 'waiting:' .. pool, key) == 1
+  if redis.call('HINCRBY', P .. 'waiting', pool, -1) <= 0 then
+    redis.call('HDEL', P .. 'waiting', pool)
+    redis.call('SREM', P .. 'pools', pool)
+  end
+  if redis.call('EXISTS', queue) == 0 then
+    redis.call('SREM', P .. 'groups:' .. pool, group_of(key))
+    redis.call('DEL', P .. 'tags:' .. pool .. ' ' .. group_of(key))
+  end
+  return true
 end
 
--- Its executor ended it. A heartbeat on its way may still name it, for as long as that takes; it has no slot any more.
-local function ended(key, executor, seq)
-  redis.call('ZADD', P .. 'ended:' .. executor, seq, key)
-  redis.call('ZREMRANGEBYRANK', P .. 'ended:' .. executor, 0, -1025)
-end
-
--- Back to its queue, from an executor that has it not. Returns the executor.
-local function give_back(key)
-  local seq, score, expires, pool = entry(key)
+-- The copy of an executor that has it not: back to its queue. Whether it waits again.
+local function give_back(key, executor, now)
+  local seq, score, expires, cost, pool = entry(key)
   if not seq then
-    redis.call('ZREM', P .. 'offered', key)
-    redis.call('ZREM', P .. 'asked', key)
-    return nil
+    redis.call('SREM', P .. 'claims:' .. executor, key)
+    redis.call('ZREM', P .. 'doubtful', executor .. ' ' .. key)
+    redis.call('ZREM', P .. 'asked', executor .. ' ' .. key)
+    return false
   end
-  local executor = unclaim(key, pool)
-  if executor then wait(key, score, expires, pool) end
-  return executor
+  if #unclaim(key, executor, pool, cost, now) == 0 then return false end
+  wait(key, score, expires, pool)
+  return true
 end
 
--- Nothing more is offered to it until it is heard of again.
-local function rest(executor)
-  if redis.call('EXISTS', P .. 'executor:' .. executor) == 1 then
-    redis.call('HSET', P .. 'executor:' .. executor, 'open', 0)
-    refresh(executor)
-  end
+-- Whether it is in doubt no more that an executor has it.
+local function sure(key, executor)
+  redis.call('ZREM', P .. 'doubtful', executor .. ' ' .. key)
+  redis.call('ZREM', P .. 'asked', executor .. ' ' .. key)
 end
 
 -- It lives no more. Its claims stay.
 local function bury(executor)
   local pool = redis.call('HGET', P .. 'executor:' .. executor, 'pool')
   redis.call('ZREM', P .. 'executors', executor)
-  if pool then
-    redis.call('ZREM', P .. 'members:' .. pool, executor)
-    redis.call('ZREM', P .. 'free:' .. pool, executor)
-  end
+  if pool then redis.call('ZREM', P .. 'members:' .. pool, executor) end
 end
 
 -- An executor that was awaited after a rebuild is heard of, or will not be.

@@ -7,7 +7,7 @@ assert(#KEYS == 1 and #ARGV == 1, 'action_lost: 1 key, 1 arg')
 local executor = ARGV[1]
 local found = {redis.call('HGET', P .. 'executor:' .. executor, 'host') or ''}
 bury(executor)
-redis.call('UNLINK', P .. 'executor:' .. executor, P .. 'ended:' .. executor)
+redis.call('UNLINK', P .. 'executor:' .. executor)
 heard(executor)
 for _, key in ipairs(redis.call('SMEMBERS', P .. 'claims:' .. executor)) do
   local seq = entry(key)

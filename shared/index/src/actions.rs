@@ -1,19 +1,21 @@
-//! The index of actions: which executions wait for which pool, which executor has which, and which executors have room.
+//! The index of actions: which executions wait for which pool, which executor has which, and what groups had.
 //!
 //! Everything here can be rebuilt from the stream of executions and the executors' heartbeats.
 
 mod dispatch;
 mod event;
 mod executors;
+mod join;
 mod query;
 mod rebuild;
 pub(crate) mod script;
 
-pub use dispatch::{Answer, Committed, Heads, Pick, PoolHead, Verdict};
-pub use event::{Change, Event};
-pub use executors::{Heard, LiveExecution, Lost};
+pub use dispatch::{Committed, Grant, GroupHead, Heads, PoolHead, Waiting};
+pub use event::{Change, Event, Move, Open};
+pub use executors::{Due, Heard, LiveExecution, Lost};
+pub use join::{Joined, MergeKey};
 pub use query::Queue;
-pub use rebuild::{Applied, Astray};
+pub use rebuild::{Applied, Astray, Effects};
 
 use crate::Index;
 

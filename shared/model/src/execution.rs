@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    Attempt, BlobDigest, BuildId, ExecutorId, Group, Millis, ParseIdError, PoolName, Sequence, WorkerId,
+    ActionKeys, Attempt, BlobDigest, BuildId, Group, Millis, Needs, ParseIdError, PoolName, WorkerId,
 };
 
 /// An execution's id, made by the gateway that accepts it.
@@ -88,7 +88,7 @@ pub struct Execution {
     pub instance: String,
     /// The action.
     pub action: BlobDigest,
-    /// Lower is sooner; 0 when the client says nothing.
+    /// Lower is sooner; 0 when the client says nothing. See [`crate::ExecutionRecord::priority`].
     pub priority: i32,
     /// The pool whose executors can run it.
     pub pool: PoolName,
@@ -112,6 +112,12 @@ pub struct Execution {
     /// The build that sent it, where one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<SendingBuild>,
+    /// What its client asks for.
+    #[serde(default, skip_serializing_if = "Needs::is_empty")]
+    pub needs: Needs,
+    /// By what earlier actions like it are found.
+    #[serde(default, skip_serializing_if = "ActionKeys::is_empty")]
+    pub keys: ActionKeys,
 }
 
 /// The build that an action belongs to: what the action uses is the build's use.
@@ -172,118 +178,5 @@ impl ClientTool {
     /// Whether it says nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-/// The state of an execution: the last message on its subject. Written by gateways (accepted, cancelled), schedulers
-/// (queued again, lost, expired) and executors (finished); the first ACTION_FINISHED wins.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ExecutionRecord {
-    /// What was accepted.
-    pub execution: Execution,
-    /// Which run; 1 is the first.
-    pub attempt: Attempt,
-    /// Position of ACTION_ACCEPTED: its place in the queue, kept when it is queued again. 0 in ACTION_ACCEPTED itself.
-    pub place: Sequence,
-    /// When this was written.
-    pub at_ms: Millis,
-    /// Where it stands.
-    #[serde(flatten)]
-    pub phase: ExecutionPhase,
-}
-
-/// Where an execution stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "event")]
-pub enum ExecutionPhase {
-    /// It waits for an executor, or one has it.
-    #[serde(rename = "ACTION_ACCEPTED")]
-    Accepted,
-    /// Its executor was lost; it waits again.
-    #[serde(rename = "ACTION_REQUEUED")]
-    Requeued {
-        /// What became of the run before.
-        reason: String,
-    },
-    /// It has its result.
-    #[serde(rename = "ACTION_FINISHED")]
-    Finished(ExecutionOutcome),
-}
-
-/// How an execution ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ExecutionOutcome {
-    /// Who ran it, if anyone did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub executor: Option<ExecutorId>,
-    /// `google.rpc.Code` of the execution: 0 when the command ran to its end, whatever its exit code.
-    pub code: i32,
-    /// What happened, when `code` is not 0; else what the client may show.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    /// Inputs that are not in the store.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub missing: Vec<BlobDigest>,
-    /// The command's exit code, if it ran.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit_code: Option<i32>,
-    /// The `ActionResult`, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<StoredResult>,
-    /// Logs for people, by name: kept in the store when the command was killed, say.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub server_logs: Vec<(String, BlobDigest)>,
-}
-
-/// An encoded `build.bazel.remote.execution.v2.ActionResult`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum StoredResult {
-    /// The message itself, in base64.
-    Inline(String),
-    /// In the store, because it is large.
-    Blob(BlobDigest),
-}
-
-impl ExecutionRecord {
-    /// The first record of `execution`.
-    pub fn accepted(execution: Execution) -> Self {
-        let at_ms = execution.accepted_at_ms;
-        Self {
-            execution,
-            attempt: Attempt::FIRST,
-            place: Sequence(0),
-            at_ms,
-            phase: ExecutionPhase::Accepted,
-        }
-    }
-
-    /// Whether it has its result.
-    pub fn outcome(&self) -> Option<&ExecutionOutcome> {
-        match &self.phase {
-            ExecutionPhase::Finished(outcome) => Some(outcome),
-            ExecutionPhase::Accepted | ExecutionPhase::Requeued { .. } => None,
-        }
-    }
-
-    /// Its place in the queue, given the position of this very message.
-    pub fn place_at(&self, sequence: Sequence) -> Sequence {
-        if self.place == Sequence(0) { sequence } else { self.place }
-    }
-
-    /// The next record, written behind the one at `sequence`: it ended.
-    #[must_use]
-    pub fn finished(&self, sequence: Sequence, outcome: ExecutionOutcome, now: Millis) -> Self {
-        self.followed(sequence, self.attempt, ExecutionPhase::Finished(outcome), now)
-    }
-
-    /// The next record, written behind the one at `sequence`: its executor was lost, it waits for another.
-    #[must_use]
-    pub fn requeued(&self, sequence: Sequence, reason: String, now: Millis) -> Self {
-        self.followed(sequence, self.attempt.next(), ExecutionPhase::Requeued { reason }, now)
-    }
-
-    fn followed(&self, sequence: Sequence, attempt: Attempt, phase: ExecutionPhase, now: Millis) -> Self {
-        Self { execution: self.execution.clone(), attempt, place: self.place_at(sequence), at_ms: now, phase }
     }
 }

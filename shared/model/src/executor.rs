@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ExecutionKey, ExecutionRecord, ExecutorId, Millis, PoolName, Sequence};
+use crate::{ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, Millis, PoolName, Resources, Sequence};
 
 /// What the executors of a pool offer. In the settings bucket under `pool.<name>`, written by each executor at its
 /// start: what stands there is known, even when no executor lives.
@@ -18,10 +18,13 @@ pub struct Pool {
     /// Whether the input root is the action's `/`.
     #[serde(default)]
     pub root_is_input: bool,
+    /// What the largest of its executors has: more can never be had.
+    #[serde(default)]
+    pub capacity: Resources,
 }
 
-/// An executor says that it lives, what runs and what is free. Plain message to any scheduler; also the content of its
-/// lease.
+/// An executor says that it lives, what it has in hand and how full it is. Plain message to all schedulers; also the
+/// content of its lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExecutorHeartbeat {
     /// Who; a restarted executor has a new id.
@@ -30,65 +33,168 @@ pub struct ExecutorHeartbeat {
     pub pool: PoolName,
     /// The machine.
     pub host: String,
+    /// Its folder: what actions left warm there outlives the process, and whoever has the folder next has it too. Made once
+    /// and kept in the folder.
+    pub home: ExecutorHome,
     /// The process.
     pub pid: u32,
     /// Since when it runs.
     pub started_at_ms: Millis,
-    /// Whether it takes offers.
+    /// Whether it takes work.
     pub status: ExecutorStatus,
-    /// Actions it runs at a time.
+    /// Actions it runs at a time at most.
     pub slots: u16,
+    /// What it has in all.
+    #[serde(default)]
+    pub capacity: Resources,
+    /// What those that it has in hand hold of that.
+    #[serde(default)]
+    pub held: Resources,
     /// What it has in hand.
     pub running: Vec<ExecutionKey>,
+    /// Reservations in its queue.
+    #[serde(default)]
+    pub queued: u32,
+    /// Its congestion window.
+    #[serde(default)]
+    pub window: WindowState,
     /// Milliseconds after which it counts as gone.
     pub ttl_ms: u64,
 }
 
-/// Whether an executor takes offers.
+/// A congestion window, in points, and how it came to be so.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct WindowState {
+    /// Points that may be in use. 0: there is no window.
+    pub size: u32,
+    /// Points in use.
+    pub used: u32,
+    /// Sensors that are red, each as a sentence.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub red: Vec<String>,
+}
+
+/// Whether an executor takes work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecutorStatus {
     /// It does.
     Ready,
+    /// Not now: its congestion window is full or a sensor is red. It asks when it does again.
+    Closed,
     /// It finishes what runs and takes nothing new.
     Draining,
     /// It goes away now; what it had in hand is free.
     Gone,
 }
 
-/// Executions handed to one executor in one message. Request, scheduler to executor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ExecutionOffers {
-    /// The executions.
-    pub offers: Vec<ExecutionOffer>,
+/// What waits and may be for one executor, and what waits no more. Plain message, scheduler to executor: it carries no
+/// right to run anything, and may be lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Reservations {
+    /// For its queue.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reserve: Vec<Reservation>,
+    /// Out of its queue: done, or claimed by another.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trim: Vec<ExecutionKey>,
 }
 
-/// One execution handed to one executor.
+/// One execution that may be for one executor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ExecutionOffer {
+pub struct Reservation {
+    /// Which.
+    pub execution: ExecutionKey,
+    /// Its place among the reservations of all groups when this was sent: lower is sooner.
+    pub turn: u64,
+    /// What it will hold.
+    pub size: Resources,
+    /// Whether it needs the executor for itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
+    /// Milliseconds after which it counts: those who are better for it come first.
+    #[serde(default)]
+    pub after_ms: u64,
+}
+
+/// An executor has room and asks for work. Request to any scheduler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClaimRequest {
+    /// Who.
+    pub executor: ExecutorId,
+    /// Its pool.
+    pub pool: PoolName,
+    /// What it has in all.
+    pub capacity: Resources,
+    /// What of that is free.
+    pub free: Resources,
+    /// How many more it can start.
+    pub starts: u16,
+    /// How many it takes in hand beyond what it can start, so that they are there when there is room.
+    #[serde(default)]
+    pub ahead: u16,
+    /// Whether it has nothing in hand, so that an exclusive action can start.
+    pub idle: bool,
+    /// The first of its queue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reserved: Vec<ExecutionKey>,
+    /// When nobody waits for the answer any more.
+    pub deadline_ms: Millis,
+}
+
+/// Reply to [`ClaimRequest`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ClaimReply {
+    /// What is the executor's now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claimed: Vec<Claimed>,
+    /// Of what it had reserved: what waits no more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trim: Vec<ExecutionKey>,
+    /// Executions of its pool that still wait.
+    pub waiting: u64,
+}
+
+/// An executor was answered: how full it is now, and what is its own. Plain message to all schedulers, where a pool has
+/// several executors; may be lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClaimNotice {
+    /// Who.
+    pub executor: ExecutorId,
+    /// What is free there now.
+    pub free: Resources,
+    /// How many more it can start.
+    pub starts: u16,
+    /// What it claimed: others can forget it.
+    pub claimed: Vec<ExecutionKey>,
+}
+
+/// An execution that is an executor's now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Claimed {
     /// Its last record.
     pub record: ExecutionRecord,
     /// The position of that record.
     pub sequence: Sequence,
-    /// When the offer is void.
-    pub deadline_ms: Millis,
+    /// What it holds while it runs.
+    pub size: Resources,
 }
 
-/// Reply to [`ExecutionOffers`], in their order.
+/// An executor gives back what it did not start: it goes away, or what it runs takes longer than it thought. Plain message
+/// to any scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ExecutionOfferReply {
-    /// One verdict an offer.
-    pub verdicts: Vec<ExecutionVerdict>,
-}
-
-/// What became of an offer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ExecutionVerdict {
-    /// The executor has it in hand.
-    Taken,
-    /// No slot is free, or the executor drains: elsewhere.
-    Busy,
+pub struct HandOver {
+    /// Who.
+    pub executor: ExecutorId,
+    /// Its pool.
+    pub pool: PoolName,
+    /// What it had claimed and did not start.
+    pub claimed: Vec<ExecutionKey>,
+    /// What its queue held.
+    pub reserved: Vec<ExecutionKey>,
 }
 
 /// An order to one executor. Plain message.

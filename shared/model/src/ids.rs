@@ -134,6 +134,11 @@ token!(
     "executor id"
 );
 token!(
+    /// An executor's folder, whichever process has it.
+    ExecutorHome,
+    "executor home"
+);
+token!(
     /// Executors that offer the same.
     PoolName,
     "pool"

@@ -9,12 +9,16 @@ mod digest;
 mod endpoints;
 mod esu;
 mod execution;
+mod execution_record;
 mod executor;
 mod explain;
+mod hash_key;
 mod ids;
+mod needs;
 mod quota;
 mod record;
 mod request;
+mod resources;
 mod result;
 mod tool;
 mod validate;
@@ -30,23 +34,23 @@ pub use blob::{BlobDigest, BlobHasher, DigestFunction, ParseBlobDigestError};
 pub use digest::{Digest, ParseDigestError};
 pub use endpoints::Endpoints;
 pub use esu::{Esu, ExecutorType, NotEsu, Occupancy};
-pub use execution::{
-    ClientTool, Execution, ExecutionId, ExecutionKey, ExecutionOutcome, ExecutionPhase, ExecutionRecord,
-    SendingBuild, StoredResult,
-};
+pub use execution::{ClientTool, Execution, ExecutionId, ExecutionKey, SendingBuild};
+pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, SoFar, StoredResult};
 pub use executor::{
-    ExecutionOffer, ExecutionOfferReply, ExecutionOffers, ExecutionProgress, ExecutionStage,
-    ExecutionVerdict, ExecutorControl, ExecutorHeartbeat, ExecutorStatus, LiveOutputReply, LiveOutputRequest,
-    Pool,
+    ClaimNotice, ClaimReply, ClaimRequest, Claimed, ExecutionProgress, ExecutionStage, ExecutorControl,
+    ExecutorHeartbeat, ExecutorStatus, HandOver, LiveOutputReply, LiveOutputRequest, Pool, Reservation,
+    Reservations, WindowState,
 };
 pub use explain::{GroupStanding, InProgress, QuotaReply, ThrottledBy, Waiting, WhyReply, WhyRequest};
 pub use ids::{
-    Attempt, BuildId, BuildKey, ExecutorId, Group, Millis, ParseIdError, PoolName, Priority, Sequence,
-    WorkerId, Workspace,
+    Attempt, BuildId, BuildKey, ExecutorHome, ExecutorId, Group, Millis, ParseIdError, PoolName, Priority,
+    Sequence, WorkerId, Workspace,
 };
+pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
 pub use quota::{ActionUsage, Governed, GovernorRecord, ModelNotice, Quota, Quotas, UsageReport};
 pub use record::{Build, BuildRecord, Invocation, Phase, Queued, Retry, State};
 pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits};
+pub use resources::{Amount, ResourceName, Resources};
 pub use result::{BuildResult, LogSummary, Outcome, OutputFile, OutputStream, Reason, ReasonCode, brief};
 pub use tool::{ToolCall, WorkspaceKind, WorkspaceUse};
 pub use validate::{Accepted, InvalidRequest};

@@ -1,9 +1,26 @@
 //! What happens to executions of actions: which pool admits them, which executor gets them, what follows a loss.
 
 mod admit;
-mod assign;
 mod ending;
+mod fair;
+mod grant;
+mod hedge;
+mod history;
+mod keys;
+mod route;
+mod size;
+mod window;
 
 pub use admit::{AdmitError, DEFAULT_POOL, POOL_PROPERTY, Refusal, admit};
-pub use assign::{Assigned, Free, assign};
-pub use ending::{AfterExecutorLoss, PoolState, after_executor_loss, overdue, waits_until};
+pub use ending::{AfterCopy, CopyEnd, PoolState, after_copy, overdue, waits_until};
+pub use fair::{HALF_LIFE, Standing, accrue, occupancy};
+pub use grant::{Ask, Grant, GrantRules, Member, Queue, Waiter, grant};
+pub use hedge::HedgeRules;
+pub use history::{History, Learned};
+pub use keys::{KeyedAction, action_keys};
+pub use route::{Candidate, Routing, Warmth, route};
+pub use size::{
+    AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, InvalidNeed, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage,
+    UNITS_PROPERTY, asked, fits_pool, packing, read_needs, shortage,
+};
+pub use window::{Signal, Window, points};

@@ -7,6 +7,7 @@ mod dequeue;
 mod dispatch;
 mod executor_types;
 mod governor;
+mod hash;
 mod instances;
 mod random;
 mod retry;

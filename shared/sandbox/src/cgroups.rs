@@ -30,9 +30,12 @@ pub struct Cgroups {
     pids: Option<(Version, PathBuf)>,
 }
 
+/// Which interface a group has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+pub enum Version {
+    /// One hierarchy for each controller.
     One,
+    /// One for all.
     Two,
 }
 
@@ -100,9 +103,27 @@ impl Cgroups {
     }
 }
 
+/// The group that counts the memory of a process, and those above it, as far as they can be seen: the limit of each of
+/// them holds. `own` and `mounts` are the contents of its `cgroup` and `mountinfo` in `/proc`.
+pub fn memory_groups(own: &str, mounts: &str) -> Option<(Version, Vec<PathBuf>)> {
+    let at = |controller| {
+        let (point, below) = place(own, mounts, controller)?;
+        let groups = below.ancestors().map(|path| point.join(path).components().collect());
+        Some(groups.collect::<Vec<PathBuf>>())
+    };
+    let one = at(Some("memory")).map(|groups| (Version::One, groups));
+    one.or_else(|| at(None).map(|groups| (Version::Two, groups)))
+}
+
 /// The folder of this process's group in a hierarchy: of this controller, or of version 2. Unless `any` group
 /// will do, only where it is the root that we see.
 fn folder(own: &str, mounts: &str, controller: Option<&str>, any: bool) -> Option<PathBuf> {
+    let (point, below) = place(own, mounts, controller)?;
+    (any || below.as_os_str().is_empty()).then(|| point.join(below))
+}
+
+/// Where a hierarchy is mounted, and this process's group below that.
+fn place<'a>(own: &'a str, mounts: &'a str, controller: Option<&str>) -> Option<(&'a Path, &'a Path)> {
     // `4:memory,cpu:/path`, `0::/path`.
     let own = own.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -124,7 +145,7 @@ fn folder(own: &str, mounts: &str, controller: Option<&str>, any: bool) -> Optio
         ours.then_some((before.next()?, before.next()?))
     })?;
     let below = Path::new(own).strip_prefix(root).ok()?;
-    (any || below.as_os_str().is_empty()).then(|| Path::new(point).join(below))
+    Some((Path::new(point), below))
 }
 
 fn is_v1(folder: &Path, controller: &str) -> bool {

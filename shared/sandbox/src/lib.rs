@@ -34,7 +34,7 @@ mod running;
 mod slot;
 
 pub use bubblewrap::Bubblewrap;
-pub use cgroups::{Cgroups, Parent};
+pub use cgroups::{Cgroups, Parent, Version, memory_groups};
 pub use config::{Run, Sandbox, SlotConfig};
 pub use error::SandboxError;
 pub use log::{Log, Tail};

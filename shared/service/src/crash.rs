@@ -82,27 +82,33 @@ steps! {
     LeaseReleased = "worker.lease-released",
     /// Records of executions were read and not applied.
     ActionEventsRead = "scheduler.events-read",
-    /// Records were applied; nothing was dispatched, no executor told of ends that passed it by.
+    /// Records were applied; no reservations were sent, no executor told of ends that passed it by.
     ActionEventsApplied = "scheduler.events-applied",
     /// A rebuild of the action index has begun and is not finished.
     ActionRebuildBegun = "scheduler.rebuild-begun",
-    /// Executions were picked and not committed.
+    /// Reservations were sent; nothing was claimed.
+    ActionReserved = "scheduler.reserved",
+    /// Executions were picked for executors that ask; the index does not know.
     ActionPicked = "scheduler.picked",
-    /// Picks are committed and not offered.
+    /// The index has them as claimed; the executors do not know.
     ActionCommitted = "scheduler.committed",
-    /// Offers were answered and not settled.
-    ActionOffered = "scheduler.offered",
+    /// Claims were answered; nothing else was done.
+    ActionClaimsAnswered = "scheduler.claims-answered",
     /// An executor's lease ended; nothing was written.
     ExecutorLossHeard = "scheduler.loss-heard",
     /// What a lost executor had is queued again or ended; the message is not acknowledged.
     ExecutorLossWritten = "scheduler.loss-written",
+    /// Executions that take long were found; no copy was started.
+    ActionHedgeFound = "scheduler.hedge-found",
     /// Executions that waited too long were found; nothing was written.
     ActionOverdueFound = "scheduler.overdue-found",
     /// An overdue execution is ended; the others found with it are not.
     ActionOverdueWritten = "scheduler.overdue-written",
-    /// Executions were offered to the executor; nothing was done.
-    ActionOfferReceived = "executor.offer-received",
-    /// Executions are in hand; the scheduler has no reply.
+    /// Reservations came; nothing was claimed.
+    ActionReservationReceived = "executor.reservation-received",
+    /// Executions are the executor's; it has none in hand.
+    ActionClaimAnswered = "executor.claim-answered",
+    /// Executions are in hand; nothing is done for them.
     ActionTaken = "executor.taken",
     /// The input root is made; the command does not run.
     ActionInputsReady = "executor.inputs-ready",
@@ -112,7 +118,7 @@ steps! {
     ActionOutputsKept = "executor.outputs-kept",
     /// The action cache has the result; ACTION_FINISHED is not written.
     ActionCached = "executor.cached",
-    /// ACTION_FINISHED is written; the slot is not free.
+    /// The end of its copy is written; it is still in hand.
     ActionResultWritten = "executor.result-written",
     /// An expired lease was heard of; nothing was written.
     ExpiryHeard = "reaper.expiry-heard",

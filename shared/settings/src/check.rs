@@ -33,11 +33,6 @@ pub enum SettingsError {
 impl Settings {
     /// Checks what no type can.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let invalid = |name, value: &dyn std::fmt::Display, wanted: &str| SettingsError::Invalid {
-            name,
-            value: value.to_string(),
-            wanted: wanted.to_owned(),
-        };
         if self.lease_ttl_seconds == 0 {
             return Err(invalid("lease_ttl_seconds", &0, "at least 1 is expected"));
         }
@@ -79,6 +74,7 @@ impl Settings {
             return Err(invalid("executor_type", &self.executor_type, "one of executor_types is expected"));
         }
         self.check_amounts()?;
+        self.check_scheduling()?;
         if self.attempts == 0 || self.attempts > self.attempts_max {
             return Err(invalid("attempts", &self.attempts, "1 to attempts_max is expected"));
         }
@@ -105,16 +101,37 @@ impl Settings {
         Ok(())
     }
 
+    fn check_scheduling(&self) -> Result<(), SettingsError> {
+        if self.action_hedges > 0 && self.action_hedge_delay_ms == 0 && !self.action_hedge_by_history {
+            let wanted = "action_hedge_delay_ms or action_hedge_by_history says when a copy is started";
+            return Err(invalid("action_hedges", &self.action_hedges, wanted));
+        }
+        if self.action_hedge_factor.is_nan() || self.action_hedge_factor < 1.0 {
+            return Err(invalid("action_hedge_factor", &self.action_hedge_factor, "at least 1 is expected"));
+        }
+        if self.action_probes == 0 {
+            return Err(invalid("action_probes", &0, "at least 1 is expected"));
+        }
+        if self.window_tick_ms < 10 {
+            return Err(invalid("window_tick_ms", &self.window_tick_ms, "at least 10 is expected"));
+        }
+        if self.memory_left_percent >= 100 {
+            return Err(invalid("memory_left_percent", &self.memory_left_percent, "0 to 99 is expected"));
+        }
+        if self.disk_left_percent >= 100 {
+            return Err(invalid("disk_left_percent", &self.disk_left_percent, "0 to 99 is expected"));
+        }
+        if self.load_max.is_nan() || self.load_max < 0.0 {
+            return Err(invalid("load_max", &self.load_max, "0 or more is expected"));
+        }
+        Ok(())
+    }
+
     fn check_amounts(&self) -> Result<(), SettingsError> {
-        let invalid = |name, value: String, wanted: &str| SettingsError::Invalid {
-            name,
-            value,
-            wanted: wanted.to_owned(),
-        };
         for (kind, amount) in self.capacity.iter() {
             if amount < Esu::ZERO || !self.executor_types.contains_key(kind) {
                 let wanted = "0 ESU or more of one of executor_types is expected";
-                return Err(invalid("capacity", format!("{kind} {amount}"), wanted));
+                return Err(invalid("capacity", &format!("{kind} {amount}"), wanted));
             }
         }
         for (priority, times) in &self.priority_limits {
@@ -126,9 +143,13 @@ impl Settings {
             ];
             if asked.iter().any(|(asked, most)| asked.is_some_and(|asked| asked == 0 || asked > *most)) {
                 let wanted = "times from 1 s to the maximum that is set for all builds are expected";
-                return Err(invalid("priority_limits", priority.to_string(), wanted));
+                return Err(invalid("priority_limits", priority, wanted));
             }
         }
         Ok(())
     }
+}
+
+fn invalid(name: &'static str, value: &dyn std::fmt::Display, wanted: &str) -> SettingsError {
+    SettingsError::Invalid { name, value: value.to_string(), wanted: wanted.to_owned() }
 }

@@ -9,10 +9,14 @@ use std::{
 };
 
 use config::{Config, Environment, File, FileFormat};
-use model::{BandOrder, ExecutorType, Occupancy, Priority, RequestLimits, SomeTimeLimits, TimeLimits};
+use model::{
+    Amount, BandOrder, ExecutorType, Occupancy, Priority, RequestLimits, ResourceName, SomeTimeLimits,
+    TimeLimits,
+};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 mod check;
+mod defaults;
 
 pub use check::SettingsError;
 
@@ -147,8 +151,56 @@ pub struct Settings {
     pub action_memory_bytes_max: u64,
     /// User and group id of actions when the executor runs as root. Must own nothing.
     pub action_uid: u32,
-    /// Actions an executor runs at a time. 0: one for each processor.
+    /// Whether an action that is asked for while the same one waits or runs joins it instead of running again.
+    pub action_merging: bool,
+    /// Copies of an action that takes long which may be started beside the first; 0: none, however long it takes.
+    pub action_hedges: u16,
+    /// Milliseconds after which the first copy is started; each further one waits as much longer.
+    pub action_hedge_delay_ms: u64,
+    /// Starts a copy also when an action takes longer than `action_hedge_factor` times what 95 % of its kind took.
+    pub action_hedge_by_history: bool,
+    /// See `action_hedge_by_history`; at least 1.
+    pub action_hedge_factor: f64,
+    /// Executors that are told of a waiting action at once; the first of them with room for it has it.
+    pub action_probes: u16,
+    /// Milliseconds that each of them lets those go first that suit the action better.
+    pub action_probe_delay_ms: u64,
+    /// Whether an action goes first to where actions like it ran before.
+    pub action_affinity: bool,
+    /// Whether, beyond that, the emptier of two executors is preferred, or any.
+    pub action_load_aware: bool,
+    /// Milliseconds that an action is passed over in favour of one of the same group that is warm on the executor that asks.
+    pub action_affinity_wait_ms: u64,
+    /// Seconds that others may pass an action which waits for a custom resource alone; after that, room is kept for it.
+    pub custom_resource_patience_seconds: u64,
+    /// Whether actions are packed by what their kind was seen to use; else by what they ask for.
+    pub action_sizing: bool,
+
+    /// Actions an executor runs at a time at most. 0: one for each processor.
     pub executor_slots: u16,
+    /// Thousandths of a processor that actions of an executor may hold together. 0: 1000 for each slot.
+    pub executor_cpu_millis: u64,
+    /// Bytes of memory that they may hold together. 0: nine tenths of what the machine or its control group has.
+    pub executor_memory_bytes: u64,
+    /// Custom resources of this machine's executors, which actions ask for by `resources:NAME`: `gpu = 2`.
+    #[serde(deserialize_with = "structured")]
+    pub executor_resources: BTreeMap<ResourceName, Amount>,
+    /// Whether an executor admits actions by a congestion window, which shrinks when the machine is short of something.
+    pub congestion_window: bool,
+    /// Points of that window at the start; an action costs 5, and 5 more for each slot that it holds. 0: all slots.
+    pub window_start_points: u32,
+    /// Points of it at most. 0: all slots.
+    pub window_points_max: u32,
+    /// Milliseconds between two looks at the sensors, while anything runs.
+    pub window_tick_ms: u64,
+    /// Load of a minute above which the machine is overloaded, for each processor or slot, whichever are more. 0: never.
+    pub load_max: f64,
+    /// Percent of memory, of the machine's or of the control group's, that must be left.
+    pub memory_left_percent: u8,
+    /// Percent of the data folder's disk, and of its inodes, that must be left.
+    pub disk_left_percent: u8,
+    /// Actions that may fetch their inputs at a time. 0: any number.
+    pub starting_max: u16,
     /// `bubblewrap`, or `none` where the machine cannot.
     pub sandbox: String,
     /// Folders of the machine that sandboxed actions can read, besides the system's own.
@@ -174,110 +226,6 @@ pub struct Settings {
     pub cas_blob_bytes_max: u64,
     /// Writes blobs through to the disk before they count as stored.
     pub cas_fsync: bool,
-}
-
-/// The machine's instruction set, as platform properties spell it.
-fn isa() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "x86-64",
-        "aarch64" => "arm-v8",
-        other => other,
-    }
-}
-
-/// The types that the paper names, and the signs that it gives as examples.
-fn default_executor_types() -> BTreeMap<ExecutorType, Vec<String>> {
-    let signs: [(&str, &[&str]); 4] = [
-        ("x86", &[]),
-        ("mac", &["--ios", "--macos", "tag:requires-mac", "tag:requires-darwin"]),
-        ("gpu", &["tag:requires-gpu"]),
-        ("tpu", &["tag:requires-tpu"]),
-    ];
-    let named = signs.into_iter().filter_map(|(name, signs)| {
-        Some((name.parse().ok()?, signs.iter().map(|sign| (*sign).to_owned()).collect()))
-    });
-    named.collect()
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            nats_url: "nats://127.0.0.1:4222".into(),
-            redis_url: "redis://127.0.0.1:6379".into(),
-            store_url: String::new(),
-            data: PathBuf::from("forebay-data"),
-            http_listen: "127.0.0.1:8080".into(),
-            grpc_listen: "127.0.0.1:8980".into(),
-            metrics_listen: "127.0.0.1:0".into(),
-            log_format: "text".into(),
-            replicas: 1,
-            // Ten days in queue and run at most by the limits below, and seventeen days of look-back
-            // for whoever learns from results.
-            events_days: 30,
-            events_bytes_max: 0,
-            requests_bytes_max: 0,
-            rejected_days: 7,
-            request_bytes_max: 256 << 10,
-            timeout_seconds: 3600,
-            timeout_seconds_max: 24 * 3600,
-            queue_timeout_seconds: 24 * 3600,
-            queue_timeout_seconds_max: 7 * 24 * 3600,
-            priority_limits: BTreeMap::new(),
-            attempts: 3,
-            attempts_max: 50,
-            // A restart of nats-server with a large store takes seconds.
-            lease_ttl_seconds: 15,
-            lease_ttl_seconds_max: 600,
-            offer_timeout_ms: 5000,
-            heartbeat_seconds: 10,
-            overrun_seconds: 60,
-            executor_types: default_executor_types(),
-            executor_type: ExecutorType::x86(),
-            capacity: Occupancy::default(),
-            groups_without_quota: "default".into(),
-            governor_tick_ms: 5000,
-            band_order: BandOrder::RequestTime,
-            warm_workspaces: true,
-            tool_memory_percent: 85,
-            training_seconds: 24 * 3600,
-            workspaces: 0,
-            kill_grace_ms: 2000,
-            drain_seconds: 10,
-            console_bytes_max: 4 << 20,
-            log_bytes_max: 64 << 20,
-            output_bytes_max: 4 << 30,
-            keep_failed_workspaces: false,
-            instances: "=default main=default main/*=default".into(),
-            fetch_timeout_seconds: 600,
-            actions_days: 3,
-            actions_bytes_max: 0,
-            log_streams_days: 7,
-            action_timeout_seconds: 3600,
-            action_timeout_seconds_max: 24 * 3600,
-            action_queue_timeout_seconds: 6 * 3600,
-            action_attempts: 4,
-            action_waiter_grace_ms: 5000,
-            action_output_bytes_max: 4 << 30,
-            action_memory_bytes_max: 0,
-            action_uid: 65_534,
-            executor_slots: 0,
-            sandbox: "bubblewrap".into(),
-            sandbox_read_only: Vec::new(),
-            pool: "default".into(),
-            pool_properties: BTreeMap::from([
-                ("OSFamily".to_owned(), vec!["linux".to_owned()]),
-                ("ISA".to_owned(), vec![isa().to_owned()]),
-            ]),
-            pool_root_is_input: false,
-            cas_url: String::new(),
-            cas_bytes_max: 40 << 30,
-            // Buck2 relies on three hours.
-            cas_keep_seconds: 4 * 3600,
-            cas_memory_bytes: 64 << 20,
-            cas_blob_bytes_max: 16 << 30,
-            cas_fsync: false,
-        }
-    }
 }
 
 impl Settings {

@@ -1,7 +1,8 @@
 //! Forebay in virtual time: the decisions of `policy`, and nothing else of the farm.
 //!
 //! [`run`] takes a quota scenario through the governor, the allowances and Algorithm 1 exactly as the services do, and
-//! records what came of it; [`plot`] draws it. Equal scenarios give equal bytes.
+//! records what came of it; [`plot`] draws it. [`compare_sizes`] takes a workload of actions through what their clients
+//! declare and through what is learned of them. Equal scenarios give equal bytes.
 
 mod builds;
 mod farm;
@@ -9,11 +10,13 @@ mod measure;
 mod plot;
 mod scenario;
 mod series;
+mod sizing;
 
 pub use measure::{GroupPhase, QuotaMetrics};
 pub use plot::plot;
 pub use scenario::{BuildMix, Estimator, InvalidScenario, Load, QuotaGroup, QuotaPhase, QuotaScenario};
 pub use series::{GroupSeries, QuotaRun};
+pub use sizing::{SizingFigures, SizingRun, SizingScenario, compare_sizes};
 
 /// Simulates `scenario`.
 pub fn run(scenario: &QuotaScenario) -> Result<QuotaRun, InvalidScenario> {

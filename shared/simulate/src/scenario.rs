@@ -196,7 +196,7 @@ impl QuotaScenario {
     }
 }
 
-fn within(name: &'static str, value: f64, least: f64, most: f64) -> Result<(), InvalidScenario> {
+pub(crate) fn within(name: &'static str, value: f64, least: f64, most: f64) -> Result<(), InvalidScenario> {
     if (least..=most).contains(&value) {
         Ok(())
     } else {

@@ -3,9 +3,13 @@
 mod clients;
 mod history;
 mod killer;
+mod mutate;
+mod rules;
+mod synthetic;
 
 use std::{
-    fmt,
+    fmt, fs,
+    os::unix::fs::PermissionsExt as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -18,7 +22,15 @@ use tokio::time::Instant;
 
 use crate::Random;
 
-pub use history::{ActionHistory, Broken};
+pub use clients::Answer;
+pub use history::ActionHistory;
+pub use mutate::ActionMutation;
+pub use rules::{ActionRule, Broken};
+pub use synthetic::action_history;
+
+/// Copies of an action beside the first, and after how many milliseconds: much shorter than a lease lives.
+const HEDGES: u16 = 2;
+const HEDGE_DELAY_MS: &str = "300";
 
 /// How hard, and by which chance.
 #[derive(Debug, Clone)]
@@ -27,6 +39,8 @@ pub struct ActionPlan {
     pub seed: u64,
     /// Actions in all.
     pub actions: usize,
+    /// Clients that ask for an action at about the same time, at most.
+    pub askers: u64,
     /// On their way at once.
     pub in_flight: usize,
     /// Milliseconds between two kills.
@@ -42,7 +56,8 @@ impl ActionPlan {
         let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ crate::storm::now_us());
         let long = std::env::var("FOREBAY_CHAOS").is_ok_and(|form| form == "long");
         let (actions, in_flight) = if long { (6000, 2000) } else { (400, 200) };
-        Self { seed, actions, in_flight, pause_ms: (150, 900), settle_limit: Duration::from_secs(90) }
+        let settle_limit = Duration::from_secs(90);
+        Self { seed, actions, askers: 3, in_flight, pause_ms: (150, 900), settle_limit }
     }
 }
 
@@ -66,7 +81,13 @@ pub struct ActionAftermath {
 pub async fn run(plan: &ActionPlan) -> (Farm, ActionAftermath) {
     let builder =
         Farm::builder().only(&[]).env("FOREBAY_SANDBOX", "none").env("FOREBAY_ACTION_ATTEMPTS", "50");
-    let farm = builder.env("FOREBAY_EXECUTOR_SLOTS", "4").start().await;
+    let builder = builder.env("FOREBAY_ACTION_HEDGES", HEDGES.to_string());
+    let builder = builder.env("FOREBAY_ACTION_HEDGE_DELAY_MS", HEDGE_DELAY_MS);
+    let farm = builder.env("FOREBAY_EXECUTOR_SLOTS", "3").start().await;
+    let outside = farm.folder().join("outside");
+    fs::create_dir(&outside).expect("a folder for what commands write");
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o777)).expect("our own folder");
+    let runs = outside.join("runs");
     let mut random = Random::new(plan.seed);
     let ports = [Port::reserve(), Port::reserve()];
     let mut killer = killer::Killer::start(&farm, plan, random.clone(), &ports).await;
@@ -74,14 +95,14 @@ pub async fn run(plan: &ActionPlan) -> (Farm, ActionAftermath) {
     let done = Arc::new(AtomicBool::new(false));
     let urls = ports.iter().map(|port| format!("grpc://127.0.0.1:{}", port.number())).collect();
     let clients = async {
-        let answers = clients::run(plan, &mut random, urls).await;
+        let answers = clients::run(plan, &mut random, urls, &runs).await;
         done.store(true, Ordering::Relaxed);
         answers
     };
     let (answers, ()) = tokio::join!(clients, killer.storm(&done));
     let took = began.elapsed();
     killer.calm().await;
-    let history = ActionHistory::read(&farm, answers).await;
+    let history = ActionHistory::read(&farm, answers, HEDGES, &runs).await;
     let (faults, kills) = killer.end();
     (farm, ActionAftermath { history, faults, kills, took })
 }

@@ -17,7 +17,7 @@ mod run_file;
 pub mod storm;
 pub mod synthetic;
 
-pub use actions::{ActionHistory, Broken};
+pub use actions::{ActionHistory, ActionMutation, Broken, action_history};
 pub use finding::{Finding, Rule};
 pub use history::{Event, History, Kill, Run, What};
 pub use random::Random;

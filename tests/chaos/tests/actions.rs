@@ -1,12 +1,12 @@
 //! Every accepted action ends in exactly one result while everything is killed.
 
-#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+use std::collections::BTreeSet;
 
 use chaos_tests::{
-    ActionHistory, Broken,
+    ActionMutation, Random, action_history,
     actions::{self, ActionPlan},
 };
-use model::ExecutionPhase;
+use proptest::prelude::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chaos_loses_no_action() {
@@ -18,34 +18,44 @@ async fn chaos_loses_no_action() {
     let faults = aftermath.faults.join("\n");
     assert!(broken.is_empty() && faults.is_empty(), "seed {}\n{faults}\n{broken:#?}", plan.seed);
     assert!(aftermath.kills.iter().map(|(_, count)| count).sum::<usize>() > 5, "nothing was killed");
-    would_be_seen(&aftermath.history);
+    let history = &aftermath.history;
+    assert!(history.executions.len() < history.answers.len(), "nobody joined an execution");
+    assert!(
+        history.executions.values().flatten().any(|record| record.so_far.hedges > 0),
+        "no copy was started"
+    );
+    // The same history with one thing broken: the rules would have seen it.
+    let mut random = Random::new(plan.seed);
+    for mutation in ActionMutation::ALL {
+        if let Some(broken) = mutation.apply(history, &mut random) {
+            assert_eq!(rules(&broken), BTreeSet::from([mutation.rule()]), "{mutation:?}");
+        }
+    }
     drop(farm);
 }
 
-/// The same history with one thing broken: the check sees it.
-fn would_be_seen(history: &ActionHistory) {
-    let key = history.executions.keys().next().expect("an execution").clone();
-    let with = |change: &dyn Fn(&mut ActionHistory)| {
-        let mut broken = history.clone();
-        change(&mut broken);
-        broken.check()
-    };
-    let lost = with(&|history| drop(history.executions.get_mut(&key).expect("it is there").pop()));
-    assert!(lost.contains(&Broken::Unfinished(key.clone())), "{lost:?}");
-    let twice = with(&|history| {
-        let records = history.executions.get_mut(&key).expect("it is there");
-        records.extend(records.last().cloned());
-    });
-    assert_eq!(twice, [Broken::AfterTheEnd(key.clone())]);
-    let never = with(&|history| drop(history.executions.remove(&key)));
-    assert!(never.iter().any(|broken| matches!(broken, Broken::Unknown(_))), "{never:?}");
-    let jumped = with(&|history| {
-        let records = history.executions.get_mut(&key).expect("it is there");
-        let first = records.first().cloned().expect("a record");
-        let phase = ExecutionPhase::Requeued { reason: "none".to_owned() };
-        records.insert(1, model::ExecutionRecord { phase, ..first });
-    });
-    assert!(jumped.contains(&Broken::WrongAttempt(key.clone())), "{jumped:?}");
-    let wrong = with(&|history| history.answers.first_mut().expect("an answer").got = Ok("other".to_owned()));
-    assert!(matches!(wrong.as_slice(), [Broken::WrongAnswer(_)]), "{wrong:?}");
+fn rules(history: &chaos_tests::ActionHistory) -> BTreeSet<chaos_tests::actions::ActionRule> {
+    history.check().into_iter().map(|broken| broken.rule).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_good_history_of_actions_has_no_findings(seed: u64) {
+        prop_assert_eq!(action_history(seed).check(), []);
+    }
+
+    #[test]
+    fn each_mutation_of_actions_breaks_exactly_its_rule(seed: u64) {
+        let history = action_history(seed);
+        let mut random = Random::new(seed ^ 1);
+        for mutation in ActionMutation::ALL {
+            let broken = mutation.apply(&history, &mut random);
+            prop_assert!(broken.is_some(), "nothing to break by {:?}", mutation);
+            let found = broken.unwrap().check();
+            let rules: BTreeSet<_> = found.iter().map(|broken| broken.rule).collect();
+            prop_assert_eq!(rules, BTreeSet::from([mutation.rule()]), "{:?}: {:?}", mutation, found);
+        }
+    }
 }

@@ -140,9 +140,14 @@ impl Farm {
 
     /// `grpc://HOST:PORT` of the gateway.
     pub fn grpc_url(&self) -> String {
+        self.grpc_urls().into_iter().next().expect("the farm runs a gateway")
+    }
+
+    /// Likewise, of every gateway.
+    pub fn grpc_urls(&self) -> Vec<String> {
         let services = self.services();
-        let mut gateways = services.iter().filter(|process| process.name().starts_with("gateway-"));
-        gateways.find_map(|it| it.listening()?.grpc).expect("the farm runs a gateway")
+        let gateways = services.iter().filter(|process| process.name().starts_with("gateway-"));
+        gateways.filter_map(|it| it.listening()?.grpc).collect()
     }
 
     /// `http://HOST:PORT/metrics` of every service, by name.
@@ -338,7 +343,8 @@ pub fn bare_command(args: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
-    command.args(args).env("PATH", with_tools());
+    // The machine is as loaded as all tests together make it, which must not slow down the executors of one.
+    command.args(args).env("PATH", with_tools()).env("FOREBAY_LOAD_MAX", "0");
     command
 }
 

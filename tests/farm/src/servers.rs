@@ -147,6 +147,11 @@ impl Servers {
         assert_eq!(answer.as_deref(), Some("+OK\r\n"), "FLUSHALL");
     }
 
+    /// The port of a node.
+    pub fn nats_port(&self, node: usize) -> u16 {
+        self.node(node).client.number()
+    }
+
     /// The process id of Redis, while it runs.
     pub fn redis_pid(&self) -> Option<u32> {
         lock(&self.redis).as_ref().map(Process::pid)

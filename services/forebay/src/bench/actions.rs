@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     future::Future,
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
@@ -20,8 +21,12 @@ use super::{
     latency::at,
     memory::Memory,
     report::{Machine, Percentiles, line},
+    scenarios::{self, Scenarios},
 };
 use crate::failure::{Failure, say};
+
+/// What the executor of a farm does by itself, besides the scenarios.
+const PARTS: [&str; 4] = ["none", "bubblewrap", "hits", "inputs"];
 
 /// What `forebay bench actions` is asked for. It starts farms of its own in temporary folders.
 #[derive(Debug, Args)]
@@ -35,9 +40,16 @@ pub(crate) struct ActionsArgs {
     /// Actions that the executor runs at a time
     #[arg(long, value_name = "N", default_value_t = 16)]
     executor_slots: u16,
-    /// Measure only this part: none, bubblewrap, hits or inputs
-    #[arg(long, value_name = "PART")]
+    /// The sources of a C project that is compiled to measure affinity, a folder
+    #[arg(long, value_name = "FOLDER")]
+    project: Option<PathBuf>,
+    /// Measure only this part
+    #[arg(long, value_name = "PART", value_parser = parts())]
     only: Option<String>,
+}
+
+fn parts() -> clap::builder::PossibleValuesParser {
+    PARTS.into_iter().chain(scenarios::NAMES).collect::<Vec<_>>().into()
 }
 
 /// The figures, as `--json` prints them.
@@ -59,6 +71,8 @@ pub(crate) struct ActionsReport {
     execute_hits_per_s: Option<f64>,
     action_results_per_s: Option<f64>,
     input_roots: Option<input_roots::InputRoots>,
+    #[serde(flatten)]
+    scenarios: Scenarios,
     pub(crate) memory: Memory,
 }
 
@@ -88,6 +102,7 @@ pub(crate) async fn measure(args: &ActionsArgs) -> Result<ActionsReport, Failure
         execute_hits_per_s: None,
         action_results_per_s: None,
         input_roots: None,
+        scenarios: Scenarios::default(),
         memory: Memory::default(),
     };
     let slots = args.executor_slots.to_string();
@@ -119,6 +134,7 @@ pub(crate) async fn measure(args: &ActionsArgs) -> Result<ActionsReport, Failure
         report.memory.note(&farm);
         farm.stop().await;
     }
+    report.scenarios = Scenarios::measure(|part| args.wants(part), args.project.as_deref()).await?;
     Ok(report)
 }
 
@@ -278,6 +294,7 @@ impl fmt::Display for ActionsReport {
         if let Some(roots) = &self.input_roots {
             write!(f, "{roots}")?;
         }
+        write!(f, "{}", self.scenarios)?;
         write!(f, "{}", self.memory)
     }
 }

@@ -1,6 +1,13 @@
 //! A farm of the benchmark's own.
 
-use std::{os::unix::fs::PermissionsExt as _, process::Stdio, time::Duration};
+use std::{
+    fs::{File, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
 use bus::{Bus, Patience, QuotaOf};
 use client::Client;
@@ -8,6 +15,7 @@ use index::Index;
 use model::{
     BuildId, BuildRequest, Control, DigestFunction, Endpoints, Esu, ExecutorType, Group, Occupancy, Quota,
 };
+use nix::sys::signal::Signal;
 use remote::Remote;
 use tokio::process::{Child, Command};
 
@@ -21,6 +29,8 @@ pub(crate) struct BenchFarm {
     pub(crate) index: Index,
     pub(crate) group: Group,
     pub(crate) endpoints: Endpoints,
+    /// Executors that were started beside it.
+    started: AtomicU32,
 }
 
 const START: Duration = Duration::from_secs(30);
@@ -28,23 +38,34 @@ const START: Duration = Duration::from_secs(30);
 impl BenchFarm {
     /// Starts a farm with `workspaces` and waits until it answers.
     pub(crate) async fn start(workspaces: u16, more: &[&str]) -> Result<Self, Failure> {
+        Self::start_with(workspaces, more, &[]).await
+    }
+
+    /// A farm for actions without executors, which [`BenchFarm::executor`] starts, and with these settings.
+    pub(crate) async fn of_actions(settings: &[(&str, &str)]) -> Result<Self, Failure> {
+        Self::start_with(1, &["--executors", "0", "--sandbox", "none"], settings).await
+    }
+
+    /// Likewise, with settings as variables of the environment.
+    pub(crate) async fn start_with(
+        workspaces: u16,
+        more: &[&str],
+        settings: &[(&str, &str)],
+    ) -> Result<Self, Failure> {
         let failed = |what: &str, error: &dyn std::error::Error| Failure::new(1, what, error);
         // Open to the user that actions run as.
-        let open = std::fs::Permissions::from_mode(0o755);
+        let open = Permissions::from_mode(0o755);
         let folder = tempfile::Builder::new().permissions(open).tempdir();
         let folder = folder.map_err(|error| failed("no temporary folder", &error))?;
-        let program = std::env::current_exe().map_err(|error| failed("finding our own program", &error))?;
-        let log = std::fs::File::create(folder.path().join("up.log"))
+        let log = File::create(folder.path().join("up.log"))
             .map_err(|error| failed("the farm's log cannot be written", &error))?;
-        let mut command = Command::new(program);
-        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FOREBAY_")) {
-            command.env_remove(name);
-        }
+        let mut command = ourselves()?;
         let data = folder.path().join("data");
         command.arg("up").arg("--data").arg(&data).args(["--workspaces", &workspaces.to_string()]);
         command
             .args(["--nats-port", "0", "--redis-port", "0", "--http-port", "0", "--grpc-port", "0"])
-            .args(more);
+            .args(more)
+            .envs(settings.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let up = command.spawn().map_err(|error| failed("forebay up does not start", &error))?;
         let ready = tokio::time::timeout(START, async {
@@ -66,7 +87,7 @@ impl BenchFarm {
             .map_err(|error| failed("connecting to the farm", &error))?;
         let group =
             "bench".parse().map_err(|error: model::ParseIdError| failed("naming the group", &error))?;
-        Ok(Self { up, folder, client: Client::new(bus), index, group, endpoints })
+        Ok(Self { up, folder, client: Client::new(bus), index, group, endpoints, started: AtomicU32::new(0) })
     }
 
     /// A connection of its own to the Remote Execution API.
@@ -75,28 +96,57 @@ impl BenchFarm {
         Ok(Remote::connect(url, "", DigestFunction::Sha256).await?)
     }
 
-    /// Starts one executor more, in a pool of its own, which has its blobs from `cas` and shares no folder with the others.
-    /// It ends when it is dropped.
-    pub(crate) async fn executor(&self, pool: &str, cas: &str) -> Result<Child, Failure> {
+    /// Starts one executor more, with settings of its own, which has its blobs from the farm's store and shares no folder with
+    /// the others. It ends when it is dropped; one of the same name has its folder then.
+    pub(crate) async fn executor(&self, name: &str, settings: &[(&str, &str)]) -> Result<Executor, Failure> {
+        self.executor_within(name, settings, None).await
+    }
+
+    /// Likewise, in this control group: a folder with `cgroup.procs`.
+    pub(crate) async fn executor_within(
+        &self,
+        name: &str,
+        settings: &[(&str, &str)],
+        group: Option<&Path>,
+    ) -> Result<Executor, Failure> {
         let failed = |what: &str, error: &dyn std::error::Error| Failure::new(1, what, error);
-        let program = std::env::current_exe().map_err(|error| failed("finding our own program", &error))?;
-        let ready = self.folder.path().join(format!("{pool}.json"));
-        let log = std::fs::File::create(self.folder.path().join(format!("{pool}.log")))
-            .map_err(|error| failed("the executor's log cannot be written", &error))?;
-        let mut command = Command::new(program);
-        command.args(["serve", "executor", "--pool", pool, "--sandbox", "none"]);
+        let cas = self.endpoints.cas.as_deref();
+        let cas = cas.ok_or_else(|| Failure::plain(1, "the farm has no store to have blobs from"))?;
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let ready = self.folder.path().join(format!("{name}-{number}.json"));
+        let log = self.folder.path().join(format!("{name}-{number}.log"));
+        let log =
+            File::create(log).map_err(|error| failed("the executor's log cannot be written", &error))?;
+        let data = self.folder.path().join("machines").join(name);
+        let mut command = ourselves()?;
+        if let Some(group) = group {
+            let own = command.as_std().get_program().to_owned();
+            command = Command::new("/bin/sh");
+            command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(group.join("cgroup.procs")).arg(own);
+        }
+        command.args(["serve", "executor", "--sandbox", "none"]);
         command.args(["--nats", &self.endpoints.nats, "--redis", &self.endpoints.redis]);
-        command.arg("--data").arg(self.folder.path().join(pool));
-        command.env("FOREBAY_CAS_URL", cas).env("FOREBAY_LISTEN_FILE", &ready);
+        command.arg("--data").arg(&data).env("FOREBAY_CAS_URL", cas).env("FOREBAY_LISTEN_FILE", &ready);
+        command.envs(settings.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
         let child = command.spawn().map_err(|error| failed("the executor does not start", &error))?;
+        let executor = Executor { child, data };
         let started = tokio::time::timeout(START, async {
             while !ready.exists() {
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
         started.await.map_err(|error| failed("the executor does not come up", &error))?;
-        Ok(child)
+        Ok(executor)
+    }
+
+    /// A folder of this name that actions may write to.
+    pub(crate) fn open_folder(&self, name: &str) -> Result<PathBuf, Failure> {
+        let path = self.folder.path().join(name);
+        let made = std::fs::create_dir_all(&path)
+            .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(0o777)));
+        made.map_err(|error| Failure::new(1, format!("{}", path.display()), &error))?;
+        Ok(path)
     }
 
     /// Queues one build of `/bin/true`.
@@ -168,5 +218,46 @@ impl BenchFarm {
 impl Drop for BenchFarm {
     fn drop(&mut self) {
         self.terminate();
+    }
+}
+
+/// Our own program, with nothing in its environment that it would take for a setting.
+fn ourselves() -> Result<Command, Failure> {
+    let program = std::env::current_exe();
+    let mut command =
+        Command::new(program.map_err(|error| Failure::new(1, "finding our own program", &error))?);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("FOREBAY_")) {
+            command.env_remove(name);
+        }
+    }
+    // The load is our own doing.
+    command.env("FOREBAY_LOAD_MAX", "0");
+    Ok(command)
+}
+
+/// An executor beside a farm. Killed when dropped.
+pub(crate) struct Executor {
+    child: Child,
+    data: PathBuf,
+}
+
+impl Executor {
+    /// Whether an action with this working directory ran here.
+    pub(crate) fn has(&self, working_directory: &str) -> bool {
+        Path::new(working_directory.trim()).starts_with(&self.data)
+    }
+
+    /// A signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
+        }
+    }
+
+    /// A signal, and waits for its end.
+    pub(crate) async fn end(mut self, signal: Signal) {
+        self.signal(signal);
+        let _ = tokio::time::timeout(START, self.child.wait()).await;
     }
 }

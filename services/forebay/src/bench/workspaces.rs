@@ -226,7 +226,7 @@ fn plan(args: &WorkspacesArgs, repository: &Path) -> Result<Vec<Planned>, Failur
 }
 
 /// The project's C files, relative to its folder.
-fn sources(project: &Path) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn sources(project: &Path) -> Result<Vec<PathBuf>, Failure> {
     let named = |error: &dyn std::error::Error| {
         Failure::new(USAGE, format!("--project {}", project.display()), error)
     };
@@ -248,7 +248,7 @@ fn sources(project: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-fn run(command: &mut Command) -> Result<String, Failure> {
+pub(super) fn run(command: &mut Command) -> Result<String, Failure> {
     let what = format!("{command:?}");
     let output = command.output().map_err(|error| Failure::new(1, what.clone(), &error))?;
     if !output.status.success() {

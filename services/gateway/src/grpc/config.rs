@@ -23,6 +23,8 @@ pub struct GrpcConfig {
     pub attempts: Attempt,
     /// How long an action goes on when nobody waits for it any more.
     pub grace: Duration,
+    /// Whether what is asked for several times at once is executed once.
+    pub merging: bool,
     /// How long the origin of an asset may take.
     pub fetch_timeout: Duration,
     /// Bytes of an asset at most.
@@ -50,6 +52,7 @@ impl GrpcConfig {
             queue_timeout: Duration::from_secs(settings.action_queue_timeout_seconds),
             attempts: Attempt(settings.action_attempts),
             grace: Duration::from_millis(settings.action_waiter_grace_ms),
+            merging: settings.action_merging,
             fetch_timeout: Duration::from_secs(settings.fetch_timeout_seconds),
             fetch_bytes_max: settings.cas_blob_bytes_max,
         })

@@ -9,7 +9,9 @@ use tonic::{Request, Response, Status};
 
 use super::{
     Core, faults,
+    interest::{Invocation, Role},
     names::OperationName,
+    nobody,
     response::{self, Inline},
     state::{self, Known},
     submit::{self, Submitted},
@@ -43,9 +45,9 @@ impl Execution for ExecutionApi {
         let inline = Inline::of(&mut request);
         let submitted = submit::submit(&self.core, &headers, &request, action, &trace).await?;
         let stream = match submitted {
-            Submitted::Accepted(name, waiter) => {
-                trace.span.record("execution", tracing::field::display(&name.key));
-                Watching::new(&self.core, name, waiter, inline, Some(trace)).stream()
+            Submitted::Accepted(accepted) => {
+                trace.span.record("execution", tracing::field::display(&accepted.name.key));
+                Watching::asked(&self.core, *accepted, inline, trace).stream()
             }
             Submitted::Cached(result) => {
                 let response = response::cached(&self.core.cas, *result, &action, &inline).await;
@@ -63,9 +65,10 @@ impl Execution for ExecutionApi {
         &self,
         request: Request<WaitExecutionRequest>,
     ) -> Result<Response<Operations>, Status> {
+        let role = Role::Waits(Invocation::of(request.metadata()));
         let name: OperationName = request.into_inner().name.parse()?;
-        let waiter = find(&self.core, &name).await?;
-        Ok(Response::new(Watching::new(&self.core, name, waiter, Inline::default(), None).stream()))
+        let waiter = find(&self.core, &name, role).await?;
+        Ok(Response::new(Watching::new(&self.core, name, waiter).stream()))
     }
 }
 
@@ -79,17 +82,18 @@ fn at_once(instance: &str, action: &BlobDigest, response: &ExecuteResponse) -> O
 }
 
 /// Waits for an operation that any gateway has accepted.
-pub(crate) async fn find(core: &Core, name: &OperationName) -> Result<Waiter, Status> {
-    let mut waiter = core.waiters.wait(&name.key).await.map_err(faults::bus)?;
+pub(crate) async fn find(core: &Core, name: &OperationName, role: Role) -> Result<Waiter, Status> {
+    let mut waiter = core.waiters.wait(&name.key, &role).await.map_err(faults::bus)?;
     if waiter.known().last.is_none() {
         // Behind the subscription, so that nothing lies between.
         let (sequence, record) = read(core, name).await?;
         waiter.learn(sequence, record);
     }
-    match waiter.known().record() {
-        Some(record) if record.execution.instance != name.instance => Err(unknown(name)),
-        Some(_) | None => Ok(waiter),
+    if waiter.known().record().is_some_and(|record| record.execution.instance != name.instance) {
+        return Err(unknown(name));
     }
+    nobody::keep(&core.waiters, &mut waiter).await.map_err(faults::bus)?;
+    Ok(waiter)
 }
 
 /// What is known of an operation, without waiting for it: who only asks does not count as somebody who wants it.

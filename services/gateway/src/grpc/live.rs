@@ -13,6 +13,7 @@ use tonic::Status;
 
 use super::{
     Core, execution, faults,
+    interest::Role,
     names::{LiveName, OperationName},
     response,
     waiting::Waiter,
@@ -29,8 +30,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Follows an output of an execution from `offset` until it is complete.
 pub(crate) async fn follow(core: &Core, parent: &str, name: LiveName, offset: u64) -> Result<Output, Status> {
     let operation = OperationName { instance: parent.to_owned(), key: name.key.clone() };
-    let waiter = execution::find(core, &operation).await?;
-    let following = Following { core: core.clone(), name, waiter, offset, rest: None, ended: false };
+    let waiter = execution::find(core, &operation, Role::Reads).await?;
+    let following =
+        Following { core: core.clone(), name, waiter, offset, executor: None, rest: None, ended: false };
     let pieces = futures::stream::unfold(following, async |mut following| {
         let piece = following.next().await?;
         Some((piece, following))
@@ -44,6 +46,8 @@ struct Following {
     waiter: Waiter,
     /// Of the next byte.
     offset: u64,
+    /// Who is asked: of several copies the same one, as long as it has it.
+    executor: Option<ExecutorId>,
     /// What is left of the stored output, once there is one.
     rest: Option<Output>,
     ended: bool,
@@ -70,11 +74,12 @@ impl Following {
                 }
                 continue;
             }
-            let executor = match known.progress {
-                Some(progress) => Some(progress.executor),
+            let before = known.executors().find(|executor| self.executor.as_ref() == Some(executor));
+            self.executor = match before.or(known.executors().next()) {
+                Some(executor) => Some(executor.clone()),
                 None => self.runner().await,
             };
-            if let Some(executor) = executor
+            if let Some(executor) = self.executor.clone()
                 && let Some(piece) = self.ask(&executor).await
             {
                 self.offset += piece.len() as u64;

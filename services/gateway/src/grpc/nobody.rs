@@ -1,65 +1,105 @@
 //! Ending what nobody waits for any more. A client that gives up just drops its stream: this is how its actions stop.
+//!
+//! A gateway that nobody waits at asks the others. Whoever comes to wait while it is still asking must not be told that
+//! nobody waits. So the end is written only behind the record that was read before the question, and whoever comes after
+//! the question writes one more record ([`keep`]): one of the two writes is first, and the other fails.
 
 use std::time::Duration;
 
 use bus::{Bus, BusError, Encoding, Subject, Written, decode, encode};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use model::{ExecutionKey, ExecutionOutcome, ExecutorControl, ExecutorId, Millis};
+use model::{ExecutionKey, ExecutionOutcome, ExecutionRecord, ExecutorControl, ExecutorId, Millis, Sequence};
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tracing::{debug, info, warn};
 
-use super::{state::Known, waiting::Waiters};
+use super::{
+    interest::{Invocation, Standing},
+    state::Known,
+    waiting::{Waiter, Waiters},
+};
 
 /// How long the other gateways have to say that somebody waits there.
 const SILENCE: Duration = Duration::from_millis(500);
 /// How long a write is tried while the bus is away.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const TRIES: u32 = 20;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What became of a cancellation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Cancelled {
-    /// It is ended.
-    Now,
-    /// It had its result before.
-    Over,
-    /// There is no such execution.
-    Unknown,
+/// What gateways ask each other. Those that have nothing to say are silent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "lowercase")]
+pub(super) enum Question {
+    /// Whether anybody waits for it.
+    Anybody { execution: ExecutionKey },
+    /// How much it is wanted besides by a client that wants it no more.
+    Besides { execution: ExecutionKey, caller: Invocation },
+}
+
+/// What a gateway answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Answer {
+    /// Which gateway.
+    pub(super) gateway: uuid::Uuid,
+    /// How it stands there.
+    pub(super) standing: Standing,
 }
 
 /// Nobody waits here for `key`: unless somebody does elsewhere, it ends. Tried until the bus is back, should it be away.
 pub(super) async fn waits(waiters: &Waiters, key: &ExecutionKey, known: &Known) {
-    let bus = &waiters.shared.bus;
-    let executor = known.progress.as_ref().map(|progress| progress.executor.clone());
     if known.is_over() {
         return;
     }
+    // Mostly the last record is known; if it is not the last any more, the write fails.
+    let mut last = known.last.clone().map(|(sequence, record)| (sequence, (*record).clone()));
     for _ in 0..TRIES {
-        if somebody_waits(bus, key).await {
-            return;
-        }
-        match cancel(bus, key, executor.clone(), "nobody waits for it any more").await {
-            Ok(Cancelled::Now) => return info!(execution = %key, "ended: nobody waits for it any more"),
-            Ok(Cancelled::Over | Cancelled::Unknown) => return,
-            Err(error) => debug!(execution = %key, error = telemetry::error_chain(&error), "not ended yet"),
-        }
-        tokio::select! {
-            () = tokio::time::sleep(RETRY) => {}
-            () = waiters.shared.stop.cancelled() => return,
+        match end_unless_wanted(waiters, key, known, last.take()).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => {
+                debug!(execution = %key, error = telemetry::error_chain(&error), "not ended yet");
+                tokio::select! {
+                    () = tokio::time::sleep(RETRY) => {}
+                    () = waiters.shared.stop.cancelled() => return,
+                }
+            }
         }
     }
     warn!(execution = %key, "nobody waits for it any more, and it could not be ended: it runs to its end");
 }
 
+/// Whether it is decided: it has ended, or somebody waits. If not, it was written to in the meantime.
+async fn end_unless_wanted(
+    waiters: &Waiters,
+    key: &ExecutionKey,
+    known: &Known,
+    last: Option<(Sequence, ExecutionRecord)>,
+) -> Result<bool, BusError> {
+    let bus = &waiters.shared.bus;
+    let last = if last.is_some() { last } else { bus.latest_execution(key).await? };
+    let Some((sequence, record)) = last else { return Ok(true) };
+    if record.outcome().is_some() || somebody_waits(bus, key).await {
+        return Ok(true);
+    }
+    let ended = cancelled(&record, sequence, "nobody waits for it any more");
+    if let Written::Lost(_) = bus.transition(&ended, sequence, PATIENCE).await? {
+        return Ok(false);
+    }
+    info!(execution = %key, "ended: nobody waits for it any more");
+    tell(bus, key, known.executors()).await;
+    Ok(true)
+}
+
 async fn somebody_waits(bus: &Bus, key: &ExecutionKey) -> bool {
-    let request = async_nats::Request::new().payload(encode(Encoding::Json, key)).timeout(Some(SILENCE));
+    let question = Question::Anybody { execution: key.clone() };
+    let request =
+        async_nats::Request::new().payload(encode(Encoding::Json, &question)).timeout(Some(SILENCE));
     bus.client().send_request(Subject::ExecutionWaiters.to_string(), request).await.is_ok()
 }
 
-/// Says to other gateways for what somebody waits here; to what nobody waits for there is no answer.
+/// Answers other gateways, and this one, too.
 pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) {
     let asked = async {
         loop {
@@ -67,10 +107,10 @@ pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) 
             else {
                 return;
             };
-            while let Some(question) = questions.next().await {
-                let Ok(key) = decode::<ExecutionKey>(Encoding::Json, &question.payload) else { continue };
-                if let Some(reply) = question.reply.filter(|_| waiters.has(&key)) {
-                    let _ = bus.client().publish(reply, Bytes::from_static(b"{}")).await;
+            while let Some(message) = questions.next().await {
+                let Ok(question) = decode::<Question>(Encoding::Json, &message.payload) else { continue };
+                if let (Some(reply), Some(answer)) = (message.reply, reply(&waiters, &question)) {
+                    let _ = bus.client().publish(reply, answer).await;
                 }
             }
         }
@@ -81,47 +121,52 @@ pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) 
     }
 }
 
-/// Ends `key` as cancelled, unless it has its result.
-pub(crate) async fn cancel(
-    bus: &Bus,
-    key: &ExecutionKey,
-    executor: Option<ExecutorId>,
-    why: &str,
-) -> Result<Cancelled, BusError> {
-    let mut last = bus.latest_execution(key).await?;
-    for _ in 0..TRIES {
-        let Some((sequence, record)) = last else { return Ok(Cancelled::Unknown) };
-        if record.outcome().is_some() {
-            return Ok(Cancelled::Over);
-        }
-        let outcome = ExecutionOutcome {
-            executor: None,
-            code: Code::Cancelled.into(),
-            message: why.to_owned(),
-            missing: Vec::new(),
-            exit_code: None,
-            result: None,
-            server_logs: Vec::new(),
-        };
-        let ended = record.finished(sequence, outcome, Millis::now());
-        last = match bus.transition(&ended, sequence, PATIENCE).await? {
-            Written::Won(_) => {
-                if let Some(executor) = &executor {
-                    tell(bus, key, executor).await;
-                }
-                return Ok(Cancelled::Now);
-            }
-            Written::Lost(now) => now.map(|now| *now),
-        };
-    }
-    Err(BusError::Timeout { what: format!("ending {key}") })
+fn reply(waiters: &Waiters, question: &Question) -> Option<Bytes> {
+    let standing = match question {
+        Question::Anybody { execution } => waiters.has(execution).then(Standing::default)?,
+        Question::Besides { execution, caller } => waiters.standing(execution, caller)?,
+    };
+    Some(encode(Encoding::Json, &Answer { gateway: waiters.shared.id, standing }))
 }
 
-/// The scheduler tells the executor too; this is sooner where it is known who has it.
-async fn tell(bus: &Bus, key: &ExecutionKey, executor: &ExecutorId) {
+/// Sees to it that the execution that `waiter` waits for is not ended because nobody waited a moment ago. Whoever begins to
+/// wait for what is known to go on calls this, once it is known. It is over afterwards if the end was sooner.
+pub(super) async fn keep(waiters: &Waiters, waiter: &mut Waiter) -> Result<(), BusError> {
+    if !waiter.is_doubted() {
+        return Ok(());
+    }
+    for _ in 0..TRIES {
+        let known = waiter.known();
+        let Some((sequence, record)) = known.last.filter(|(_, record)| record.outcome().is_none()) else {
+            return Ok(());
+        };
+        let kept = record.raised(sequence, record.priority(), Millis::now());
+        match waiters.shared.bus.transition(&kept, sequence, PATIENCE).await? {
+            Written::Won(sequence) => {
+                waiter.learn(sequence, kept);
+                waiters.settle(waiter.key());
+                return Ok(());
+            }
+            Written::Lost(Some(now)) => waiter.learn(now.0, now.1),
+            Written::Lost(None) => return Ok(()),
+        }
+    }
+    Err(BusError::Timeout { what: format!("keeping {}", waiter.key()) })
+}
+
+/// The record by which an execution ends without a result.
+pub(super) fn cancelled(record: &ExecutionRecord, sequence: Sequence, why: &str) -> ExecutionRecord {
+    let outcome = ExecutionOutcome::without_run(Code::Cancelled.into(), why.to_owned());
+    record.finished(sequence, outcome, Millis::now())
+}
+
+/// The scheduler tells the executors too; this is sooner where it is known who has it.
+pub(super) async fn tell(bus: &Bus, key: &ExecutionKey, executors: impl Iterator<Item = &ExecutorId>) {
     let order = encode(Encoding::Json, &ExecutorControl::Cancel { execution: key.clone() });
-    let subject = Subject::ExecutorControl(executor.clone()).to_string();
-    if let Err(error) = bus.client().publish(subject, order).await {
-        warn!(execution = %key, %error, "its executor was not told that it is cancelled");
+    for executor in executors {
+        let subject = Subject::ExecutorControl(executor.clone()).to_string();
+        if let Err(error) = bus.client().publish(subject, order.clone()).await {
+            warn!(execution = %key, %executor, %error, "its executor was not told that it is cancelled");
+        }
     }
 }

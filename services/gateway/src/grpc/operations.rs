@@ -12,10 +12,11 @@ use reapi::{
 use tonic::{Request, Response, Status};
 
 use super::{
-    Core, execution, faults,
+    Core,
+    cancel::{self, Cancelled},
+    execution, faults,
+    interest::{Invocation, Role},
     names::OperationName,
-    nobody::{self, Cancelled},
-    response::Inline,
     watch_stream::{Watching, as_it_stands},
 };
 
@@ -48,11 +49,12 @@ impl Operations for OperationsApi {
         &self,
         request: Request<WaitOperationRequest>,
     ) -> Result<Response<Operation>, Status> {
+        let role = Role::Waits(Invocation::of(request.metadata()));
         let request = request.into_inner();
         let limit = request.timeout.as_ref().map_or(WAIT, span);
         let name: OperationName = request.name.parse()?;
-        let waiter = execution::find(&self.core, &name).await?;
-        let mut watching = Watching::new(&self.core, name.clone(), waiter, Inline::default(), None);
+        let waiter = execution::find(&self.core, &name, role).await?;
+        let mut watching = Watching::new(&self.core, name.clone(), waiter);
         let done = async {
             while let Some(next) = watching.next().await {
                 let operation = next?;
@@ -70,16 +72,17 @@ impl Operations for OperationsApi {
         Ok(Response::new(as_it_stands(&self.core, &name, &known).await))
     }
 
+    /// See [`cancel`]: what others want too goes on for them, which the caller can tell by its operation.
     async fn cancel_operation(
         &self,
         request: Request<CancelOperationRequest>,
     ) -> Result<Response<protobuf::Empty>, Status> {
+        let caller = Invocation::of(request.metadata());
         let name: OperationName = request.into_inner().name.parse()?;
-        let known = execution::look(&self.core, &name).await?;
-        let executor = known.progress.map(|progress| progress.executor);
-        let ended = nobody::cancel(&self.core.bus, &name.key, executor, "a client cancelled it").await;
-        match ended.map_err(faults::bus)? {
-            Cancelled::Now | Cancelled::Over => Ok(Response::new(protobuf::Empty {})),
+        // It must be of this instance.
+        execution::look(&self.core, &name).await?;
+        match cancel::cancel(&self.core, &name.key, &caller).await.map_err(faults::bus)? {
+            Cancelled::Now | Cancelled::Over | Cancelled::Wanted => Ok(Response::new(protobuf::Empty {})),
             Cancelled::Unknown => Err(Status::not_found(format!("there is no operation {name}"))),
         }
     }

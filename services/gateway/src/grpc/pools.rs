@@ -10,7 +10,7 @@ use bus::Bus;
 use index::actions::{Actions, Queue};
 use model::{
     ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis,
-    Pool, PoolName,
+    Needs, Pool, PoolName,
 };
 use policy::actions::{AdmitError, admit};
 use reapi::status;
@@ -27,6 +27,9 @@ const AGE_MAX: Duration = Duration::from_secs(30);
 const AGE_OF_REFUSAL: Duration = Duration::from_millis(200);
 /// A Redis that does not answer sooner is not waited for.
 const INDEX_PATIENCE: Duration = Duration::from_secs(1);
+/// Questions to the index in a second: however many wait, their clients' curiosity is no load for it. Those beyond are
+/// answered from what executors said last.
+const QUESTIONS_MAX: u32 = 20;
 
 /// The pools and executors of the farm. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -36,6 +39,8 @@ pub(crate) struct Pools {
     reading: Arc<tokio::sync::Mutex<()>>,
     /// Filled once Redis has answered.
     index: Arc<OnceLock<Actions>>,
+    /// When the second began, and the questions in it.
+    asked: Arc<Mutex<Option<(Instant, u32)>>>,
 }
 
 /// What is found out about an execution of which no executor has told yet.
@@ -57,19 +62,14 @@ pub(crate) struct Seen {
 
 impl Pools {
     /// Nothing is read yet.
-    pub(crate) fn new(bus: Bus) -> Self {
-        Self { bus, seen: Arc::default(), reading: Arc::default(), index: Arc::default() }
-    }
-
-    /// The index answers from now on.
-    pub(crate) fn set_index(&self, actions: Actions) {
-        let _ = self.index.set(actions);
+    pub(crate) fn new(bus: Bus, index: Arc<OnceLock<Actions>>) -> Self {
+        Self { bus, seen: Arc::default(), reading: Arc::default(), index, asked: Arc::default() }
     }
 
     /// Who has an execution, or why it waits; `None` when nobody can be asked.
     pub(crate) async fn whereabouts(&self, record: &ExecutionRecord) -> Option<Whereabouts> {
         let (key, pool) = (record.execution.key(), &record.execution.pool);
-        if let Some(actions) = self.index.get() {
+        if let Some(actions) = self.index.get().filter(|_| self.may_ask()) {
             let asked = actions.queue(pool, Some(&key), Millis::now());
             if let Ok(Ok(queue)) = tokio::time::timeout(INDEX_PATIENCE, asked).await
                 && queue.ready
@@ -87,14 +87,28 @@ impl Pools {
         })
     }
 
-    /// The pool that can run what asks for `platform`.
-    pub(crate) async fn admit(&self, platform: &[(String, String)]) -> Result<PoolName, Status> {
+    /// Whether the index may be asked once more.
+    fn may_ask(&self) -> bool {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (began, count) = asked
+            .filter(|(began, _)| began.elapsed() < Duration::from_secs(1))
+            .unwrap_or_else(|| (Instant::now(), 0));
+        *asked = Some((began, count + 1));
+        count < QUESTIONS_MAX
+    }
+
+    /// The pool that can run what asks for `platform` and `needs`.
+    pub(crate) async fn admit(
+        &self,
+        platform: &[(String, String)],
+        needs: &Needs,
+    ) -> Result<PoolName, Status> {
         let seen = self.look().await?;
-        if let Ok(pool) = admit(platform, &seen.pools) {
+        if let Ok(pool) = admit(platform, needs, &seen.pools) {
             return Ok(pool);
         }
         let seen = self.younger_than(AGE_OF_REFUSAL).await?;
-        admit(platform, &seen.pools).map_err(|error| match &error {
+        admit(platform, needs, &seen.pools).map_err(|error| match &error {
             AdmitError::NothingRegistered => status::retry(Code::Unavailable, error.to_string(), RETRY),
             AdmitError::Refused(_) => Status::failed_precondition(error.to_string()),
         })
@@ -151,10 +165,16 @@ impl Seen {
         let of_pool = || self.executors.iter().filter(|executor| executor.pool == *pool);
         let ready = || of_pool().filter(|executor| executor.status == ExecutorStatus::Ready);
         let (all, taking) = (of_pool().count(), ready().count());
+        let closed = || of_pool().filter(|executor| executor.status == ExecutorStatus::Closed);
         let slots: usize = ready().map(|executor| usize::from(executor.slots)).sum();
         let busy: usize = ready().map(|executor| executor.running.len()).sum();
         let why = match (all, taking) {
             (0, _) => format!("pool {pool} has no executor now; the action waits for one to start"),
+            (all, 0) if closed().next().is_some() => {
+                let red = closed().find_map(|executor| executor.window.red.first());
+                let because = red.map(|red| format!(": {red}")).unwrap_or_default();
+                format!("the {all} executors of pool {pool} are as busy as they may be{because}")
+            }
             (all, 0) => format!("the {all} executors of pool {pool} drain and take nothing new"),
             (_, taking) if busy >= slots => {
                 format!("pool {pool} is full: {busy} actions run on {slots} slots of {taking} executors")
@@ -186,16 +206,23 @@ fn why_in(record: &ExecutionRecord, queue: &Queue) -> String {
 
 fn before(record: &ExecutionRecord) -> String {
     match &record.phase {
-        ExecutionPhase::Requeued { reason } => {
+        ExecutionPhase::Requeued { reason, .. } => {
             format!("attempt {} waits because the one before was lost ({reason}): ", record.attempt)
         }
-        ExecutionPhase::Accepted | ExecutionPhase::Finished(_) => String::new(),
+        ExecutionPhase::Accepted
+        | ExecutionPhase::Hedged
+        | ExecutionPhase::CopyEnded { .. }
+        | ExecutionPhase::Raised
+        | ExecutionPhase::Finished(_) => String::new(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::{Attempt, ClientTool, DigestFunction, Execution, ExecutionId, Millis, Sequence};
+    use model::{
+        ActionKeys, Attempt, ClientTool, DigestFunction, Execution, ExecutionId, Millis, Resources, Sequence,
+        WindowState,
+    };
 
     use super::*;
 
@@ -205,11 +232,16 @@ mod tests {
             executor: format!("executor-{pool}-{slots}").parse().unwrap(),
             pool: pool.parse().unwrap(),
             host: "h".into(),
+            home: "home".parse().unwrap(),
             pid: 1,
             started_at_ms: Millis(0),
             status,
             slots,
+            capacity: Resources::default(),
+            held: Resources::default(),
             running: (0..running).map(|_| key()).collect(),
+            queued: 0,
+            window: WindowState::default(),
             ttl_ms: 1000,
         }
     }
@@ -230,6 +262,8 @@ mod tests {
             traceparent: None,
             client: ClientTool::default(),
             build: None,
+            needs: Needs::default(),
+            keys: ActionKeys::default(),
         })
     }
 
@@ -244,6 +278,13 @@ mod tests {
                 .contains("pool big has no executor now")
         );
         assert!(why(vec![executor("big", 4, 0, ExecutorStatus::Draining)]).contains("drain"));
+        let mut closed = executor("big", 4, 0, ExecutorStatus::Closed);
+        closed.window.red.push("only 3 % of memory is left".into());
+        let closed = why(vec![closed, executor("big", 3, 0, ExecutorStatus::Draining)]);
+        assert_eq!(
+            closed,
+            "the 2 executors of pool big are as busy as they may be: only 3 % of memory is left"
+        );
         let full =
             vec![executor("big", 2, 2, ExecutorStatus::Ready), executor("big", 3, 3, ExecutorStatus::Ready)];
         assert_eq!(why(full), "pool big is full: 5 actions run on 5 slots of 2 executors");
@@ -256,7 +297,7 @@ mod tests {
             "{why}"
         );
         assert!(why_in(&record(), &Queue::default()).contains("pool big has no executor now"));
-        let again = record().requeued(Sequence(1), "its executor died".into(), Millis(5));
+        let again = record().requeued(Sequence(1), "its executor died".into(), None, true, Millis(5));
         let seen = Seen { pools: Vec::new(), executors: Vec::new(), at: Instant::now() };
         assert!(
             seen.why(&again)

@@ -190,15 +190,7 @@ mod tests {
     use super::*;
 
     fn outcome(code: i32, message: &str) -> ExecutionOutcome {
-        ExecutionOutcome {
-            executor: None,
-            code,
-            message: message.to_owned(),
-            missing: Vec::new(),
-            exit_code: None,
-            result: None,
-            server_logs: Vec::new(),
-        }
+        ExecutionOutcome::without_run(code, message.to_owned())
     }
 
     #[test]

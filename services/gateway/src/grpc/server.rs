@@ -1,6 +1,6 @@
 //! Listening, and everything that is served.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use reapi::{
     asset::{fetch_server::FetchServer, push_server::PushServer},
@@ -22,6 +22,8 @@ const BACKLOG: u32 = 4096;
 /// Calls of one connection that its client cancels in one go: a build that is interrupted drops all it waits for.
 const RESETS_MAX: usize = 16_384;
 const HEADERS_MAX: u32 = 64 << 10;
+/// How long a gateway begins later where Redis is away.
+const INDEX_PATIENCE: Duration = Duration::from_millis(250);
 
 /// A server that answers.
 #[derive(Debug)]
@@ -49,13 +51,14 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     cas_service::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let core = Core::new(context.bus.clone(), cas, config, context.stop.clone());
     let assets = AssetApi::new(core.clone(), context.data_folder("cas/tmp")?);
-    // Only for telling why something waits: not waited for here.
-    let (pools, asking) = (core.pools.clone(), context.clone());
-    tokio::spawn(async move {
+    // Everything is answered without it, only not so well: it is not waited for longer than it takes to connect.
+    let (filled, asking) = (core.clone(), context.clone());
+    let connecting = tokio::spawn(async move {
         if let Ok(index) = asking.index().await {
-            pools.set_index(index.actions());
+            filled.set_index(index.actions());
         }
     });
+    let _ = tokio::time::timeout(INDEX_PATIENCE, connecting).await;
     tokio::spawn(nobody::answer(core.bus.clone(), core.waiters.clone(), context.stop.clone()));
     let stop = context.stop.clone();
     let server = cas_service::server()

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use model::{
-    ExecutionPhase, ExecutionProgress, ExecutionRecord, ExecutionStage, Millis, OutputStream, Sequence,
+    ExecutionPhase, ExecutionProgress, ExecutionRecord, ExecutionStage, ExecutorId, Millis, OutputStream,
+    Sequence,
 };
 use reapi::{
     execution::{
@@ -25,12 +26,19 @@ const STATUS: &str = "google.rpc.Status";
 pub(crate) struct Known {
     /// The last record and its position; none before the first is known.
     pub(crate) last: Option<(Sequence, Arc<ExecutionRecord>)>,
-    /// What its executor is doing.
-    pub(crate) progress: Option<ExecutionProgress>,
-    /// When that executor began with it.
-    pub(crate) begun_at: Option<Millis>,
+    /// What the executors that have it are doing; the one heard of last is the last.
+    copies: Vec<Run>,
     /// It was accepted once and is stored no more.
     pub(crate) lost: bool,
+}
+
+/// A copy of an execution that an executor has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Run {
+    /// What that executor is doing.
+    progress: ExecutionProgress,
+    /// When it began with it.
+    begun_at: Millis,
 }
 
 impl Known {
@@ -39,10 +47,16 @@ impl Known {
         if self.last.as_ref().is_some_and(|(known, _)| *known >= sequence) {
             return false;
         }
-        // Whatever an executor did before, it waits again now.
-        if matches!(record.phase, ExecutionPhase::Requeued { .. }) {
-            self.progress = None;
-            self.begun_at = None;
+        match &record.phase {
+            // Whatever executors did before, it waits again now.
+            ExecutionPhase::Requeued { .. } => self.copies.clear(),
+            ExecutionPhase::CopyEnded { executor, .. } => {
+                self.copies.retain(|copy| copy.progress.executor != *executor);
+            }
+            ExecutionPhase::Accepted
+            | ExecutionPhase::Hedged
+            | ExecutionPhase::Raised
+            | ExecutionPhase::Finished(_) => {}
         }
         self.last = Some((sequence, Arc::new(record)));
         self.lost = false;
@@ -50,14 +64,28 @@ impl Known {
     }
 
     /// Takes what an executor says; whether it is news.
-    pub(crate) fn progress(&mut self, progress: ExecutionProgress) -> bool {
-        let same_executor = self.progress.as_ref().is_some_and(|known| known.executor == progress.executor);
-        if !same_executor || self.begun_at.is_none() {
-            self.begun_at = Some(progress.at_ms);
-        }
-        let news = self.progress.as_ref().is_none_or(|known| *known != progress);
-        self.progress = Some(progress);
-        news
+    pub(crate) fn hear(&mut self, progress: ExecutionProgress) -> bool {
+        let known = self.copies.iter().position(|copy| copy.progress.executor == progress.executor);
+        let begun_at = match known.map(|at| self.copies.remove(at)) {
+            Some(same) if same.progress == progress => {
+                self.copies.push(same);
+                return false;
+            }
+            Some(before) => before.begun_at,
+            None => progress.at_ms,
+        };
+        self.copies.push(Run { progress, begun_at });
+        true
+    }
+
+    /// What an executor is doing with it; of several the one that was heard of last.
+    pub(crate) fn progress(&self) -> Option<&ExecutionProgress> {
+        self.copies.last().map(|copy| &copy.progress)
+    }
+
+    /// The executors that are known to have it, the one that was heard of last first.
+    pub(crate) fn executors(&self) -> impl Iterator<Item = &ExecutorId> {
+        self.copies.iter().rev().map(|copy| &copy.progress.executor)
     }
 
     /// The last record, once one is known.
@@ -72,7 +100,7 @@ impl Known {
 
     /// Whether no executor has it.
     pub(crate) fn waits(&self) -> bool {
-        !self.is_over() && self.progress.is_none()
+        !self.is_over() && self.copies.is_empty()
     }
 }
 
@@ -90,8 +118,8 @@ pub(crate) fn worth_telling(known: &Known, why: Option<&str>) -> Told {
     let stage = stage(known);
     Told {
         stage,
-        worker: known.progress.as_ref().map(|progress| progress.executor.to_string()),
-        running: known.progress.as_ref().is_some_and(|progress| progress.stage != ExecutionStage::Fetching),
+        worker: known.progress().map(|progress| progress.executor.to_string()),
+        running: known.progress().is_some_and(|progress| progress.stage != ExecutionStage::Fetching),
         why: why.filter(|_| stage == Stage::Queued).map(str::to_owned),
     }
 }
@@ -100,7 +128,7 @@ fn stage(known: &Known) -> Stage {
     if known.is_over() {
         return Stage::Completed;
     }
-    match known.progress {
+    match known.progress() {
         None => Stage::Queued,
         Some(_) => Stage::Executing,
     }
@@ -161,10 +189,10 @@ pub(crate) fn metadata(name: &OperationName, known: &Known, why: Option<&str>) -
 
 fn partial(known: &Known, why: Option<&str>) -> ExecutedActionMetadata {
     let accepted = known.record().map(|record| record.execution.accepted_at_ms);
-    let progress = known.progress.as_ref();
+    let progress = known.progress();
     let running = progress.filter(|progress| progress.stage == ExecutionStage::Running);
     let uploading = progress.filter(|progress| progress.stage == ExecutionStage::Uploading);
-    let begun = known.begun_at.map(timestamp);
+    let begun = known.copies.last().map(|copy| timestamp(copy.begun_at));
     let why = why.filter(|_| known.waits()).map(|why| {
         let sentence = rpc::Status { code: 0, message: why.to_owned(), details: Vec::new() };
         status::any(&sentence, STATUS)

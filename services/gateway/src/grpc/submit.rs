@@ -1,33 +1,28 @@
 //! From an `ExecuteRequest` to an accepted execution, or to the reason why not.
 
-use std::time::Duration;
-
-use bus::Written;
 use cas::TreeCheck;
-use model::{
-    Attempt, BlobDigest, ClientTool, Execution, ExecutionId, ExecutionRecord, Millis, Sequence, brief,
-};
+use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Millis, brief};
+use policy::actions::{KeyedAction, action_keys, read_needs};
 use reapi::{
-    execution::{ActionResult, ExecuteRequest, RequestMetadata},
+    execution::{ActionResult, Command, ExecuteRequest, RequestMetadata},
     status,
 };
 use telemetry::metrics::{Counter, Label, count};
-use tonic::{Code, Status, metadata::MetadataMap};
+use tonic::{Status, metadata::MetadataMap};
 
 use super::{
-    Core, RETRY, faults,
-    names::OperationName,
+    Core,
+    accept::{Accepted, Outcome, accept_or_join},
+    faults,
+    interest::{Invocation, Role},
     trace::ExecuteTrace,
     validate::{self, CheckedAction},
-    waiting::Waiter,
 };
 
 /// The header by which a client asks for another quota group than that of its instance name.
 pub(crate) const GROUP_HEADER: &str = "x-forebay-group";
 /// Metadata by which the Bazel of a build names that build: what its actions use is the build's use.
 const BUILD_HEADER: &str = "x-forebay-build";
-/// How long an acceptance is tried while the bus is away; a client that waits longer gives up by itself.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of details that fit into the headers by which a call ends; clients take 8 KiB of them.
 const DETAILS_MAX: usize = 4096;
 
@@ -35,8 +30,8 @@ const DETAILS_MAX: usize = 4096;
 pub(crate) enum Submitted {
     /// It is answered from the action cache.
     Cached(Box<ActionResult>),
-    /// It is accepted.
-    Accepted(OperationName, Waiter),
+    /// It is accepted, or joined with what was accepted before.
+    Accepted(Box<Accepted>),
     /// It is refused, with more details than fit into the end of a call.
     Refused(Status),
 }
@@ -64,11 +59,30 @@ pub(crate) async fn submit(
     }
     let Some(message) = message else { return Ok(refuse_missing(&[action])) };
     let checked = validate::check_action(&action, &message, core.config.timeouts)?;
-    let platform = match check_inputs(core, &checked).await? {
-        Ok(platform) => platform,
+    let command = match check_inputs(core, &checked).await? {
+        Ok(command) => command,
         Err(missing) => return Ok(refuse_missing(&missing)),
     };
-    let pool = core.pools.admit(&platform).await.inspect_err(|_| refused("no pool"))?;
+    let environment: Vec<(String, String)> = validate::environment(&command);
+    let platform = validate::platform(checked.platform.as_ref(), &command);
+    let asked = read_needs(&platform, &environment).map_err(|invalid| {
+        refused("invalid");
+        Status::invalid_argument(invalid.to_string())
+    })?;
+    let pool = core.pools.admit(&asked.platform, &asked.needs).await.inspect_err(|_| refused("no pool"))?;
+    let client = client(&reapi::metadata::request_metadata(headers));
+    let role = Role::Asks(Invocation::of(headers));
+    let keys = action_keys(&KeyedAction {
+        group: &admitted.group,
+        instance,
+        command: &checked.command,
+        arguments: &command.arguments,
+        environment: &environment,
+        platform: &asked.platform,
+        outputs: validate::outputs(&command),
+        target: &client.target,
+        mnemonic: &client.mnemonic,
+    });
     let now = Millis::now();
     let execution = Execution {
         id: ExecutionId::generate(),
@@ -83,40 +97,36 @@ pub(crate) async fn submit(
         expires_at_ms: now.after(core.config.queue_timeout),
         max_attempts: core.config.attempts.max(Attempt::FIRST),
         traceparent: Some(trace.parent.clone()),
-        client: client(&reapi::metadata::request_metadata(headers)),
+        client,
         build: headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()?.parse().ok()),
+        needs: asked.needs,
+        keys,
     };
-    accept(core, execution).await
-}
-
-async fn accept(core: &Core, execution: Execution) -> Result<Submitted, Status> {
-    let name = OperationName { instance: execution.instance.clone(), key: execution.key() };
-    // Before anything is written: from here on nothing is missed, and an execution whose client goes away in the
-    // meantime is ended.
-    let waiter = core.waiters.wait(&name.key).await.map_err(faults::bus)?;
-    let record = ExecutionRecord::accepted(execution);
-    match core.bus.transition(&record, Sequence(0), PATIENCE).await.map_err(faults::bus)? {
-        Written::Won(sequence) => waiter.learn(sequence, record),
-        Written::Lost(Some(found)) => waiter.learn(found.0, found.1),
-        Written::Lost(None) => {
-            return Err(status::retry(Code::Unavailable, "the execution could not be accepted", RETRY));
+    Ok(match accept_or_join(core, execution, &role, may_be_cached).await? {
+        Outcome::Accepted(accepted) => Submitted::Accepted(accepted),
+        Outcome::Cached(result) => {
+            count(Counter::ActionsCached, &[], 1);
+            Submitted::Cached(result)
         }
-    }
-    tracing::debug!(execution = %name.key, "accepted");
-    Ok(Submitted::Accepted(name, waiter))
+    })
 }
 
-async fn look_up(core: &Core, instance: &str, action: &BlobDigest) -> Result<Option<ActionResult>, Status> {
+/// The result of an action, if there is one that is complete.
+pub(crate) async fn look_up(
+    core: &Core,
+    instance: &str,
+    action: &BlobDigest,
+) -> Result<Option<ActionResult>, Status> {
     let found = core.cas.get_action(instance, action).await.map_err(|error| faults::store(&error))?;
     // A failure that a client has put there is no reason to fail again.
     Ok(found.filter(|result| result.exit_code == 0).map(|result| (*result).clone()))
 }
 
-/// Checks the command and the input tree; the platform asked for, or everything that is missing.
+/// Checks the command and the input tree; the command, or everything that is missing.
 async fn check_inputs(
     core: &Core,
     action: &CheckedAction,
-) -> Result<Result<Vec<(String, String)>, Vec<BlobDigest>>, Status> {
+) -> Result<Result<Command, Vec<BlobDigest>>, Status> {
     let (command, tree) =
         tokio::try_join!(core.cas.get(&action.command), core.cas.check_tree(&action.input_root))
             .map_err(|error| faults::store(&error))?;
@@ -134,7 +144,7 @@ async fn check_inputs(
         }
     }
     match command {
-        Some(command) if missing.is_empty() => Ok(Ok(validate::platform(action.platform.as_ref(), &command))),
+        Some(command) if missing.is_empty() => Ok(Ok(command)),
         Some(_) | None => Ok(Err(missing)),
     }
 }

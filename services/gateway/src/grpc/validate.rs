@@ -161,6 +161,18 @@ pub(crate) fn platform(action: Option<&Platform>, command: &Command) -> Vec<(Str
     properties.iter().map(|property| (property.name.clone(), property.value.clone())).collect()
 }
 
+/// The variables of a command.
+pub(crate) fn environment(command: &Command) -> Vec<(String, String)> {
+    let variables = command.environment_variables.iter();
+    variables.map(|variable| (variable.name.clone(), variable.value.clone())).collect()
+}
+
+/// The outputs of a command: paths, files, directories.
+#[expect(deprecated, reason = "clients of 2.0 name files and directories apart")]
+pub(crate) fn outputs(command: &Command) -> [&[String]; 3] {
+    [&command.output_paths, &command.output_files, &command.output_directories]
+}
+
 /// The digest that an execution's request names.
 pub(crate) fn action_digest(
     digest: Option<&reapi::execution::Digest>,

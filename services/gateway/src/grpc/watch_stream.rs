@@ -11,6 +11,8 @@ use tonic::{Code, Status};
 
 use super::{
     Core, RETRY,
+    accept::Accepted,
+    merging::Door,
     names::OperationName,
     pools::Whereabouts,
     response::{self, Inline},
@@ -33,7 +35,11 @@ pub(crate) struct Watching {
     name: OperationName,
     waiter: Waiter,
     inline: Inline,
-    trace: Option<ExecuteTrace>,
+    /// As long as the client waits that asked for it.
+    _trace: Option<ExecuteTrace>,
+    /// Whether that client's request began it.
+    began: bool,
+    _door: Option<Door>,
     told: Option<Told>,
     why: Option<String>,
     beat: Instant,
@@ -43,21 +49,17 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Waits with `waiter`. With a trace it is the client that began the execution.
-    pub(crate) fn new(
-        core: &Core,
-        name: OperationName,
-        waiter: Waiter,
-        inline: Inline,
-        trace: Option<ExecuteTrace>,
-    ) -> Self {
+    /// Waits with `waiter` for what somebody asked for.
+    pub(crate) fn new(core: &Core, name: OperationName, waiter: Waiter) -> Self {
         let now = Instant::now();
         Self {
             core: core.clone(),
             name,
             waiter,
-            inline,
-            trace,
+            inline: Inline::default(),
+            _trace: None,
+            began: false,
+            _door: None,
             told: None,
             why: None,
             beat: now,
@@ -65,6 +67,13 @@ impl Watching {
             ended: false,
             _counted: Counted::new(),
         }
+    }
+
+    /// Waits for what the client asked for itself.
+    pub(crate) fn asked(core: &Core, accepted: Accepted, inline: Inline, trace: ExecuteTrace) -> Self {
+        let Accepted { name, waiter, joined, door } = accepted;
+        let waiting = Self::new(core, name, waiter);
+        Self { inline, _trace: Some(trace), began: !joined, _door: door, ..waiting }
     }
 
     /// As a stream that is pulled by the connection: when that goes away, so does the waiting.
@@ -88,7 +97,8 @@ impl Watching {
                 && let Some(outcome) = record.outcome()
             {
                 self.ended = true;
-                return Some(Ok(self.done(&known, record, outcome).await));
+                // In boxes, as they take much room and a stream is mostly not there.
+                return Some(Ok(Box::pin(self.done(&known, record, outcome)).await));
             }
             if self.told.is_none() {
                 self.why = self.why_at_once(&known);
@@ -102,7 +112,7 @@ impl Watching {
             tokio::select! {
                 () = self.waiter.changed() => {}
                 () = tokio::time::sleep_until(self.beat) => {}
-                () = look_at(self.look) => self.find_why(&known).await,
+                () = look_at(self.look) => Box::pin(self.find_why(&known)).await,
                 () = self.core.stop.cancelled() => {
                     self.ended = true;
                     let text = "this gateway is stopping; wait for the operation again";
@@ -114,7 +124,7 @@ impl Watching {
     }
 
     async fn done(&self, known: &Known, record: &ExecutionRecord, outcome: &ExecutionOutcome) -> Operation {
-        if self.trace.is_some() {
+        if self.began {
             let took = Millis::now().since(record.execution.accepted_at_ms);
             count(Counter::ExecutionsFinished, &[(Label::Outcome, word(outcome))], 1);
             observe(Histogram::ExecutionSeconds, &[], took);
@@ -168,7 +178,7 @@ pub(crate) async fn as_it_stands(core: &Core, name: &OperationName, known: &Know
         Some(Whereabouts::With(executor)) => {
             let stage = ExecutionStage::Fetching;
             let mut known = known.clone();
-            known.progress(ExecutionProgress { executor, stage, at_ms: Millis::now() });
+            known.hear(ExecutionProgress { executor, stage, at_ms: Millis::now() });
             state::pending(name, &known, None)
         }
     }

@@ -12,23 +12,28 @@ use farm::Servers;
 use futures::StreamExt as _;
 use gateway::grpc::{GrpcConfig, Serving, serve};
 use model::{
-    BlobDigest, DigestFunction, ExecutionKey, ExecutionOutcome, ExecutionProgress, ExecutionRecord,
+    Amount, BlobDigest, DigestFunction, ExecutionKey, ExecutionOutcome, ExecutionProgress, ExecutionRecord,
     ExecutionStage, ExecutorHeartbeat, ExecutorId, ExecutorStatus, LiveOutputReply, LiveOutputRequest,
-    Millis, Pool, Sequence, StoredResult,
+    Millis, Pool, Resources, Sequence, StoredResult, WindowState,
 };
 use prost::Message as _;
 use reapi::{
     execution::{
         Action, ActionResult, Command, ExecuteOperationMetadata, ExecuteRequest, ExecuteResponse,
-        ExecutedActionMetadata, Platform, execution_client::ExecutionClient, platform::Property,
+        ExecutedActionMetadata, Platform, RequestMetadata, execution_client::ExecutionClient,
+        platform::Property,
     },
     longrunning::{Operation, operation, operations_client::OperationsClient},
 };
 use service::Context;
 use settings::Settings;
-use tokio::sync::mpsc;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::mpsc,
+};
 use tokio_util::sync::CancellationToken;
-use tonic::{Status, Streaming, transport::Channel};
+use tonic::{Code, Status, Streaming, metadata::MetadataValue, transport::Channel};
 
 pub(crate) const SOON: Duration = farm::SOON;
 
@@ -43,6 +48,7 @@ pub(crate) struct Farm {
 /// A gateway of its own, in this process.
 pub(crate) struct Gateway {
     pub(crate) channel: Channel,
+    pub(crate) address: std::net::SocketAddr,
     pub(crate) stop: CancellationToken,
     _serving: Serving,
 }
@@ -70,14 +76,25 @@ impl Farm {
         let serving = serve(&context, GrpcConfig::new(&self.settings).unwrap()).await.unwrap();
         let channel = Channel::from_shared(format!("http://{}", serving.address)).unwrap();
         let channel = channel.connect().await.unwrap();
-        Gateway { channel, stop: context.stop, _serving: serving }
+        Gateway { channel, address: serving.address, stop: context.stop, _serving: serving }
     }
 
     /// Makes the pool `default` known.
     pub(crate) async fn pool(&self) {
         let properties = BTreeMap::from([("OSFamily".to_owned(), vec!["linux".to_owned()])]);
-        let pool = Pool { name: "default".parse().unwrap(), properties, root_is_input: false };
+        let gpu = BTreeMap::from([("gpu".parse().unwrap(), Amount::whole(2))]);
+        let capacity = Resources { custom: gpu, ..Resources::new(4000, 8 << 30) };
+        let pool = Pool { name: "default".parse().unwrap(), properties, root_is_input: false, capacity };
         self.bus.announce_pool(&pool).await.unwrap();
+    }
+
+    /// Questions of gateways to each other from now on.
+    pub(crate) async fn questions(&self) -> async_nats::Subscriber {
+        let subject = bus::Subject::ExecutionWaiters.to_string();
+        let questions = self.bus.client().subscribe(subject).await.unwrap();
+        // The server knows of it when it answers.
+        self.bus.jetstream().query_account().await.unwrap();
+        questions
     }
 
     /// An executor that holds its lease and says what comes to it; it runs nothing by itself.
@@ -107,6 +124,17 @@ impl Farm {
         self.cas.put_bytes(DigestFunction::Sha256, content.into()).await.unwrap()
     }
 
+    /// The lines of a section of what Redis says of itself.
+    pub(crate) async fn redis_info(&self, section: &str) -> String {
+        let mut connection = TcpStream::connect(self.servers.redis_url().trim_start_matches("redis://"))
+            .await
+            .expect("Redis listens");
+        connection.write_all(format!("INFO {section}\r\nQUIT\r\n").as_bytes()).await.unwrap();
+        let mut text = String::new();
+        connection.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
     pub(crate) async fn last(&self, key: &ExecutionKey) -> ExecutionRecord {
         self.bus.latest_execution(key).await.unwrap().unwrap().1
     }
@@ -126,7 +154,10 @@ impl Gateway {
         OperationsClient::new(self.channel.clone())
     }
 
-    pub(crate) async fn execute(&self, request: ExecuteRequest) -> Result<Operations, Status> {
+    pub(crate) async fn execute(
+        &self,
+        request: impl tonic::IntoRequest<ExecuteRequest>,
+    ) -> Result<Operations, Status> {
         Ok(Operations(self.execution().execute(request).await?.into_inner()))
     }
 
@@ -160,6 +191,15 @@ pub(crate) fn request(action: &BlobDigest) -> ExecuteRequest {
         action_digest: Some(reapi::digest::to_proto(action)),
         ..ExecuteRequest::default()
     }
+}
+
+/// A request of the invocation that names itself so.
+pub(crate) fn of_invocation<T>(invocation: &str, message: T) -> tonic::Request<T> {
+    let metadata = RequestMetadata { tool_invocation_id: invocation.into(), ..Default::default() };
+    let mut request = tonic::Request::new(message);
+    let value = MetadataValue::from_bytes(&metadata.encode_to_vec());
+    request.metadata_mut().insert_bin(reapi::metadata::REQUEST_METADATA, value);
+    request
 }
 
 /// The stream of a client that waits.
@@ -205,6 +245,21 @@ pub(crate) fn metadata(operation: &Operation) -> ExecuteOperationMetadata {
     ExecuteOperationMetadata::decode(&*any.value).unwrap()
 }
 
+/// A client that has been told the name of its operation.
+pub(crate) async fn begun(
+    gateway: &Gateway,
+    request: impl tonic::IntoRequest<ExecuteRequest>,
+) -> (String, Operations) {
+    let mut stream = gateway.execute(request).await.unwrap();
+    let name = stream.next().await.name;
+    (name, stream)
+}
+
+/// How it ended for a client that waits.
+pub(crate) async fn code(stream: Operations) -> Code {
+    Code::from(stream.response().await.status.unwrap().code)
+}
+
 /// The execution that an operation's name names.
 pub(crate) fn key(name: &str) -> ExecutionKey {
     name.split_once("operations/").unwrap().1.parse().unwrap()
@@ -226,11 +281,16 @@ impl Executor {
             executor: id.clone(),
             pool: "default".parse().unwrap(),
             host: "test".into(),
+            home: "home".parse().unwrap(),
             pid: 1,
             started_at_ms: Millis::now(),
             status: ExecutorStatus::Ready,
             slots: 4,
+            capacity: Resources::new(4000, 8 << 30),
+            held: Resources::default(),
             running: Vec::new(),
+            queued: 0,
+            window: WindowState::default(),
             ttl_ms: 60_000,
         };
         bus.acquire_lease(&id, heartbeat, SOON).await.unwrap();
@@ -263,12 +323,9 @@ impl Executor {
     pub(crate) fn outcome(&self, code: i32, result: Option<&ActionResult>) -> ExecutionOutcome {
         ExecutionOutcome {
             executor: Some(self.id.clone()),
-            code,
-            message: String::new(),
-            missing: Vec::new(),
             exit_code: result.map(|result| result.exit_code),
             result: result.map(|result| StoredResult::Inline(STANDARD.encode(result.encode_to_vec()))),
-            server_logs: Vec::new(),
+            ..ExecutionOutcome::without_run(code, String::new())
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{ExecutionKey, ExecutorId, Millis, PoolName, Sequence};
+use model::{Demand, ExecutionKey, ExecutorId, Group, Millis, PoolName, Sequence};
 use redis::{FromRedisValue, Value};
 
 use crate::{
@@ -11,158 +11,199 @@ use crate::{
 };
 
 /// What a decision needs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Heads {
     /// Whether there is an index.
     pub ready: bool,
-    /// The position of the stream that it stands at.
-    pub watermark: Sequence,
     /// Executions that wait.
     pub waiting: u64,
-    /// Executions that are offered, without an answer yet.
-    pub offered: u64,
-    /// Executions that an executor has, the offered ones among them.
+    /// Claims of which it is in doubt that their executor knows.
+    pub doubtful: u64,
+    /// Executions that an executor has.
     pub claimed: u64,
-    /// When the next offer runs out.
-    pub next_offer: Option<Millis>,
+    /// When to look at those in doubt again.
+    pub next_doubt: Option<Millis>,
     /// When the next execution has waited too long.
     pub next_overdue: Option<Millis>,
-    /// Until when nothing may be offered.
+    /// When one copy more of an execution is due.
+    pub next_hedge: Option<Millis>,
+    /// Until when nothing may be granted.
     pub hold: Option<Millis>,
-    /// Executors that let offers run out.
+    /// Executors that are to say what they have.
     pub silent: u64,
-    /// Pools with waiting executions and free executors.
+    /// Those that were asked for and are unfinished no more.
+    pub ended: Vec<ExecutionKey>,
+    /// The pools that were asked for.
     pub pools: Vec<PoolHead>,
 }
 
-/// A pool's free executors and as many of its first waiting executions as they have room for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What waits in a pool.
+#[derive(Debug, Clone, PartialEq)]
 pub struct PoolHead {
     /// The pool.
     pub pool: PoolName,
-    /// Executors with free slots, and how many.
-    pub free: Vec<(ExecutorId, u32)>,
-    /// In the order in which they must start.
-    pub waiting: Vec<ExecutionKey>,
+    /// How many wait there.
+    pub waiting: u64,
+    /// The groups that wait.
+    pub groups: Vec<GroupHead>,
 }
 
-/// An execution picked for an executor.
+/// What a group had of a pool, and its first waiting executions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupHead {
+    /// The group.
+    pub group: Group,
+    /// ESU-seconds that it used, those longer ago counting less.
+    pub used: f64,
+    /// ESU that it holds.
+    pub held: f64,
+    /// In their order.
+    pub waiting: Vec<Waiting>,
+}
+
+/// An execution that waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waiting {
+    /// Which.
+    pub key: ExecutionKey,
+    /// What it wants.
+    pub demand: Demand,
+    /// Who has a copy of it.
+    pub holders: Vec<ExecutorId>,
+}
+
+/// An execution that is granted to an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pick {
+pub struct Grant {
     /// The execution.
     pub key: ExecutionKey,
     /// The executor.
     pub executor: ExecutorId,
+    /// When one copy more of it is due.
+    pub hedge_at: Option<Millis>,
+    /// What it holds there: thousandths of ESU.
+    pub cost: u64,
 }
 
-/// A pick that held.
+/// A grant that held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// The pick.
-    pub pick: Pick,
+    /// Index of the grant.
+    pub grant: usize,
     /// Position of the execution's last record.
     pub sequence: Sequence,
     /// That record, as it is stored.
     pub record: String,
 }
 
-/// How an offer ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The executor has it.
-    Taken,
-    /// The executor has no room.
-    Busy,
-    /// The executor is not there.
-    Gone,
-}
-
-/// An offer and how it ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// What was offered, and to whom.
-    pub pick: Pick,
-    /// The position that was offered.
-    pub sequence: Sequence,
-    /// How it ended.
-    pub verdict: Verdict,
-}
-
-type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, u64, Vec<Value>);
+type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, u64, Vec<String>, Vec<Value>);
 
 impl Actions {
-    /// Settles `answers` and the offers that ran out; then reads at most `max` waiting executions of each pool.
+    /// Looks after claims in doubt; then reads at most `max` waiting executions of each of `pools`, and which of `reserved`
+    /// are unfinished no more.
     ///
-    /// An executor that let an offer run out is offered nothing until it is heard of again; unless it then names the
-    /// execution, or when it says nothing for `grace`, the execution waits again.
+    /// An executor that does not name what it should have is asked; unless it then names it, or when it says nothing for
+    /// `grace`, the execution waits again.
     pub async fn heads(
         &self,
         now: Millis,
         max: usize,
         grace: Duration,
-        answers: &[Answer],
+        pools: &[PoolName],
+        reserved: &[ExecutionKey],
     ) -> Result<Heads, IndexError> {
         let what = "action_heads";
         let mut invocation = self.0.action_scripts.heads.prepare_invoke();
         let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        invocation.key(META).arg(now.0).arg(max).arg(grace).arg(answers.len());
-        for Answer { pick, sequence, verdict } in answers {
-            let verdict = match verdict {
-                Verdict::Taken => "taken",
-                Verdict::Busy => "busy",
-                Verdict::Gone => "gone",
-            };
-            invocation.arg(pick.key.to_string()).arg(sequence.0).arg(pick.executor.as_str()).arg(verdict);
+        invocation.key(META).arg(now.0).arg(max).arg(grace).arg(pools.len());
+        for pool in pools {
+            invocation.arg(pool.as_str());
+        }
+        for key in reserved {
+            invocation.arg(key.to_string());
         }
         let raw: RawHeads = self.invoke(what, &invocation).await?;
-        let (ready, watermark, waiting, offered, claimed, offer, overdue, hold, silent, pools) = raw;
+        let (ready, waiting, doubtful, claimed, doubt, overdue, hedge, hold, silent, ended, pools) = raw;
+        let unreadable = || IndexError::Answer { what };
         let pools: Option<Vec<PoolHead>> = pools.chunks(3).map(read_pool).collect();
+        let ended: Option<Vec<ExecutionKey>> = ended.iter().map(|key| key.parse().ok()).collect();
         let at = |millis: u64| (millis > 0).then_some(Millis(millis));
         Ok(Heads {
             ready: ready == 1,
-            watermark: Sequence(watermark),
             waiting,
-            offered,
+            doubtful,
             claimed,
-            next_offer: at(offer),
+            next_doubt: at(doubt),
             next_overdue: at(overdue),
+            next_hedge: at(hedge),
             hold: at(hold),
             silent,
-            pools: pools.ok_or(IndexError::Answer { what })?,
+            ended: ended.ok_or_else(unreadable)?,
+            pools: pools.ok_or_else(unreadable)?,
         })
     }
 
-    /// Commits `picks`, offered until `deadline`; returns those that still held.
-    pub async fn commit(
-        &self,
-        picks: Vec<Pick>,
-        now: Millis,
-        deadline: Millis,
-    ) -> Result<Vec<Committed>, IndexError> {
+    /// Commits `grants`; returns those that still held.
+    pub async fn commit(&self, grants: &[Grant], now: Millis) -> Result<Vec<Committed>, IndexError> {
         let mut invocation = self.0.action_scripts.commit.prepare_invoke();
-        invocation.key(META).arg(now.0).arg(deadline.0).arg(picks.len());
-        for pick in &picks {
-            invocation.arg(pick.key.to_string()).arg(pick.executor.as_str());
+        invocation.key(META).arg(now.0).arg(grants.len());
+        for grant in grants {
+            invocation.arg(grant.key.to_string()).arg(grant.executor.as_str());
+            invocation.arg(grant.hedge_at.map_or(0, |at| at.0)).arg(grant.cost);
         }
         let done: Vec<(u64, String)> = self.invoke("action_commit", &invocation).await?;
-        let held = picks.into_iter().zip(done).filter(|(_, (sequence, _))| *sequence > 0);
+        let held = done.into_iter().enumerate().filter(|(_, (sequence, _))| *sequence > 0);
         Ok(held
-            .map(|(pick, (sequence, record))| Committed { pick, sequence: Sequence(sequence), record })
+            .map(|(grant, (sequence, record))| Committed { grant, sequence: Sequence(sequence), record })
             .collect())
+    }
+
+    /// Takes `executions` back, which `executor` claimed and did not start; returns those that wait again.
+    pub async fn give_back(
+        &self,
+        executor: &ExecutorId,
+        executions: &[ExecutionKey],
+        now: Millis,
+    ) -> Result<Vec<ExecutionKey>, IndexError> {
+        let what = "action_give_back";
+        let mut invocation = self.0.action_scripts.give_back.prepare_invoke();
+        invocation.key(META).arg(executor.as_str()).arg(now.0);
+        for key in executions {
+            invocation.arg(key.to_string());
+        }
+        let again: Vec<String> = self.invoke(what, &invocation).await?;
+        let again: Option<Vec<ExecutionKey>> = again.iter().map(|key| key.parse().ok()).collect();
+        again.ok_or(IndexError::Answer { what })
     }
 }
 
 fn read_pool(parts: &[Value]) -> Option<PoolHead> {
-    let [pool, free, waiting] = parts else { return None };
-    let free = Vec::<String>::from_redis_value_ref(free).ok()?;
-    let waiting = Vec::<String>::from_redis_value_ref(waiting).ok()?;
-    let one = |pair: &[String]| {
-        let [executor, slots] = pair else { return None };
-        Some((executor.parse().ok()?, slots.parse().ok()?))
-    };
+    let [pool, waiting, groups] = parts else { return None };
+    let groups = Vec::<Value>::from_redis_value_ref(groups).ok()?;
     Some(PoolHead {
         pool: String::from_redis_value_ref(pool).ok()?.parse().ok()?,
-        free: free.chunks(2).map(one).collect::<Option<_>>()?,
-        waiting: waiting.iter().map(|key| key.parse().ok()).collect::<Option<_>>()?,
+        waiting: u64::from_redis_value_ref(waiting).ok()?,
+        groups: groups.chunks(4).map(read_group).collect::<Option<_>>()?,
+    })
+}
+
+fn read_group(parts: &[Value]) -> Option<GroupHead> {
+    let [group, used, held, waiting] = parts else { return None };
+    let thousandths = |value| Some(f64::from_redis_value_ref(value).ok()? / 1000.0);
+    let waiting = Vec::<String>::from_redis_value_ref(waiting).ok()?;
+    Some(GroupHead {
+        group: String::from_redis_value_ref(group).ok()?.parse().ok()?,
+        used: thousandths(used)?,
+        held: thousandths(held)?,
+        waiting: waiting.chunks(3).map(read_waiting).collect::<Option<_>>()?,
+    })
+}
+
+fn read_waiting(parts: &[String]) -> Option<Waiting> {
+    let [key, demand, holders] = parts else { return None };
+    Some(Waiting {
+        key: key.parse().ok()?,
+        demand: serde_json::from_str(demand).ok()?,
+        holders: holders.split_whitespace().map(|executor| executor.parse().ok()).collect::<Option<_>>()?,
     })
 }

@@ -18,12 +18,19 @@ use crate::{
 pub struct Heard {
     /// Whether the index is ready.
     pub ready: bool,
-    /// Whether something may be offered now that could not be before.
-    pub news: bool,
-    /// Slots that are taken by what is not the executor's by the index; it should be asked again soon.
-    pub extra: u64,
-    /// Those of them that the index does not know: they have their result.
+    /// What waits again because of it.
+    pub again: Vec<ExecutionKey>,
+    /// What it has in hand and the index does not know: that has its result.
     pub dead: Vec<ExecutionKey>,
+}
+
+/// What can be due for an execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Its end: it has waited too long.
+    Expiry,
+    /// One copy more of it.
+    Hedge,
 }
 
 /// An unfinished execution.
@@ -58,27 +65,21 @@ impl Actions {
         grace: Duration,
     ) -> Result<Heard, IndexError> {
         let what = "action_announce";
-        let status = match heartbeat.status {
-            ExecutorStatus::Ready => "ready",
-            ExecutorStatus::Draining => "draining",
-            ExecutorStatus::Gone => "gone",
-        };
+        let gone = u8::from(heartbeat.status == ExecutorStatus::Gone);
         let mut invocation = self.0.action_scripts.announce.prepare_invoke();
         invocation.key(META).arg(heartbeat.executor.as_str()).arg(now.0);
-        invocation.arg(now.0.saturating_add(heartbeat.ttl_ms)).arg(status).arg(heartbeat.pool.as_str());
-        invocation.arg(&heartbeat.host).arg(heartbeat.slots);
+        invocation.arg(now.0.saturating_add(heartbeat.ttl_ms)).arg(gone).arg(heartbeat.pool.as_str());
+        invocation.arg(&heartbeat.host);
         invocation.arg(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX)).arg(encoded);
         for execution in &heartbeat.running {
             invocation.arg(execution.to_string());
         }
-        let (ready, news, extra, dead): (u8, u8, u64, Vec<String>) = self.invoke(what, &invocation).await?;
-        let dead: Option<Vec<ExecutionKey>> = dead.iter().map(|key| key.parse().ok()).collect();
-        Ok(Heard {
-            ready: ready == 1,
-            news: news == 1,
-            extra,
-            dead: dead.ok_or(IndexError::Answer { what })?,
-        })
+        let (ready, again, dead): (u8, Vec<String>, Vec<String>) = self.invoke(what, &invocation).await?;
+        let read = |keys: Vec<String>| {
+            let keys: Option<Vec<ExecutionKey>> = keys.iter().map(|key| key.parse().ok()).collect();
+            keys.ok_or(IndexError::Answer { what })
+        };
+        Ok(Heard { ready: ready == 1, again: read(again)?, dead: read(dead)? })
     }
 
     /// Takes a lost executor out, and says what it had. Its claims stay until what follows is applied.
@@ -92,16 +93,21 @@ impl Actions {
         Ok(Lost { host: (!host.is_empty()).then_some(host), executions: read_live(rest, what)? })
     }
 
-    /// Executions that have waited too long at `now`, some of them. They are handed out again at `again`.
-    pub async fn overdue(
+    /// Executions for which something is due at `now`, some of them. They are handed out again at `again`.
+    pub async fn due(
         &self,
+        due: Due,
         now: Millis,
         again: Millis,
         max: usize,
     ) -> Result<Vec<LiveExecution>, IndexError> {
-        let what = "action_overdue";
-        let mut invocation = self.0.action_scripts.overdue.prepare_invoke();
-        invocation.key(META).arg(now.0).arg(again.0).arg(max);
+        let what = "action_due";
+        let set = match due {
+            Due::Expiry => "expires",
+            Due::Hedge => "hedges",
+        };
+        let mut invocation = self.0.action_scripts.due.prepare_invoke();
+        invocation.key(META).arg(set).arg(now.0).arg(again.0).arg(max);
         let found: Vec<Vec<u8>> = self.invoke(what, &invocation).await?;
         read_live(&found, what)
     }
@@ -109,8 +115,11 @@ impl Actions {
     /// The executors that have something in hand.
     pub async fn holders(&self) -> Result<Vec<ExecutorId>, IndexError> {
         let found: Vec<String> = self.0.ask("action_holders", cmd("HVALS").arg(key("claims"))).await?;
-        let distinct: std::collections::BTreeSet<ExecutorId> =
-            found.iter().filter_map(|text| text.parse().ok()).collect();
+        let distinct: std::collections::BTreeSet<ExecutorId> = found
+            .iter()
+            .flat_map(|all| all.split_whitespace())
+            .filter_map(|text| text.parse().ok())
+            .collect();
         Ok(distinct.into_iter().collect())
     }
 }

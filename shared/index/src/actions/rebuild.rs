@@ -11,8 +11,8 @@ use crate::{
 /// What became of a batch of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
-    /// They are in the index now; these executors have what ended without them. Nothing where they were in before.
-    Done(Vec<Astray>),
+    /// They are in the index now. Nothing where they were in before.
+    Done(Effects),
     /// The index stands at this earlier position: read again from there.
     Gap(Sequence),
     /// There is no index: rebuild it.
@@ -21,6 +21,15 @@ pub enum Applied {
     Rebuilding,
     /// This rebuild was taken over by another.
     Lost,
+}
+
+/// What events brought about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Executors that have what ended without them.
+    pub astray: Vec<Astray>,
+    /// Executions that wait since these events, and not before.
+    pub fresh: Vec<ExecutionKey>,
 }
 
 /// An executor that has an execution in hand which ended without it.
@@ -34,8 +43,14 @@ pub struct Astray {
 
 impl Actions {
     /// Applies `events`, read after position `from` up to position `to`.
-    pub async fn apply(&self, from: Sequence, to: Sequence, events: &[Event]) -> Result<Applied, IndexError> {
-        self.apply_as("", from, to, events).await
+    pub async fn apply(
+        &self,
+        from: Sequence,
+        to: Sequence,
+        events: &[&Event],
+        now: Millis,
+    ) -> Result<Applied, IndexError> {
+        self.apply_as("", from, to, events, now).await
     }
 
     /// Takes the right to rebuild the index, and empties it; `None` when another has it.
@@ -48,8 +63,13 @@ impl Actions {
     }
 
     /// Adds `events` to the index being rebuilt.
-    pub async fn load(&self, token: &RebuildToken, events: &[Event]) -> Result<Applied, IndexError> {
-        self.apply_as(&token.0, Sequence(0), Sequence(0), events).await
+    pub async fn load(
+        &self,
+        token: &RebuildToken,
+        events: &[&Event],
+        now: Millis,
+    ) -> Result<Applied, IndexError> {
+        self.apply_as(&token.0, Sequence(0), Sequence(0), events, now).await
     }
 
     /// Declares the index ready at `watermark`; false when the right was lost.
@@ -87,23 +107,34 @@ impl Actions {
         token: &str,
         from: Sequence,
         to: Sequence,
-        events: &[Event],
+        events: &[&Event],
+        now: Millis,
     ) -> Result<Applied, IndexError> {
         let what = "action_apply";
         let mut invocation = self.0.action_scripts.apply.prepare_invoke();
-        invocation.key(META).arg(from.0).arg(to.0).arg(token).arg(REBUILD_TTL_MS).arg(events.len());
+        invocation
+            .key(META)
+            .arg(from.0)
+            .arg(to.0)
+            .arg(token)
+            .arg(REBUILD_TTL_MS)
+            .arg(now.0)
+            .arg(events.len());
         for event in events {
             event.write(&mut invocation);
         }
-        let (status, watermark, astray): (String, u64, Vec<String>) = self.invoke(what, &invocation).await?;
+        let (status, watermark, astray, fresh): (String, u64, Vec<String>, Vec<String>) =
+            self.invoke(what, &invocation).await?;
         match status.as_str() {
             "applied" => {
                 let read = |pair: &[String]| {
                     let [key, executor] = pair else { return None };
                     Some(Astray { key: key.parse().ok()?, executor: executor.parse().ok()? })
                 };
-                let astray = astray.chunks(2).map(read).collect::<Option<_>>();
-                astray.map(Applied::Done).ok_or(IndexError::Answer { what })
+                let astray: Option<Vec<Astray>> = astray.chunks(2).map(read).collect();
+                let fresh: Option<Vec<ExecutionKey>> = fresh.iter().map(|key| key.parse().ok()).collect();
+                let effects = astray.zip(fresh).map(|(astray, fresh)| Effects { astray, fresh });
+                effects.map(Applied::Done).ok_or(IndexError::Answer { what })
             }
             "gap" => Ok(Applied::Gap(Sequence(watermark))),
             "empty" => Ok(Applied::Empty),

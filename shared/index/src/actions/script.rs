@@ -8,17 +8,23 @@ use redis::Script;
 ///
 /// - `meta` HASH: `ready`, `watermark`, `epoch`; `hold`, `guard`: until when nothing is offered, and nothing is overdue,
 ///   after a rebuild. No TTL. Its absence means: rebuild. `rebuild` STRING with TTL: who rebuilds.
-/// - `live` HASH: position, score, latest time and pool of every unfinished execution. `records` HASH: its last record.
-///   `positions` ZSET: the same executions by position.
-/// - `pools` SET: pools with waiting executions. `waiting:<pool>` ZSET: these, by priority, then place. `expires` ZSET: all
-///   that wait, by when they have waited too long.
-/// - `claims` HASH: execution to executor. `claims:<executor>` SET: the same from the other side. `running` HASH: how many a
-///   pool. `offered` ZSET: claims without an answer yet, by deadline; `asked` ZSET: those whose deadline passed and whose
-///   executor was asked, by when that answer is due.
-/// - `executors` ZSET by expiry; `members:<pool>` ZSET the same of one pool. `executor:<executor>` HASH: `pool`, `slots`,
-///   `host`, `heartbeat`, `extra` (slots taken by what is not its claim), `open` (whether it is offered anything).
-///   `free:<pool>` ZSET: open executors with free slots, by how many.
-/// - `ended:<executor>` ZSET: the last executions that it ended itself, by position: a heartbeat may still name them.
+/// - `live` HASH: position, score, latest time, cost and pool of every unfinished execution. `records` HASH: its last record.
+///   `demands` HASH: what it wants of an executor (JSON). `positions` ZSET: the same executions by position.
+/// - `pools` SET: pools with waiting executions. `waiting` HASH: how many in each. `groups:<pool>` SET: groups that wait there.
+///   `waiting:<pool> <group>` ZSET: the executions, by priority, then start tag. `expires` ZSET: all that wait, by when they
+///   have waited too long.
+/// - `tags:<pool> <group>` HASH while the group waits: `i<invocation>` the start tag of its next execution, `l<invocation>`
+///   that of its last one, the empty field that of the one which started last.
+/// - `use:<pool>` HASH: group to what it used, what it holds, and when that was counted.
+/// - `claims` HASH: execution to the executors that have a copy. `claims:<executor>` SET: the same from the other side.
+///   `running` HASH: copies of each pool. `doubtful` ZSET of `<executor> <execution>`: claims that their executor did not
+///   name, by when it is asked; `asked` ZSET: those it was asked for, by when that answer is due.
+/// - `hedges` ZSET: executions by when one copy more is due.
+/// - `executors` ZSET by expiry; `members:<pool>` ZSET the same of one pool. `executor:<executor>` HASH: `pool`, `host`,
+///   `heartbeat`.
+/// - `merge` HASH: for every unfinished execution that may be shared, what others have in common with it (see
+///   [`super::MergeKey`]) to the execution. `joining:<the same>` STRING with TTL: an execution that others join before
+///   its first record is applied.
 /// - `awaited` SET: executors that have not been heard of since a rebuild.
 pub(crate) const META: &str = "forebay:{actions}:meta";
 
@@ -38,8 +44,10 @@ pub(crate) struct Inner {
     pub(crate) commit: Script,
     pub(crate) announce: Script,
     pub(crate) lost: Script,
-    pub(crate) overdue: Script,
+    pub(crate) due: Script,
+    pub(crate) give_back: Script,
     pub(crate) queue: Script,
+    pub(crate) join: Script,
 }
 
 macro_rules! script {
@@ -62,8 +70,10 @@ impl Scripts {
             commit: script!("commit"),
             announce: script!("announce"),
             lost: script!("lost"),
-            overdue: script!("overdue"),
+            due: script!("due"),
+            give_back: script!("give_back"),
             queue: script!("queue"),
+            join: script!("join"),
         }))
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
 
-use model::{Pool, PoolName};
+use model::{Amount, Needs, Pool, PoolName, ResourceName};
+
+use super::size::{CPU_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, wanted};
 
 /// The pool of an action that asks for nothing, where there is one of this name.
 pub const DEFAULT_POOL: &str = "default";
@@ -52,104 +54,200 @@ impl std::error::Error for AdmitError {}
 /// A property and the value asked for.
 type Asked = (String, String);
 
-/// The pool for an action that asks for `platform`: one that offers every value asked for.
+/// One thing asked for, which a pool has or has not.
+#[derive(Clone, Copy)]
+enum Wish<'a> {
+    Property(&'a Asked),
+    Size(Shortage<'a>),
+}
+
+/// The pool for an action that asks for `platform`, the properties without those that say how large it is, and for
+/// `needs`: one that offers every value asked for and whose largest executor has all that it needs. See
+/// [`super::read_needs`].
 ///
-/// Of several the one that offers the fewest properties, so that special executors stay free for what needs them,
-/// then the first by name. An action that asks for nothing goes to the pool named [`DEFAULT_POOL`] if there is one.
-pub fn admit(platform: &[Asked], pools: &[Pool]) -> Result<PoolName, AdmitError> {
+/// Of several the one that offers the fewest properties and resources, so that special executors stay free for what needs
+/// them, then the first by name. An action that asks for no property goes to the pool named [`DEFAULT_POOL`] if there is
+/// one that can run it.
+pub fn admit(platform: &[Asked], needs: &Needs, pools: &[Pool]) -> Result<PoolName, AdmitError> {
     if pools.is_empty() {
         return Err(AdmitError::NothingRegistered);
     }
-    let default = |pool: &&Pool| {
-        (Reverse(platform.is_empty() && pool.name.as_str() == DEFAULT_POOL), pool.properties.len())
+    let wishes: Vec<Wish<'_>> =
+        platform.iter().map(Wish::Property).chain(wanted(needs).map(Wish::Size)).collect();
+    let special = |pool: &&Pool| {
+        let is_default = platform.is_empty() && pool.name.as_str() == DEFAULT_POOL;
+        (Reverse(is_default), pool.properties.len() + pool.capacity.custom.len())
     };
-    let fits = pools.iter().filter(|pool| platform.iter().all(|asked| offers(pool, asked)));
-    match fits.min_by(|a, b| default(a).cmp(&default(b)).then_with(|| a.name.cmp(&b.name))) {
+    let fits = pools.iter().filter(|pool| wishes.iter().all(|wish| wish.is_met_by(pool)));
+    match fits.min_by(|a, b| special(a).cmp(&special(b)).then_with(|| a.name.cmp(&b.name))) {
         Some(pool) => Ok(pool.name.clone()),
-        None => Err(AdmitError::Refused(refusal(platform, pools))),
+        None => Err(AdmitError::Refused(refusal(&wishes, pools))),
     }
 }
 
-fn offers(pool: &Pool, (name, value): &Asked) -> bool {
-    let caseless = CASELESS.contains(&name.as_str());
-    values(pool, name).any(
-        |on_offer| {
-            if caseless { on_offer.eq_ignore_ascii_case(value) } else { on_offer == value }
-        },
-    )
+impl Wish<'_> {
+    fn is_met_by(self, pool: &Pool) -> bool {
+        match self {
+            Self::Property((name, value)) => {
+                let caseless = CASELESS.contains(&name.as_str());
+                values(pool, name).any(|on_offer| {
+                    if caseless { on_offer.eq_ignore_ascii_case(value) } else { on_offer == value }
+                })
+            }
+            Self::Size(size) => !size.is_short(&pool.capacity),
+        }
+    }
+
+    fn property(self) -> String {
+        match self {
+            Self::Property((name, _)) => name.clone(),
+            Self::Size(Shortage::Cpu(_)) => CPU_PROPERTY.to_owned(),
+            Self::Size(Shortage::Memory(_)) => MEMORY_PROPERTY.to_owned(),
+            Self::Size(Shortage::Custom(name, _)) => format!("{RESOURCE_PREFIX}{name}"),
+        }
+    }
+
+    fn value(self) -> String {
+        match self {
+            Self::Property((_, value)) => value.clone(),
+            Self::Size(Shortage::Cpu(millis)) => processors(millis),
+            // What is asked for is rounded up and what is on offer down, so that the two never look the same.
+            Self::Size(Shortage::Memory(bytes)) => memory(bytes, u64::div_ceil),
+            Self::Size(Shortage::Custom(_, amount)) => amount.to_string(),
+        }
+    }
+
+    /// What `pools` offer of it, sorted: values of the property, or the most that any of their executors has.
+    fn offered(self, pools: &[&Pool]) -> Vec<String> {
+        let most = |of: &dyn Fn(&Pool) -> u64| pools.iter().map(|pool| of(pool)).max();
+        let offered = match self {
+            Self::Property((name, _)) => {
+                let all: BTreeSet<&str> = pools.iter().flat_map(|pool| values(pool, name)).collect();
+                return all.into_iter().map(str::to_owned).collect();
+            }
+            Self::Size(Shortage::Cpu(_)) => most(&|pool| pool.capacity.cpu_millis).map(processors),
+            Self::Size(Shortage::Memory(_)) => most(&|pool| pool.capacity.memory_bytes)
+                .map(|bytes| memory(bytes, |bytes, unit| bytes / unit)),
+            Self::Size(Shortage::Custom(name, _)) => most(&|pool| pool.capacity.custom(name).micros())
+                .map(|micros| Amount::of_micros(micros).to_string()),
+        };
+        offered.into_iter().collect()
+    }
+
+    /// `Arch = "arm64"`
+    fn shown(self) -> String {
+        format!("{} = {:?}", shown(&self.property()), shown(&self.value()))
+    }
 }
 
 /// What `pool` offers for the property `name`.
-fn values<'a>(pool: &'a Pool, name: &str) -> impl Iterator<Item = &'a str> {
+fn values<'a>(pool: &'a Pool, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
     let own = (name == POOL_PROPERTY).then(|| pool.name.as_str());
     own.into_iter().chain(pool.properties.get(name).into_iter().flatten().map(String::as_str))
 }
 
-/// Which of the properties to name. That it is one of them the caller knows: no pool fits all.
-fn refusal(platform: &[Asked], pools: &[Pool]) -> Refusal {
-    let known: BTreeSet<&str> = pools
+/// Which of the wishes to name. That it is one of them the caller knows: no pool meets all.
+fn refusal(wishes: &[Wish<'_>], pools: &[Pool]) -> Refusal {
+    if let Some(refusal) = unknown(wishes, pools) {
+        return refusal;
+    }
+    let (at, candidates) = to_blame(wishes, pools);
+    let Some(blamed) = wishes.get(at).copied() else {
+        let message = "no pool can run the action".to_owned();
+        return Refusal { property: String::new(), value: String::new(), offered: Vec::new(), message };
+    };
+    let everywhere = blamed.offered(&pools.iter().collect::<Vec<_>>());
+    let here = blamed.offered(&candidates);
+    let (whose, most) = match blamed {
+        Wish::Property(_) => ("no pool offers", ""),
+        Wish::Size(_) => ("no pool has an executor with", " at most"),
+    };
+    let mut message = format!("{whose} {}", blamed.shown());
+    // Where another pool has it, it is the combination that nobody offers.
+    let others: Vec<String> =
+        wishes.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, wish)| wish.shown()).collect();
+    if !others.is_empty() && here != everywhere {
+        let _ = write!(message, " together with {}", list(&others));
+    }
+    let offered = if here.is_empty() { everywhere } else { here };
+    let _ = write!(message, "; on offer{most}: {}", list(&offered));
+    Refusal { property: blamed.property(), value: blamed.value(), offered, message }
+}
+
+/// The refusal of a property or a custom resource that no pool knows, with those that are known.
+fn unknown(wishes: &[Wish<'_>], pools: &[Pool]) -> Option<Refusal> {
+    let properties: BTreeSet<&str> = pools
         .iter()
         .flat_map(|pool| pool.properties.keys().map(String::as_str))
         .chain([POOL_PROPERTY])
         .collect();
-    if let Some((name, value)) = platform.iter().find(|(name, _)| !known.contains(name.as_str())) {
-        let offered: Vec<String> = known.into_iter().map(str::to_owned).collect();
-        let message = format!(
-            "no pool knows the platform property {:?} (asked for with the value {:?}); known are: {}",
-            shown(name),
-            shown(value),
-            list(&offered)
-        );
-        return Refusal { property: name.clone(), value: value.clone(), offered, message };
-    }
-    let (at, candidates) = to_blame(platform, pools);
-    let empty = (String::new(), String::new());
-    let (name, value) = platform.get(at).unwrap_or(&empty);
-    let of = |pools: &[&Pool]| -> BTreeSet<String> {
-        pools.iter().flat_map(|pool| values(pool, name).map(str::to_owned)).collect()
-    };
-    let everywhere = of(&pools.iter().collect::<Vec<_>>());
-    let here = of(&candidates);
-    let mut message = format!("no pool offers {} = {:?}", shown(name), shown(value));
-    // Where another pool has it, it is the combination that nobody offers.
-    let others: Vec<String> = platform
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| *index != at)
-        .map(|(_, (name, value))| format!("{} = {:?}", shown(name), shown(value)))
-        .collect();
-    if !others.is_empty() && here != everywhere {
-        let _ = write!(message, " together with {}", list(&others));
-    }
-    let offered: Vec<String> = if here.is_empty() { everywhere } else { here }.into_iter().collect();
-    let _ = write!(message, "; on offer: {}", list(&offered));
-    Refusal { property: name.clone(), value: value.clone(), offered, message }
+    let resources: BTreeSet<&ResourceName> =
+        pools.iter().flat_map(|pool| pool.capacity.custom.keys()).collect();
+    let found = wishes.iter().find_map(|wish| match wish {
+        Wish::Property((name, _)) if !properties.contains(name.as_str()) => {
+            let known = properties.iter().map(|name| (*name).to_owned()).collect();
+            Some((*wish, "platform property", known))
+        }
+        Wish::Size(Shortage::Custom(name, _))
+            if !resources.contains(name) && !pools.iter().any(|pool| wish.is_met_by(pool)) =>
+        {
+            let known = resources.iter().map(|name| format!("{RESOURCE_PREFIX}{name}")).collect();
+            Some((*wish, "resource", known))
+        }
+        Wish::Property(_) | Wish::Size(_) => None,
+    });
+    let (wish, what, offered): (Wish<'_>, _, Vec<String>) = found?;
+    let message = format!(
+        "no pool knows the {what} {:?} (asked for with the value {:?}); known are: {}",
+        shown(&wish.property()),
+        shown(&wish.value()),
+        list(&offered)
+    );
+    Some(Refusal { property: wish.property(), value: wish.value(), offered, message })
 }
 
-/// The first property asked for that is alone to blame, and the pools that match the rest; where the fault is none's
-/// alone, the first that leaves no pool when they are tried in their order, and the pools before it.
-fn to_blame<'a>(platform: &[Asked], pools: &'a [Pool]) -> (usize, Vec<&'a Pool>) {
-    let matches_rest = |at: usize| -> Vec<&Pool> {
-        let rest = || platform.iter().enumerate().filter(|(index, _)| *index != at);
-        pools.iter().filter(|pool| rest().all(|(_, asked)| offers(pool, asked))).collect()
+/// The first wish that is alone to blame, and the pools that meet the rest and offer something else; where the fault is none's alone, the first
+/// that leaves no pool when they are tried in their order, and the pools before it.
+fn to_blame<'a>(wishes: &[Wish<'_>], pools: &'a [Pool]) -> (usize, Vec<&'a Pool>) {
+    let meets_rest = |at: usize| -> Vec<&Pool> {
+        let rest = || wishes.iter().enumerate().filter(|(index, _)| *index != at);
+        pools.iter().filter(|pool| rest().all(|(_, wish)| wish.is_met_by(pool))).collect()
     };
-    let nowhere = platform.iter().position(|asked| !pools.iter().any(|pool| offers(pool, asked)));
+    let nowhere = wishes.iter().position(|wish| !pools.iter().any(|pool| wish.is_met_by(pool)));
     if let Some(at) = nowhere {
-        return (at, matches_rest(at));
+        return (at, meets_rest(at));
     }
-    let alone = (0..platform.len()).map(|at| (at, matches_rest(at))).find(|(_, pools)| !pools.is_empty());
-    if let Some(found) = alone {
-        return found;
+    let mut alone: Vec<(usize, Vec<&Pool>)> = (0..wishes.len()).map(|at| (at, meets_rest(at))).collect();
+    alone.retain(|(_, pools)| !pools.is_empty());
+    // One for which there is something else to ask for is of more help.
+    let helps = |(at, pools): &(usize, Vec<&Pool>)| {
+        wishes.get(*at).is_some_and(|wish| !wish.offered(pools).is_empty())
+    };
+    let best = alone.iter().position(helps).unwrap_or_default();
+    if best < alone.len() {
+        return alone.swap_remove(best);
     }
     let mut left: Vec<&Pool> = pools.iter().collect();
-    for (at, asked) in platform.iter().enumerate() {
-        let next: Vec<&Pool> = left.iter().copied().filter(|pool| offers(pool, asked)).collect();
+    for (at, wish) in wishes.iter().enumerate() {
+        let next: Vec<&Pool> = left.iter().copied().filter(|pool| wish.is_met_by(pool)).collect();
         if next.is_empty() {
             return (at, left);
         }
         left = next;
     }
     (0, left)
+}
+
+/// `2.5`
+fn processors(millis: u64) -> String {
+    (millis as f64 / 1000.0).to_string()
+}
+
+/// `1.5GiB` or `300MiB`, in hundredths that `divide` rounds; a value that [`MEMORY_PROPERTY`] could have.
+fn memory(bytes: u64, divide: impl Fn(u64, u64) -> u64) -> String {
+    const HUNDREDTHS: u64 = 100;
+    let (unit, name) = if bytes < 1 << 30 { (1 << 20, "MiB") } else { (1 << 30, "GiB") };
+    format!("{}{name}", divide(bytes.saturating_mul(HUNDREDTHS), unit) as f64 / HUNDREDTHS as f64)
 }
 
 fn list(texts: &[String]) -> String {

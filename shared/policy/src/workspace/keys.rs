@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use model::{ToolCall, WarmKey, WorkspaceKeys};
 
+use crate::hash::Hasher;
+
 /// By what a waiting build looks for a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildKeys {
@@ -30,8 +32,8 @@ pub fn keys(scope: &[&str], call: &ToolCall) -> BuildKeys {
     let targets: BTreeSet<&str> = call.targets.iter().map(String::as_str).collect();
     let flagged = Hasher::new("prefix").all(scope.iter().copied()).all(flags.iter().copied());
     let one = |target: &&str| TargetKeys {
-        target: flagged.clone().text(target).key(),
-        package: flagged.clone().text(package(target)).key(),
+        target: WarmKey(flagged.clone().text(target).key()),
+        package: WarmKey(flagged.clone().text(package(target)).key()),
     };
     let target_keys: BTreeSet<TargetKeys> = targets.iter().map(one).collect();
     let exact = Hasher::new("exact")
@@ -41,8 +43,11 @@ pub fn keys(scope: &[&str], call: &ToolCall) -> BuildKeys {
         .all(flags.iter().copied())
         .all(targets.iter().copied());
     let prefixes = target_keys.iter().flat_map(|keys| [keys.target, keys.package]).collect();
-    let version = Hasher::new("version").text(&call.tool_version).key();
-    BuildKeys { workspace: WorkspaceKeys { exact: exact.key(), version, prefixes }, targets: target_keys }
+    let version = WarmKey(Hasher::new("version").text(&call.tool_version).key());
+    BuildKeys {
+        workspace: WorkspaceKeys { exact: WarmKey(exact.key()), version, prefixes },
+        targets: target_keys,
+    }
 }
 
 /// The package of a target: what stands before its name. `//foo/...` is in package `//foo`.
@@ -50,32 +55,5 @@ fn package(target: &str) -> &str {
     match target.rsplit_once(':') {
         Some((package, _)) => package,
         None => target.strip_suffix("/...").unwrap_or(target),
-    }
-}
-
-/// Hashes texts so that no two lists of them look the same.
-#[derive(Clone)]
-struct Hasher(blake3::Hasher);
-
-impl Hasher {
-    fn new(purpose: &str) -> Self {
-        Self(blake3::Hasher::new()).text(purpose)
-    }
-
-    fn text(mut self, text: &str) -> Self {
-        self.0.update(&(text.len() as u64).to_le_bytes());
-        self.0.update(text.as_bytes());
-        self
-    }
-
-    fn all<'a>(mut self, texts: impl ExactSizeIterator<Item = &'a str>) -> Self {
-        self.0.update(&(texts.len() as u64).to_le_bytes());
-        texts.fold(self, Self::text)
-    }
-
-    fn key(&self) -> WarmKey {
-        let mut bytes = [0; 8];
-        self.0.finalize_xof().fill(&mut bytes);
-        WarmKey(u64::from_le_bytes(bytes))
     }
 }

@@ -23,6 +23,15 @@ fn only_what_is_ours_is_used() {
 }
 
 #[test]
+fn the_groups_that_count_our_memory_are_our_own_and_those_above() {
+    let groups = ["/some/service", "/some", ""].map(|group| format!("/sys/fs/cgroup/memory{group}").into());
+    assert_eq!(memory_groups(OWN, MOUNTS), Some((Version::One, groups.to_vec())));
+    let unified = MOUNTS.replace("rw,memory", "rw,cpuset");
+    assert_eq!(memory_groups(OWN, &unified), Some((Version::Two, vec!["/sys/fs/cgroup/unified".into()])));
+    assert_eq!(memory_groups("", MOUNTS), None);
+}
+
+#[test]
 fn a_group_of_version_two_limits_and_tells() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();

@@ -15,6 +15,8 @@ pub enum Label {
     Priority,
     /// Why something happened.
     Reason,
+    /// What an executor looks at to know whether it may admit more.
+    Sensor,
     /// What a workspace does: `idle` or `busy`.
     State,
     /// HTTP status code.
@@ -33,6 +35,7 @@ impl Label {
             Self::Outcome => "outcome",
             Self::Priority => "priority",
             Self::Reason => "reason",
+            Self::Sensor => "sensor",
             Self::State => "state",
             Self::Status => "status",
             Self::Stream => "stream",
@@ -81,6 +84,7 @@ macro_rules! metrics {
 metrics! {
     /// A number that only grows.
     Counter {
+        ActionClaims "forebay_action_claims_total" [Verdict] "Requests of this executor for work: granted, empty, or unanswered";
         ActionsRun "forebay_actions_run_total" [Outcome] "Actions run by this executor";
         BuildsEnqueued "forebay_builds_enqueued_total" [] "Builds accepted and put in the queue";
         BuildsFinished "forebay_builds_finished_total" [Outcome] "Builds that came to an end";
@@ -93,10 +97,15 @@ metrics! {
         IndexApplied "forebay_index_applied_total" [] "Events applied to an index";
         ApiRequests "forebay_api_requests_total" [Endpoint, Status] "Requests answered by the API";
         ConsoleBytes "forebay_console_bytes_total" [Stream] "Console output taken from builds";
-        ExecutionOffers "forebay_execution_offers_total" [Verdict] "Offers of executions to executors";
+        ExecutionClaims "forebay_execution_claims_total" [Verdict] "Answers to executors that ask for work, and executions that they got";
+        ExecutionsHedged "forebay_executions_hedged_total" [] "Copies started of executions that take long";
+        AffinityLookups "forebay_affinity_lookups_total" [Verdict] "Executions that were warm somewhere, by whether they ran there";
         ExecutionsRequeued "forebay_executions_requeued_total" [] "Executions put back in the queue because their executor was lost";
         ExecutionsFinished "forebay_executions_finished_total" [Outcome] "Executions of actions that came to an end";
         ExecutionsRefused "forebay_executions_refused_total" [Reason] "Executions that were not accepted";
+        ExecutionsMerged "forebay_executions_merged_total" [] "Requests that joined an execution of the same action instead of beginning one";
+        ExecutionsRaised "forebay_executions_raised_total" [] "Executions that a request which joined them made more urgent";
+        MergingSkipped "forebay_merging_skipped_total" [] "Requests that began an execution without the index being asked what runs already";
         ActionsCached "forebay_actions_cached_total" [] "Executions answered from the action cache";
         ActionCacheHits "forebay_action_cache_hits_total" [] "Results of actions found";
         ActionCacheMisses "forebay_action_cache_misses_total" [] "Results of actions looked for in vain";
@@ -113,6 +122,10 @@ metrics! {
 metrics! {
     /// A number that goes up and down.
     Gauge {
+        ActionReservations "forebay_action_reservations" [] "Reservations in the queue of this executor";
+        ActionSensorRed "forebay_action_sensor_red" [Sensor] "Whether a sensor of this executor says that something is short";
+        ActionWindowPoints "forebay_action_window_points" [] "Points of this executor's congestion window; 0 where there is none";
+        ActionWindowUsedPoints "forebay_action_window_used_points" [] "Points of it that are in use";
         Workspaces "forebay_workspaces" [State] "Workspaces of this worker";
         BuildsRunning "forebay_builds_running" [] "Builds running in this process";
         ExecutionsWaiting "forebay_executions_waiting" [] "Executions that wait for an executor";

@@ -1,12 +1,12 @@
 //! Clients that behave as Bazel does: what is unavailable is tried again, a broken stream is taken up by `WaitExecution`,
 //! an operation that nobody knows is executed anew.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, path::Path, time::Duration};
 
 use futures::StreamExt as _;
-use model::DigestFunction;
+use model::{BlobDigest, DigestFunction};
 use reapi::execution::{Action, Command};
-use remote::{Remote, RemoteError, action_of};
+use remote::{Remote, RemoteError, Source, action_of};
 use tonic::Code;
 
 use super::ActionPlan;
@@ -17,10 +17,21 @@ use crate::Random;
 pub struct Answer {
     /// What the command should write.
     pub wanted: String,
+    /// The action that it asked for.
+    pub action: BlobDigest,
     /// The operations that it was given; the last one ended.
     pub operations: Vec<String>,
     /// What it wrote, or why there is no result.
     pub got: Result<String, String>,
+}
+
+impl Answer {
+    /// Keys of the executions that it was told of. A cached result has an operation and no execution.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let executions = self.operations.iter().filter(|operation| !operation.contains("operations/done/"));
+        executions
+            .map(|operation| operation.split_once("operations/").map_or(operation.as_str(), |(_, key)| key))
+    }
 }
 
 /// What Bazel tries again, and `NOT_FOUND`, after which it executes anew.
@@ -36,16 +47,43 @@ const AGAIN: [Code; 8] = [
 ];
 const RETRY: Duration = Duration::from_millis(300);
 
-pub(super) async fn run(plan: &ActionPlan, random: &mut Random, urls: Vec<String>) -> Vec<Answer> {
-    let jobs: Vec<(usize, u64, u64)> =
-        (0..plan.actions).map(|number| (number, random.between(0, 120), random.number())).collect();
-    let (seed, urls) = (plan.seed, &urls);
+/// What one client asks for.
+struct Job {
+    wanted: String,
+    sleep_ms: u64,
+    priority: i32,
+    chance: u64,
+}
+
+/// Actions, each asked for by one client or by several at about the same time, to whom it is urgent in different degrees.
+/// Some take so long that copies are started.
+fn jobs(plan: &ActionPlan, random: &mut Random) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for number in 0..plan.actions {
+        let wanted = format!("action {number} of {}", plan.seed);
+        let sleep_ms = if random.once_in(6) { random.between(400, 1200) } else { random.between(0, 120) };
+        for _ in 0..random.between(1, plan.askers) {
+            let priority = i32::try_from(random.between(0, 5)).unwrap_or_default();
+            jobs.push(Job { wanted: wanted.clone(), sleep_ms, priority, chance: random.number() });
+        }
+    }
+    jobs
+}
+
+pub(super) async fn run(
+    plan: &ActionPlan,
+    random: &mut Random,
+    urls: Vec<String>,
+    runs: &Path,
+) -> Vec<Answer> {
+    let urls = &urls;
     let limit = plan.settle_limit + Duration::from_secs(60);
-    futures::stream::iter(jobs)
-        .map(|(number, sleep_ms, chance)| async move {
-            let wanted = format!("action {number} of {seed}");
-            let mut answer = Answer { wanted, operations: Vec::new(), got: Err("not asked".to_owned()) };
-            let asked = one(urls, chance, sleep_ms, &mut answer);
+    futures::stream::iter(jobs(plan, random))
+        .map(|job| async move {
+            let (action, blobs) = action(&job, runs);
+            let got = Err("not asked".to_owned());
+            let mut answer = Answer { wanted: job.wanted.clone(), action, operations: Vec::new(), got };
+            let asked = one(urls, &job, &blobs, &mut answer);
             if tokio::time::timeout(limit, asked).await.is_err() {
                 answer.got = Err(format!("no result after {limit:?}; last: {:?}", answer.got));
             }
@@ -56,21 +94,26 @@ pub(super) async fn run(plan: &ActionPlan, random: &mut Random, urls: Vec<String
         .await
 }
 
-async fn one(urls: &[String], chance: u64, sleep_ms: u64, answer: &mut Answer) {
-    let script = format!("sleep {}; echo '{}'; echo kept > out", sleep_ms as f64 / 1000.0, answer.wanted);
+fn action(job: &Job, runs: &Path) -> (BlobDigest, HashMap<BlobDigest, Source>) {
+    let (wanted, seconds) = (&job.wanted, job.sleep_ms as f64 / 1000.0);
+    let script =
+        format!("echo '{wanted}' >> '{}'; sleep {seconds}; echo '{wanted}'; echo kept > out", runs.display());
     let command = Command {
         arguments: vec!["/bin/sh".to_owned(), "-c".to_owned(), script],
         output_paths: vec!["out".to_owned()],
         ..Command::default()
     };
     let root = DigestFunction::Sha256.empty();
-    let (action, blobs) = action_of(DigestFunction::Sha256, &command, Action::default(), &root);
-    let mut turn = usize::try_from(chance % 1000).unwrap_or(0);
+    action_of(DigestFunction::Sha256, &command, Action::default(), &root)
+}
+
+async fn one(urls: &[String], job: &Job, blobs: &HashMap<BlobDigest, Source>, answer: &mut Answer) {
+    let mut turn = usize::try_from(job.chance % 1000).unwrap_or(0);
     loop {
         // As a balancer would: any gateway, each time.
         turn += 1;
         let Some(url) = urls.get(turn % urls.len()) else { return };
-        match try_one(url, &action, &blobs, answer).await {
+        match try_one(url, job.priority, blobs, answer).await {
             Ok(stdout) => {
                 answer.got = Ok(stdout);
                 return;
@@ -109,15 +152,15 @@ impl From<RemoteError> for Trouble {
 
 async fn try_one(
     url: &str,
-    action: &model::BlobDigest,
-    blobs: &HashMap<model::BlobDigest, remote::Source>,
+    priority: i32,
+    blobs: &HashMap<BlobDigest, Source>,
     answer: &mut Answer,
 ) -> Result<String, Trouble> {
     let remote = Remote::connect(url, "", DigestFunction::Sha256).await?;
     remote.upload(blobs).await?;
     let operations = &mut answer.operations;
     let executed = remote
-        .execute(action, false, 0, |name, _| {
+        .execute(&answer.action, false, priority, |name, _| {
             if operations.last().is_none_or(|last| last != name) {
                 operations.push(name.to_owned());
             }

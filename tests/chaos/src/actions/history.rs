@@ -1,9 +1,6 @@
-//! What the stream of executions says in the end, and what must hold of it.
+//! What the stream of executions says in the end, and what the clients saw.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-};
+use std::{collections::BTreeMap, fmt, fs, path::Path};
 
 use bus::{ActionSubject, Follower, Start, stream};
 use farm::Farm;
@@ -18,31 +15,18 @@ pub struct ActionHistory {
     pub executions: BTreeMap<String, Vec<ExecutionRecord>>,
     /// What the clients saw.
     pub answers: Vec<Answer>,
-}
-
-/// A promise that was broken.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Broken {
-    /// An execution has no result.
-    Unfinished(String),
-    /// An execution has more than one result, or something after it.
-    AfterTheEnd(String),
-    /// The first record is no acceptance, or there is another.
-    NotAcceptedOnce(String),
-    /// An attempt does not follow the one before.
-    WrongAttempt(String),
-    /// An operation that a client was told of was never accepted.
-    Unknown(String),
-    /// A client got no result, or a wrong one.
-    WrongAnswer(String),
+    /// Copies of an attempt that may be started beside the first.
+    pub hedges_max: u16,
+    /// How often each command was begun, by what it should write.
+    pub runs: BTreeMap<String, usize>,
 }
 
 impl ActionHistory {
-    /// Reads the whole stream.
+    /// Reads the whole stream, and the file that commands append to.
     ///
     /// # Panics
     /// When it cannot be read.
-    pub async fn read(farm: &Farm, answers: Vec<Answer>) -> Self {
+    pub async fn read(farm: &Farm, answers: Vec<Answer>, hedges_max: u16, runs: &Path) -> Self {
         let (_, last) = farm.bus().stream_positions(stream::ACTIONS).await.expect("the stream is there");
         let mut follower =
             Follower::new(farm.bus(), stream::ACTIONS, ActionSubject::ALL, Start::After(Sequence(0)));
@@ -53,62 +37,62 @@ impl ActionHistory {
                 executions.entry(record.execution.key().to_string()).or_default().push(record);
             }
         }
-        Self { executions, answers }
+        let mut counts = BTreeMap::new();
+        for line in fs::read_to_string(runs).unwrap_or_default().lines() {
+            *counts.entry(line.to_owned()).or_default() += 1;
+        }
+        Self { executions, answers, hedges_max, runs: counts }
     }
 
-    /// Every promise that was broken.
-    pub fn check(&self) -> Vec<Broken> {
-        let mut broken = Vec::new();
+    /// Runs that the log gives no reason for. They break no promise: an index that was lost may have an action run again
+    /// whose executor cannot say at once that it has it.
+    pub fn unexplained_runs(&self) -> usize {
+        let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
+        let by_key: BTreeMap<&str, &str> = self
+            .answers
+            .iter()
+            .flat_map(|answer| answer.keys().map(|key| (key, answer.wanted.as_str())))
+            .collect();
         for (key, records) in &self.executions {
-            broken.extend(check_one(key, records));
-        }
-        let known: BTreeSet<&str> = self.executions.keys().map(String::as_str).collect();
-        for answer in &self.answers {
-            for operation in &answer.operations {
-                let key = operation.split_once("operations/").map_or(operation.as_str(), |(_, key)| key);
-                // A cached result has an operation and no execution.
-                if !known.contains(key) && !operation.contains("operations/done/") {
-                    broken.push(Broken::Unknown(operation.clone()));
-                }
-            }
-            if answer.got.as_ref() != Ok(&answer.wanted) {
-                broken.push(Broken::WrongAnswer(format!("{}: {:?}", answer.wanted, answer.got)));
+            let more = records.iter().filter(|record| is_one_more(&record.phase)).count();
+            if let Some(wanted) = by_key.get(key.as_str()) {
+                *explained.entry(wanted).or_default() += more;
             }
         }
-        broken
+        let beyond = |(wanted, runs): (&String, &usize)| {
+            runs.saturating_sub(explained.get(wanted.as_str()).copied().unwrap_or_default())
+        };
+        self.runs.iter().map(beyond).sum()
+    }
+
+    fn count(&self, of: impl Fn(&ExecutionPhase) -> bool) -> usize {
+        self.executions.values().flatten().filter(|record| of(&record.phase)).count()
     }
 }
 
-fn check_one(key: &str, records: &[ExecutionRecord]) -> Vec<Broken> {
-    let mut broken = Vec::new();
-    let finished = records.iter().position(|record| record.outcome().is_some());
-    match finished {
-        None => broken.push(Broken::Unfinished(key.to_owned())),
-        Some(at) if at + 1 != records.len() => broken.push(Broken::AfterTheEnd(key.to_owned())),
-        Some(_) => {}
+/// Whether a run may follow from it.
+fn is_one_more(phase: &ExecutionPhase) -> bool {
+    match phase {
+        ExecutionPhase::Accepted | ExecutionPhase::Requeued { .. } | ExecutionPhase::Hedged => true,
+        ExecutionPhase::CopyEnded { .. } | ExecutionPhase::Raised | ExecutionPhase::Finished(_) => false,
     }
-    let accepted = records.iter().filter(|record| record.phase == ExecutionPhase::Accepted).count();
-    if accepted != 1 || records.first().is_none_or(|record| record.phase != ExecutionPhase::Accepted) {
-        broken.push(Broken::NotAcceptedOnce(key.to_owned()));
-    }
-    let follows = records.windows(2).all(|pair| match pair {
-        [one, next] => match next.phase {
-            ExecutionPhase::Requeued { .. } => next.attempt == one.attempt.next(),
-            ExecutionPhase::Accepted | ExecutionPhase::Finished(_) => next.attempt == one.attempt,
-        },
-        _ => true,
-    });
-    if !follows {
-        broken.push(Broken::WrongAttempt(key.to_owned()));
-    }
-    broken
 }
 
 impl fmt::Display for ActionHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let attempts = |record: &ExecutionRecord| matches!(record.phase, ExecutionPhase::Requeued { .. });
-        let requeued = self.executions.values().flatten().filter(|record| attempts(record)).count();
-        let (actions, executions) = (self.answers.len(), self.executions.len());
-        write!(f, "{actions} actions in {executions} executions, queued again {requeued} times")
+        let requeued = self.count(|phase| matches!(phase, ExecutionPhase::Requeued { .. }));
+        let hedged = self.count(|phase| *phase == ExecutionPhase::Hedged);
+        let ended = self.count(|phase| matches!(phase, ExecutionPhase::CopyEnded { .. }));
+        let raised = self.count(|phase| *phase == ExecutionPhase::Raised);
+        let (requests, executions) = (self.answers.len(), self.executions.len());
+        write!(
+            f,
+            "{requests} requests for {} actions in {executions} executions: queued again {requeued} times, {hedged} \
+             copies, {ended} of which ended without success, raised {raised} times; {} runs, {} of which the log \
+             gives no reason for",
+            self.runs.len(),
+            self.runs.values().sum::<usize>(),
+            self.unexplained_runs()
+        )
     }
 }

@@ -13,9 +13,13 @@ use super::ActionPlan;
 use crate::Random;
 
 /// Dealt once each, in this order, between the kills of services.
-const BLOWS: [Blow; 4] = [Blow::Flush, Blow::Redis, Blow::Nats, Blow::Flush];
-const BLOW_EVERY: usize = 4;
+const BLOWS: [Blow; 6] =
+    [Blow::Flush, Blow::StopExecutor, Blow::Redis, Blow::Nats, Blow::StopExecutor, Blow::Flush];
+const BLOW_EVERY: usize = 3;
+/// Milliseconds that an executor is stopped: shorter than its lease lives, and longer.
+const STOP_MS: (u64, u64) = (800, 4000);
 const TURN: Duration = Duration::from_millis(25);
+const EXECUTORS: usize = 4;
 /// No more kills after this.
 const STORM_LIMIT: Duration = Duration::from_secs(40);
 
@@ -24,20 +28,30 @@ enum Blow {
     Flush,
     Redis,
     Nats,
+    StopExecutor,
 }
 
 struct Victim {
     service: &'static str,
     env: Vec<(String, String)>,
     process: ServiceProcess,
-    dead_until: Option<Instant>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Runs,
+    /// Killed; started again then.
+    Dead(Instant),
+    /// Stopped; goes on then.
+    Stopped(Instant),
 }
 
 impl Victim {
     fn start(farm: &Farm, service: &'static str, env: Vec<(String, String)>) -> Self {
         let variables: Vec<(&str, &str)> = env.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         let process = farm.start_unready(service, &variables);
-        Self { service, env, process, dead_until: None }
+        Self { service, env, process, state: State::Runs }
     }
 }
 
@@ -57,8 +71,9 @@ impl<'a> Killer<'a> {
             let listen = format!("127.0.0.1:{}", port.number());
             Victim::start(farm, "gateway", vec![("FOREBAY_GRPC_LISTEN".to_owned(), listen)])
         });
-        let others = ["scheduler", "scheduler", "executor", "executor", "cas"];
-        let others = others.into_iter().map(|service| Victim::start(farm, service, Vec::new()));
+        let executors = ["executor"; EXECUTORS];
+        let others = ["scheduler", "scheduler", "cas"].into_iter().chain(executors);
+        let others = others.map(|service| Victim::start(farm, service, Vec::new()));
         let victims = gateways.chain(others).collect();
         let mut blows = BLOWS.to_vec();
         blows.reverse();
@@ -111,16 +126,32 @@ impl<'a> Killer<'a> {
         *self.counts.entry(what.to_owned()).or_default() += 1;
     }
 
+    /// One that runs, of this service or of any.
+    fn pick(&mut self, service: Option<&str>) -> Option<&mut Victim> {
+        let fits = |victim: &Victim| {
+            victim.state == State::Runs && service.is_none_or(|service| victim.service == service)
+        };
+        let all = self.victims.iter().enumerate();
+        let running: Vec<usize> = all.filter(|(_, victim)| fits(victim)).map(|(at, _)| at).collect();
+        let at = *self.random.pick(&running)?;
+        self.victims.get_mut(at)
+    }
+
     fn kill_one(&mut self) {
-        let alive: Vec<usize> = (0..self.victims.len())
-            .filter(|at| self.victims.get(*at).is_some_and(|victim| victim.dead_until.is_none()))
-            .collect();
         let gap = self.random.millis(0, 600);
-        let Some(victim) = self.random.pick(&alive).and_then(|at| self.victims.get_mut(*at)) else { return };
+        let Some(victim) = self.pick(None) else { return };
         victim.process.kill9();
-        victim.dead_until = Some(Instant::now() + gap);
+        victim.state = State::Dead(Instant::now() + gap);
         let what = format!("SIGKILL {}", victim.service);
         self.note(&what);
+    }
+
+    fn stop_executor(&mut self) {
+        let span = self.random.millis(STOP_MS.0, STOP_MS.1);
+        let Some(victim) = self.pick(Some("executor")) else { return };
+        victim.process.pause();
+        victim.state = State::Stopped(Instant::now() + span);
+        self.note("SIGSTOP executor");
     }
 
     async fn deal(&mut self, blow: Blow) {
@@ -143,22 +174,27 @@ impl<'a> Killer<'a> {
                 servers.start_nats().await;
                 self.note("SIGKILL nats-server");
             }
+            Blow::StopExecutor => self.stop_executor(),
         }
     }
 
     fn revive(&mut self) {
         let now = Instant::now();
         for victim in &mut self.victims {
-            match victim.dead_until {
-                Some(until) if until <= now => {
+            match victim.state {
+                State::Dead(until) if until <= now => {
                     *victim = Victim::start(self.farm, victim.service, std::mem::take(&mut victim.env));
                 }
-                Some(_) => {}
-                None => {
+                State::Stopped(until) if until <= now => {
+                    victim.process.resume();
+                    victim.state = State::Runs;
+                }
+                State::Dead(_) | State::Stopped(_) => {}
+                State::Runs => {
                     if let Some(status) = victim.process.try_exit() {
                         let (name, log) = (victim.process.name(), victim.process.log_tail());
                         self.faults.push(format!("{name} ended by itself with {status}\n{log}"));
-                        victim.dead_until = Some(now);
+                        victim.state = State::Dead(now);
                     }
                 }
             }
@@ -167,7 +203,7 @@ impl<'a> Killer<'a> {
 
     /// Has everything run again.
     pub(super) async fn calm(&mut self) {
-        while self.victims.iter().any(|victim| victim.dead_until.is_some()) {
+        while self.victims.iter().any(|victim| victim.state != State::Runs) {
             tokio::time::sleep(TURN).await;
             self.revive();
         }

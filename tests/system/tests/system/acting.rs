@@ -147,7 +147,8 @@ pub(crate) async fn histories(farm: &Farm) -> BTreeMap<String, Vec<ExecutionReco
     executions
 }
 
-/// The end of the only execution: ACTION_ACCEPTED, perhaps ACTION_REQUEUED of each next attempt, one ACTION_FINISHED.
+/// The end of the only execution, of which no copies were started and nobody's priority was raised: ACTION_ACCEPTED, perhaps
+/// ACTION_REQUEUED of each next attempt, one ACTION_FINISHED.
 pub(crate) async fn only_end(farm: &Farm) -> ExecutionRecord {
     let histories = histories(farm).await;
     assert_eq!(histories.len(), 1, "{histories:#?}");
@@ -160,7 +161,10 @@ pub(crate) async fn only_end(farm: &Farm) -> ExecutionRecord {
         let fits = match record.phase {
             ExecutionPhase::Accepted => attempt == 1,
             ExecutionPhase::Requeued { .. } => attempt > 1,
-            ExecutionPhase::Finished(_) => false,
+            ExecutionPhase::Hedged
+            | ExecutionPhase::CopyEnded { .. }
+            | ExecutionPhase::Raised
+            | ExecutionPhase::Finished(_) => false,
         };
         assert!(fits && record.attempt.0 == attempt, "{records:#?}");
     }

@@ -44,10 +44,12 @@ pub(crate) fn scenario(step: Step) -> Scenario {
         Step::OverdueWritten => Build(Way::Overrun),
         Step::ActionEventsRead
         | Step::ActionEventsApplied
+        | Step::ActionReserved
         | Step::ActionPicked
         | Step::ActionCommitted
-        | Step::ActionOffered
-        | Step::ActionOfferReceived
+        | Step::ActionClaimsAnswered
+        | Step::ActionReservationReceived
+        | Step::ActionClaimAnswered
         | Step::ActionTaken
         | Step::ActionInputsReady
         | Step::ActionCommandEnded
@@ -56,6 +58,7 @@ pub(crate) fn scenario(step: Step) -> Scenario {
         | Step::ActionResultWritten => Action(steps_actions::Way::Execute),
         Step::ActionRebuildBegun => Action(steps_actions::Way::Flush),
         Step::ExecutorLossHeard | Step::ExecutorLossWritten => Action(steps_actions::Way::ExecutorDies),
+        Step::ActionHedgeFound => Action(steps_actions::Way::Hedge),
         Step::ActionOverdueFound | Step::ActionOverdueWritten => Action(steps_actions::Way::QueueTimeout),
     }
 }

@@ -9,10 +9,11 @@ use tokio::task::JoinHandle;
 
 use crate::{
     acting::{self, Outside},
+    marks::{only_history, phases},
     scenario::{Scenario, scenario, walk},
 };
 
-/// A lease of 2 s runs out at most, or an offer, and it runs again.
+/// A lease of 2 s runs out at most, or a claim that nobody has in hand, and it runs again.
 const BOUND: Duration = Duration::from_secs(20);
 /// `google.rpc.Code` UNAVAILABLE
 const UNAVAILABLE: i32 = 14;
@@ -28,6 +29,8 @@ pub(crate) enum Way {
     ExecutorDies,
     /// It waits too long.
     QueueTimeout,
+    /// It takes so long that a copy of it is started.
+    Hedge,
 }
 
 type Execution = JoinHandle<Result<Executed, RemoteError>>;
@@ -43,7 +46,7 @@ async fn kill_at(step: Step) {
     let Scenario::Action(way) = scenario(step) else { panic!("{} is no step of an action", step.name()) };
     let farm = without(acting::builder(), step.service(), way).start().await;
     match way {
-        Way::Execute => {}
+        Way::Execute | Way::Hedge => {}
         // The index is there already: it is lost, not missing.
         Way::Flush | Way::ExecutorDies => farm.keep(farm.spawn("scheduler").await),
         // Its pool is known.
@@ -60,6 +63,9 @@ async fn kill_at(step: Step) {
     assert_eq!(signal, Some(9), "{status} at {}\n{}", step.name(), victim.log_tail());
     assert!(victim.log_text().contains("dying here as FOREBAY_CRASH_AT says"), "{}", victim.log_tail());
     drive.farm.keep(drive.farm.spawn(step.service()).await);
+    if way == Way::Hedge {
+        drive.outside.begun(2).await;
+    }
     drive.outside.go();
 
     let executed = tokio::time::timeout(BOUND, execution).await.expect("the execution ends");
@@ -72,6 +78,10 @@ fn without(builder: Builder, service: &str, way: Way) -> Builder {
         Way::QueueTimeout => {
             builder.without(service).without("executor").env("FOREBAY_ACTION_QUEUE_TIMEOUT_SECONDS", "1")
         }
+        Way::Hedge => {
+            let builder = builder.without(service).with("executor").env("FOREBAY_ACTION_HEDGES", "1");
+            builder.env("FOREBAY_ACTION_HEDGE_DELAY_MS", "300")
+        }
     }
 }
 
@@ -83,14 +93,14 @@ impl Drive {
     async fn execute(&self) -> Execution {
         let script = match self.way {
             Way::Execute | Way::QueueTimeout => "echo kept > kept; echo out".to_owned(),
-            Way::Flush | Way::ExecutorDies => self.outside.script(),
+            Way::Flush | Way::ExecutorDies | Way::Hedge => self.outside.script(),
         };
         acting::execute(&self.remote, acting::upload(&self.remote, &script).await)
     }
 
     async fn provoke(&self, step: Step) -> (ServiceProcess, Execution) {
         match self.way {
-            Way::Execute | Way::QueueTimeout => {
+            Way::Execute | Way::QueueTimeout | Way::Hedge => {
                 let victim = self.victim(step).await;
                 (victim, self.execute().await)
             }
@@ -121,7 +131,16 @@ impl Drive {
 
     async fn assert_end(&self, step: Step, executed: &Executed) {
         let response = &executed.response;
-        let record = acting::only_end(&self.farm).await;
+        let record = match self.way {
+            Way::Hedge => {
+                let records = only_history(&self.farm).await;
+                assert_eq!(phases(&records), ["accepted", "hedged", "finished"], "{records:#?}");
+                records.last().unwrap().clone()
+            }
+            Way::Execute | Way::Flush | Way::ExecutorDies | Way::QueueTimeout => {
+                acting::only_end(&self.farm).await
+            }
+        };
         assert!(executed.operation.ends_with(&record.execution.key().to_string()), "{executed:?}");
         let outcome = record.outcome().unwrap();
         if self.way == Way::QueueTimeout {
@@ -136,12 +155,13 @@ impl Drive {
         let digest =
             reapi::digest::from_proto(files.first().unwrap().digest.as_ref().unwrap(), acting::SHA256);
         assert_eq!(self.remote.read(&digest.unwrap()).await.unwrap(), b"kept\n", "{files:?}");
-        // One that died with an offer in doubt may not have begun an attempt, as far as anyone knows.
+        // One that died with a claim in doubt may not have begun an attempt, as far as anyone knows.
         let (most, runs) = match self.way {
             Way::Execute if step == Step::ActionResultWritten => (1, 0),
             Way::Execute if step.service() == "executor" => (2, 0),
             Way::Execute | Way::QueueTimeout => (1, 0),
             Way::Flush => (1, 1),
+            Way::Hedge => (1, 2),
             Way::ExecutorDies => (2, 2),
         };
         assert!(record.attempt.0 <= most, "{record:#?}");
@@ -153,14 +173,17 @@ walk! {
     killed_with_records_read = ActionEventsRead,
     killed_with_records_applied = ActionEventsApplied,
     killed_with_an_action_rebuild_begun = ActionRebuildBegun,
+    killed_with_reservations_sent = ActionReserved,
     killed_with_executions_picked = ActionPicked,
     killed_with_executions_committed = ActionCommitted,
-    killed_with_execution_offers_answered = ActionOffered,
+    killed_with_claims_answered = ActionClaimsAnswered,
     killed_with_a_lost_executor_heard_of = ExecutorLossHeard,
     killed_with_a_lost_executor_written = ExecutorLossWritten,
+    killed_with_a_slow_execution_found = ActionHedgeFound,
     killed_with_an_overdue_execution_found = ActionOverdueFound,
     killed_with_an_overdue_execution_ended = ActionOverdueWritten,
-    killed_with_an_execution_offer_received = ActionOfferReceived,
+    killed_with_a_reservation_received = ActionReservationReceived,
+    killed_with_a_claim_answered = ActionClaimAnswered,
     killed_with_an_execution_taken = ActionTaken,
     killed_with_the_inputs_ready = ActionInputsReady,
     killed_with_the_action_ended = ActionCommandEnded,

@@ -1,4 +1,7 @@
-use model::{Attempt, ClientTool, DigestFunction, Execution, ExecutionId, ExecutionOutcome, ExecutorId};
+use model::{
+    ActionKeys, Attempt, ClientTool, DigestFunction, Execution, ExecutionId, ExecutionOutcome, ExecutorId,
+    Needs,
+};
 
 use super::*;
 
@@ -18,6 +21,8 @@ fn record() -> ExecutionRecord {
         traceparent: None,
         client: ClientTool::default(),
         build: None,
+        needs: Needs::default(),
+        keys: ActionKeys::default(),
     })
 }
 
@@ -50,8 +55,8 @@ fn an_execution_goes_through_its_stages_and_back() {
     let why: rpc::Status = status::unpack(&partial.auxiliary_metadata[0], STATUS).unwrap();
     assert_eq!((why.code, why.message.as_str()), (0, "the pool is full"));
 
-    assert!(known.progress(progress("one", ExecutionStage::Fetching, 1_300_000)));
-    assert!(known.progress(progress("one", ExecutionStage::Running, 1_400_000)));
+    assert!(known.hear(progress("one", ExecutionStage::Fetching, 1_300_000)));
+    assert!(known.hear(progress("one", ExecutionStage::Running, 1_400_000)));
     let metadata = read(&super::metadata(&name, &known, Some("no matter")));
     assert_eq!(metadata.stage(), Stage::Executing);
     assert!(metadata.stdout_stream_name.starts_with("main/logstreams/live.web."));
@@ -62,24 +67,45 @@ fn an_execution_goes_through_its_stages_and_back() {
     assert_eq!(partial.execution_start_timestamp.unwrap().seconds, 1400);
     assert!(partial.auxiliary_metadata.is_empty());
 
-    let requeued = first.requeued(Sequence(5), "its executor died".into(), Millis(1_500_000));
+    let requeued = first.requeued(Sequence(5), "its executor died".into(), None, true, Millis(1_500_000));
     assert!(known.take(Sequence(9), requeued.clone()));
     assert_eq!(worth_telling(&known, None).stage, Stage::Queued);
     assert!(known.waits());
     assert!(!known.take(Sequence(5), first), "what is older is no news");
 
-    let outcome = ExecutionOutcome {
-        executor: None,
-        code: 1,
-        message: String::new(),
-        missing: Vec::new(),
-        exit_code: None,
-        result: None,
-        server_logs: Vec::new(),
-    };
+    let outcome = ExecutionOutcome::without_run(1, String::new());
     assert!(known.take(Sequence(12), requeued.finished(Sequence(9), outcome, Millis(1_600_000))));
     assert!(known.is_over());
     assert_eq!(read(&super::metadata(&name, &known, None)).stage(), Stage::Completed);
+}
+
+#[test]
+fn what_happens_beside_a_running_copy_leaves_it_running() {
+    let first = record();
+    let mut known = Known::default();
+    known.take(Sequence(1), first.clone());
+    known.hear(progress("one", ExecutionStage::Running, 100));
+    let hedged = first.hedged(Sequence(1), Millis(200));
+    let raised = hedged.raised(Sequence(2), -5, Millis(300));
+    for (sequence, record) in [(2, &hedged), (3, &raised)] {
+        assert!(known.take(Sequence(sequence), record.clone()));
+        assert_eq!(worth_telling(&known, None).stage, Stage::Executing);
+    }
+    let shown = |known: &Known| known.progress().map(|progress| progress.executor.to_string());
+    // Of two copies the one is shown that was heard of last; what is over is not.
+    assert!(known.hear(progress("two", ExecutionStage::Fetching, 400)));
+    assert_eq!(shown(&known).as_deref(), Some("two"));
+    assert!(known.hear(progress("one", ExecutionStage::Uploading, 500)));
+    assert_eq!(shown(&known).as_deref(), Some("one"));
+    assert_eq!(known.executors().count(), 2);
+    assert_eq!(known.copies.last().unwrap().begun_at, Millis(100), "it began when it was heard of first");
+    let one: ExecutorId = "one".parse().unwrap();
+    let ended = raised.copy_ended(Sequence(3), "it died".into(), one, None, Millis(600));
+    assert!(known.take(Sequence(4), ended.clone()));
+    assert_eq!(shown(&known).as_deref(), Some("two"));
+    let two: ExecutorId = "two".parse().unwrap();
+    known.take(Sequence(5), ended.copy_ended(Sequence(4), "it died".into(), two, None, Millis(700)));
+    assert!(known.waits(), "no copy is left that anybody has");
 }
 
 #[test]
@@ -88,13 +114,13 @@ fn only_what_a_client_can_see_is_told_anew() {
     known.take(Sequence(1), record());
     let queued = worth_telling(&known, None);
     assert_ne!(worth_telling(&known, Some("full")), queued);
-    known.progress(progress("one", ExecutionStage::Fetching, 1));
+    known.hear(progress("one", ExecutionStage::Fetching, 1));
     let fetching = worth_telling(&known, None);
     assert_ne!(fetching, queued);
-    known.progress(progress("one", ExecutionStage::Running, 2));
+    known.hear(progress("one", ExecutionStage::Running, 2));
     let running = worth_telling(&known, None);
     assert_ne!(running, fetching);
-    known.progress(progress("one", ExecutionStage::Uploading, 3));
+    known.hear(progress("one", ExecutionStage::Uploading, 3));
     assert_eq!(worth_telling(&known, Some("no matter")), running);
 }
 

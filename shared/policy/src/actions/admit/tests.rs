@@ -1,3 +1,4 @@
+use model::Resources;
 use proptest::prelude::*;
 
 use super::*;
@@ -8,7 +9,20 @@ fn pool(name: &str, properties: &[(&str, &[&str])]) -> Pool {
         name: name.parse().unwrap(),
         properties: properties.iter().map(|(name, values)| ((*name).to_owned(), owned(values))).collect(),
         root_is_input: false,
+        capacity: Resources::default(),
     }
+}
+
+/// `pool` on whose largest executor there is so much.
+fn sized(name: &str, cpu_millis: u64, memory_bytes: u64, custom: &[(&str, u32)]) -> Pool {
+    let custom = custom.iter().map(|(name, count)| (name.parse().unwrap(), Amount::whole(*count)));
+    let capacity = Resources { custom: custom.collect(), ..Resources::new(cpu_millis, memory_bytes) };
+    Pool { capacity, ..pool(name, &[]) }
+}
+
+fn needs(cpu_millis: Option<u64>, memory_bytes: Option<u64>, custom: &[(&str, &str)]) -> Needs {
+    let custom = custom.iter().map(|(name, amount)| (name.parse().unwrap(), amount.parse().unwrap()));
+    Needs { cpu_millis, memory_bytes, custom: custom.collect(), ..Needs::default() }
 }
 
 fn ask(pairs: &[(&str, &str)]) -> Vec<Asked> {
@@ -24,11 +38,11 @@ fn farm() -> Vec<Pool> {
 }
 
 fn admitted(pairs: &[(&str, &str)]) -> String {
-    admit(&ask(pairs), &farm()).unwrap().to_string()
+    admit(&ask(pairs), &Needs::default(), &farm()).unwrap().to_string()
 }
 
 fn refused(pairs: &[(&str, &str)]) -> Refusal {
-    match admit(&ask(pairs), &farm()) {
+    match admit(&ask(pairs), &Needs::default(), &farm()) {
         Err(AdmitError::Refused(refusal)) => refusal,
         other => panic!("{other:?}"),
     }
@@ -38,7 +52,7 @@ fn refused(pairs: &[(&str, &str)]) -> Refusal {
 fn nothing_asked_goes_to_the_default_pool_else_to_the_plainest() {
     assert_eq!(admitted(&[]), "default");
     let pools = [pool("b", &[("x", &["1"])]), pool("c", &[]), pool("a", &[])];
-    assert_eq!(admit(&[], &pools).unwrap().as_str(), "a");
+    assert_eq!(admit(&[], &Needs::default(), &pools).unwrap().as_str(), "a");
 }
 
 #[test]
@@ -96,16 +110,103 @@ fn a_combination_that_no_pool_has_is_refused() {
 
 #[test]
 fn without_any_pool_it_is_not_the_actions_fault() {
-    assert_eq!(admit(&[], &[]), Err(AdmitError::NothingRegistered));
+    assert_eq!(admit(&[], &Needs::default(), &[]), Err(AdmitError::NothingRegistered));
+}
+
+/// Two sizes of machines, and one with graphics processors.
+fn machines() -> Vec<Pool> {
+    vec![
+        sized("small", 4000, 8 << 30, &[]),
+        sized("large", 64_000, 256 << 30, &[]),
+        sized("gpu", 16_000, 64 << 30, &[("gpu", 2), ("licence", 1)]),
+    ]
+}
+
+fn size_refused(platform: &[(&str, &str)], needs: &Needs) -> Refusal {
+    match admit(&ask(platform), needs, &machines()) {
+        Err(AdmitError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_large_goes_to_where_it_fits_and_what_is_not_stays_off_special_machines() {
+    let to = |needs: &Needs| admit(&[], needs, &machines()).unwrap().to_string();
+    assert_eq!(to(&needs(Some(64_000), None, &[])), "large");
+    assert_eq!(to(&needs(None, Some((8 << 30) + 1), &[])), "large");
+    assert_eq!(to(&needs(Some(1000), None, &[("gpu", "2")])), "gpu");
+    let special_first = [sized("a", 4000, 1 << 30, &[("gpu", 1)]), sized("b", 4000, 1 << 30, &[])];
+    assert_eq!(admit(&[], &Needs::default(), &special_first).unwrap().as_str(), "b");
+}
+
+#[test]
+fn what_no_machine_has_is_named_with_the_most_on_offer() {
+    let refusal = size_refused(&[], &needs(Some(64_001), None, &[]));
+    let message = "no pool has an executor with EstimatedCPU = \"64.001\"; on offer at most: 64";
+    assert_eq!((refusal.message.as_str(), refusal.property.as_str()), (message, "EstimatedCPU"));
+    assert_eq!(refusal.offered, ["64"]);
+    let refusal = size_refused(&[], &needs(None, Some((256 << 30) + 1), &[]));
+    let message = "no pool has an executor with EstimatedMemory = \"256.01GiB\"; on offer at most: 256GiB";
+    assert_eq!(refusal.message, message, "never the same number on both sides");
+    let refusal = size_refused(&[], &needs(None, None, &[("gpu", "2.5")]));
+    let message = "no pool has an executor with resources:gpu = \"2.5\"; on offer at most: 2";
+    assert_eq!(refusal.message, message);
+}
+
+#[test]
+fn a_size_that_only_other_machines_have_is_refused_as_the_combination_it_is() {
+    let refusal = size_refused(&[("Pool", "small")], &needs(Some(8000), None, &[]));
+    assert_eq!((refusal.property.as_str(), refusal.value.as_str()), ("Pool", "small"));
+    let message = "no pool offers Pool = \"small\" together with EstimatedCPU = \"8\"; on offer: gpu, large";
+    assert_eq!(refusal.message, message);
+    let refusal = size_refused(&[], &needs(Some(32_000), None, &[("gpu", "1")]));
+    let message = "no pool has an executor with EstimatedCPU = \"32\" together with resources:gpu = \"1\"; \
+                   on offer at most: 16";
+    assert_eq!(refusal.message, message);
+}
+
+#[test]
+fn an_unknown_resource_is_named_with_the_known_ones() {
+    let refusal = size_refused(&[], &needs(Some(1), None, &[("tpu", "1")]));
+    let message = "no pool knows the resource \"resources:tpu\" (asked for with the value \"1\"); \
+                   known are: resources:gpu, resources:licence";
+    assert_eq!((refusal.message.as_str(), refusal.property.as_str()), (message, "resources:tpu"));
+    assert_eq!(refusal.offered, ["resources:gpu", "resources:licence"]);
+}
+
+#[test]
+fn a_pool_of_which_nobody_knows_how_large_it_is_takes_all() {
+    let huge = needs(Some(1 << 40), Some(1 << 50), &[("tpu", "9")]);
+    assert_eq!(admit(&[], &huge, &farm()).unwrap().as_str(), "default");
+}
+
+fn any_needs() -> impl Strategy<Value = Needs> {
+    let custom = proptest::collection::btree_map("[g-i]", 0_u64..3, 0..3);
+    (proptest::option::of(0_u64..4), proptest::option::of(0_u64..4), custom).prop_map(
+        |(cpu_millis, memory_bytes, custom)| {
+            let custom =
+                custom.into_iter().map(|(name, amount)| (name.parse().unwrap(), Amount::of_micros(amount)));
+            Needs { cpu_millis, memory_bytes, custom: custom.collect(), ..Needs::default() }
+        },
+    )
+}
+
+fn any_capacity() -> impl Strategy<Value = Resources> {
+    any_needs().prop_map(|needs| Resources {
+        cpu_millis: needs.cpu_millis.unwrap_or_default(),
+        memory_bytes: needs.memory_bytes.unwrap_or_default(),
+        custom: needs.custom,
+    })
 }
 
 fn any_pools() -> impl Strategy<Value = Vec<Pool>> {
     let properties = proptest::collection::btree_map("[a-c]", proptest::collection::vec("[x-z]", 1..3), 0..3);
-    proptest::collection::btree_map("[p-t]", properties, 1..5).prop_map(|pools| {
-        let one = |(name, properties): (String, _)| Pool {
+    proptest::collection::btree_map("[p-t]", (properties, any_capacity()), 1..5).prop_map(|pools| {
+        let one = |(name, (properties, capacity)): (String, _)| Pool {
             name: name.parse().unwrap(),
             properties,
             root_is_input: false,
+            capacity,
         };
         pools.into_iter().map(one).collect()
     })
@@ -116,25 +217,37 @@ proptest! {
     fn what_is_admitted_fits_and_what_is_refused_fits_nowhere(
         pools in any_pools(),
         platform in proptest::collection::vec(("[a-d]", "[x-z]"), 0..4),
+        needs in any_needs(),
     ) {
-        let fits = |pool: &Pool| platform.iter().all(|asked| offers(pool, asked));
-        match admit(&platform, &pools) {
+        let fits = |pool: &Pool| {
+            let has = |(name, value): &Asked| pool.properties.get(name).is_some_and(|all| all.contains(value));
+            let whole = Resources {
+                cpu_millis: needs.cpu_millis.unwrap_or_default(),
+                memory_bytes: needs.memory_bytes.unwrap_or_default(),
+                custom: needs.custom.clone(),
+            };
+            platform.iter().all(has) && (pool.capacity == Resources::default() || whole.fits(&pool.capacity))
+        };
+        let special = |pool: &Pool| pool.properties.len() + pool.capacity.custom.len();
+        match admit(&platform, &needs, &pools) {
             Ok(name) => {
                 let chosen = pools.iter().find(|pool| pool.name == name).unwrap();
                 prop_assert!(fits(chosen));
-                let fewer = |pool: &&Pool| fits(pool) && pool.properties.len() < chosen.properties.len();
-                prop_assert!(pools.iter().find(fewer).is_none());
+                let plainer = |pool: &&Pool| fits(pool) && special(pool) < special(chosen);
+                prop_assert!(pools.iter().find(plainer).is_none());
             }
             Err(AdmitError::Refused(refusal)) => {
                 prop_assert!(!pools.iter().any(fits));
                 let asked = (refusal.property.clone(), refusal.value.clone());
-                prop_assert!(platform.contains(&asked));
+                let of_size = refusal.property.starts_with("Estimated") || refusal.property.starts_with("resources:");
+                prop_assert!(platform.contains(&asked) || of_size, "{asked:?}");
                 prop_assert!(refusal.message.contains(&refusal.property));
+                prop_assert!(refusal.message.contains(&refusal.value));
                 let mut sorted = refusal.offered.clone();
                 sorted.sort();
                 sorted.dedup();
                 prop_assert_eq!(&sorted, &refusal.offered);
-                prop_assert!(!refusal.offered.is_empty());
+                prop_assert!(!refusal.offered.is_empty() || refusal.message.ends_with("nothing"));
             }
             Err(AdmitError::NothingRegistered) => prop_assert!(pools.is_empty()),
         }
@@ -144,9 +257,10 @@ proptest! {
     fn the_order_in_which_pools_are_listed_does_not_matter(
         pools in any_pools(),
         platform in proptest::collection::vec(("[a-d]", "[x-z]"), 0..4),
+        needs in any_needs(),
     ) {
         let mut reversed = pools.clone();
         reversed.reverse();
-        prop_assert_eq!(admit(&platform, &pools), admit(&platform, &reversed));
+        prop_assert_eq!(admit(&platform, &needs, &pools), admit(&platform, &needs, &reversed));
     }
 }

@@ -1,0 +1,107 @@
+//! Looking at the sensors while anything is in hand, and what follows for the congestion window.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use policy::actions::{Signal, Window};
+use service::ServiceError;
+use settings::Settings;
+use telemetry::metrics::{Gauge, Label, set};
+use tokio::sync::watch;
+use tracing::info;
+
+use crate::{
+    Shared, hand_over, run,
+    sensors::{Inside, Kind, Sensor},
+};
+
+/// The sensors, and whether reservations are taken.
+pub(crate) struct Admission {
+    sensors: Mutex<Sensors>,
+    every: Duration,
+    open: watch::Sender<bool>,
+}
+
+struct Sensors {
+    all: Vec<Box<dyn Sensor>>,
+    looked_at: Option<Instant>,
+}
+
+impl Admission {
+    /// Nothing is known yet.
+    pub(crate) fn new(settings: &Settings, all: Vec<Box<dyn Sensor>>) -> Self {
+        let sensors = Mutex::new(Sensors { all, looked_at: None });
+        let every = Duration::from_millis(settings.window_tick_ms);
+        Self { sensors, every, open: watch::Sender::new(true) }
+    }
+
+    /// Whether reservations are taken, as it changes.
+    pub(crate) fn open(&self) -> watch::Receiver<bool> {
+        self.open.subscribe()
+    }
+}
+
+/// The window that the settings ask for.
+pub(crate) fn window(settings: &Settings) -> Option<Window> {
+    let slots = settings.executor_slot_count();
+    settings
+        .congestion_window
+        .then(|| Window::new(settings.window_start_points, settings.window_points_max, slots))
+}
+
+/// Looks at the sensors until the session ends: as long as anything is in hand or short. An executor with nothing to do
+/// looks when it is about to ask for work.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    loop {
+        shared.hands.watchful().await;
+        look(&shared);
+        let stuck = shared.hands.put_down_stuck();
+        if !stuck.is_empty() {
+            hand_over::give_back(&shared, stuck, Vec::new()).await;
+            // We are still here.
+            shared.hands.announce.notify_one();
+        }
+        tokio::time::sleep(shared.admission.every).await;
+    }
+}
+
+/// Looks at the sensors, unless that was done of late.
+pub(crate) fn look(shared: &Arc<Shared>) {
+    let admission = &shared.admission;
+    let mut sensors = admission.sensors.lock().unwrap_or_else(PoisonError::into_inner);
+    if sensors.looked_at.is_some_and(|at| at.elapsed() < admission.every / 2) {
+        return;
+    }
+    sensors.looked_at = Some(Instant::now());
+    let inside = Inside { starting: shared.hands.starting() };
+    let (mut signals, mut red, mut shut) = (Vec::new(), Vec::new(), false);
+    for sensor in &mut sensors.all {
+        let reading = sensor.read(inside);
+        let is_red = reading.signal != Signal::Green;
+        match sensor.kind() {
+            Kind::Congestion => signals.push(reading.signal),
+            Kind::Stop => shut |= is_red,
+            Kind::Limit => {}
+        }
+        if is_red {
+            red.push(reading.why);
+        }
+        set(Gauge::ActionSensorRed, &[(Label::Sensor, sensor.name())], i64::from(is_red));
+    }
+    let (begin, is_open) = shared.hands.look(&signals, red, shut);
+    drop(sensors);
+    for work in begin {
+        run::begin(shared, work);
+    }
+    let window = shared.hands.fullness().window;
+    set(Gauge::ActionWindowPoints, &[], i64::from(window.size));
+    set(Gauge::ActionWindowUsedPoints, &[], i64::from(window.used));
+    let turned = admission.open.send_if_modified(|open| std::mem::replace(open, is_open) != is_open);
+    if turned && is_open {
+        info!(window = window.size, "reservations are taken again");
+    } else if turned {
+        info!(window = window.size, used = window.used, red = ?window.red, "no reservations are taken for now");
+    }
+}

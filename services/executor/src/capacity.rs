@@ -1,0 +1,52 @@
+//! What an executor has: as the settings say, else as the machine is.
+
+use std::path::Path;
+
+use model::Resources;
+use service::ServiceError;
+use settings::Settings;
+
+use crate::sensors::machine_memory;
+
+/// Processors, memory and custom resources that actions may hold together. `proc` is `/proc`.
+pub(crate) fn capacity(settings: &Settings, proc: &Path) -> Result<Resources, ServiceError> {
+    let cpu_millis = match settings.executor_cpu_millis {
+        0 => 1000 * u64::from(settings.executor_slot_count()),
+        millis => millis,
+    };
+    let memory_bytes = match settings.executor_memory_bytes {
+        0 => {
+            let all = machine_memory(proc).map_err(|error| {
+                let what = "finding how much memory there is (executor_memory_bytes can say it)";
+                ServiceError::failed(what, error)
+            })?;
+            all / 10 * 9
+        }
+        bytes => bytes,
+    };
+    Ok(Resources { cpu_millis, memory_bytes, custom: settings.executor_resources.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Amount;
+
+    use super::*;
+
+    #[test]
+    fn it_is_what_the_settings_say_else_what_the_machine_has() {
+        let proc = tempfile::tempdir().unwrap();
+        let meminfo = "MemTotal: 1000 kB\nMemAvailable: 10 kB\n";
+        std::fs::write(proc.path().join("meminfo"), meminfo).unwrap();
+        let mut settings = Settings { executor_slots: 4, ..Settings::default() };
+        assert_eq!(capacity(&settings, proc.path()).unwrap(), Resources::new(4000, 921_600));
+        settings.executor_cpu_millis = 2500;
+        settings.executor_memory_bytes = 77;
+        settings.executor_resources.insert("gpu".parse().unwrap(), Amount::whole(2));
+        let all = capacity(&settings, Path::new("/nowhere")).unwrap();
+        assert_eq!((all.cpu_millis, all.memory_bytes), (2500, 77));
+        assert_eq!(all.custom(&"gpu".parse().unwrap()), Amount::whole(2));
+        settings.executor_memory_bytes = 0;
+        assert!(capacity(&settings, Path::new("/nowhere")).is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! What a slot does for an action: makes its input root, runs its command, keeps its outputs.
+
+use std::time::{Duration, SystemTime};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use input_root::{CollectError, Collected, InputError, InputRoot, OutputSpec};
+use model::{BlobDigest, DigestFunction, ExecutionOutcome, ExecutionStage, Measured, StoredResult};
+use policy::actions::CopyEnd;
+use prost::Message as _;
+use reapi::execution::ActionResult;
+use sandbox::{Cause, Ended, Event, NotStarted, Outcome, Run};
+use service::{Step, crash_point};
+use telemetry::metrics::{Histogram, observe};
+use tracing::warn;
+
+use crate::{
+    Shared,
+    hands::{Outputs, Work},
+    memory,
+    metadata::{Times, metadata},
+    outcome::{Fault, code},
+    progress::Progress,
+    spec::Spec,
+    stages::Stage,
+};
+
+/// Bytes of an encoded result on the bus at most; a larger one is kept in the store.
+const INLINE_MAX: usize = 64 << 10;
+
+/// Does all of it; its inputs took so long to fetch so far.
+pub(crate) async fn execute(
+    shared: &Shared,
+    work: &Work,
+    stage: &mut Stage,
+    fetched: Duration,
+    progress: &Progress<'_>,
+) -> Result<CopyEnd, Fault> {
+    let execution = &work.claimed.record.execution;
+    let mut times = Times { queued: execution.accepted_at_ms.into(), ..Times::default() };
+    // As if it had been fetched here and now: the wait for a slot is no part of either.
+    times.started = SystemTime::now().checked_sub(fetched).unwrap_or_else(SystemTime::now);
+    times.fetch_started = times.started;
+    progress.enter(ExecutionStage::Fetching).await;
+    let spec = Spec::read(&shared.cas, execution).await?;
+    let outputs = OutputSpec::of(&spec.command).map_err(|error| unprepared(&error))?;
+    let prepared = shared.inputs.prepare(stage.work(), &spec.input_root, &outputs).await;
+    let root = prepared.map_err(|error| unprepared(&error))?;
+    times.fetch_ended = SystemTime::now();
+    let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
+    observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
+    crash_point(Step::ActionInputsReady);
+    let ended = command(shared, work, stage, &spec, &root, progress).await;
+    let collected = match &ended {
+        Ok(ended) => {
+            crash_point(Step::ActionCommandEnded);
+            shared.usage.set_memory(&work.key(), ended.peak_memory_bytes);
+            observe(Histogram::ActionRunSeconds, &[], ended.wall);
+            progress.enter(ExecutionStage::Uploading).await;
+            times.upload_started = SystemTime::now();
+            let console = stage.console(ended);
+            let collected = shared.inputs.collect(&root, &outputs, &console, execution.action.function).await;
+            times.upload_ended = SystemTime::now();
+            observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
+            Some(collected)
+        }
+        Err(_) => None,
+    };
+    shared.inputs.release(root).await;
+    let ended = ended?;
+    let Some(collected) = collected else { return Err(Fault::Stopped) };
+    conclude(shared, work, &ended, collected, times).await
+}
+
+/// Runs the command to its end.
+async fn command(
+    shared: &Shared,
+    work: &Work,
+    stage: &mut Stage,
+    spec: &Spec,
+    root: &InputRoot,
+    progress: &Progress<'_>,
+) -> Result<Ended, Fault> {
+    let settings = &shared.context.settings;
+    let (stdout, stderr) = stage.outputs();
+    let run = Run {
+        argv: spec.command.arguments.clone(),
+        env: spec.environment(),
+        cwd: spec.command.working_directory.clone().into(),
+        root: root.path().to_owned(),
+        root_is_input: shared.pool.root_is_input,
+        timeout: Some(spec.timeout),
+        kill_grace: Duration::from_millis(settings.kill_grace_ms),
+        stdout: stdout.clone(),
+        stderr: stderr.clone(),
+        output_bytes_max: settings.action_output_bytes_max,
+        memory_bytes_max: memory::limit(&work.claimed, settings.action_memory_bytes_max),
+    };
+    let kills = shared.oom.before();
+    let slot = stage.slot().await.map_err(|error| Fault::machine(&error))?;
+    let outcome = watch(shared, work, slot, run, Outputs { stdout, stderr }, progress).await;
+    match outcome {
+        Ok(Outcome::Ended(mut ended)) => {
+            shared.oom.explain(&mut ended, kills);
+            Ok(ended)
+        }
+        Ok(Outcome::NotStarted { why, message }) => Err(not_started(why, message)),
+        Err(error) => {
+            warn!(key = %work.key(), error = telemetry::error_chain(&error), "the sandbox failed");
+            stage.break_slot();
+            Err(Fault::machine(&error))
+        }
+    }
+}
+
+async fn watch(
+    shared: &Shared,
+    work: &Work,
+    slot: &mut sandbox::Slot,
+    run: Run,
+    outputs: Outputs,
+    progress: &Progress<'_>,
+) -> Result<Outcome, sandbox::SandboxError> {
+    let mut running = slot.run(run).await?;
+    shared.hands.set_outputs(&work.key(), &work.hand, outputs);
+    loop {
+        match running.next_event().await? {
+            Event::Started(_) => progress.enter(ExecutionStage::Running).await,
+            Event::Done(outcome) => return Ok(outcome),
+        }
+    }
+}
+
+/// How the copy ended, now that the command has; a success goes to the action cache first.
+async fn conclude(
+    shared: &Shared,
+    work: &Work,
+    ended: &Ended,
+    collected: Result<Collected, CollectError>,
+    mut times: Times,
+) -> Result<CopyEnd, Fault> {
+    let execution = &work.claimed.record.execution;
+    let status = verdict(ended, shared.context.settings.action_output_bytes_max)?;
+    let collected = match (collected, &status) {
+        (Ok(collected), _) => collected,
+        // What killed the command matters more than what it left.
+        (Err(error), Some((code, message))) => {
+            let message = format!("{message}; {}", telemetry::error_chain(&error));
+            return Ok(end(shared, work, ended, ExecutionOutcome::without_run(*code, message)));
+        }
+        (Err(error), None) if error.is_the_actions() => return Err(Fault::precondition(error.to_string())),
+        (Err(error), None) => return Err(uncollected(&error)),
+    };
+    crash_point(Step::ActionOutputsKept);
+    times.completed = SystemTime::now();
+    let result = collected.into_result(ended.exit_code, metadata(shared.id.as_str(), &times, ended));
+    let cacheable = status.is_none() && ended.exit_code == 0 && !execution.do_not_cache;
+    if cacheable {
+        let kept = shared.cas.put_action(&execution.instance, &execution.action, &result).await;
+        if let Err(error) = kept {
+            // The result is good, it is only not remembered.
+            warn!(key = %execution.key(), error = telemetry::error_chain(&error), "a result was not cached");
+        }
+        crash_point(Step::ActionCached);
+    }
+    let server_logs = if status.is_some() { logs(&result, execution.action.function) } else { Vec::new() };
+    let (code, message) = status.unwrap_or_default();
+    let outcome = ExecutionOutcome {
+        exit_code: Some(result.exit_code),
+        result: Some(stored(shared, &result).await?),
+        server_logs,
+        ..ExecutionOutcome::without_run(code, message)
+    };
+    Ok(end(shared, work, ended, outcome))
+}
+
+/// The end of the copy with this outcome, who ran it and what that used.
+fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -> CopyEnd {
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let measured = Measured {
+        wall_ms: millis(ended.wall),
+        cpu_ms: millis(ended.cpu),
+        memory_bytes: ended.peak_memory_bytes,
+    };
+    let outcome = ExecutionOutcome { executor: Some(shared.id.clone()), measured: Some(measured), ..outcome };
+    if ended.cause != Cause::OutOfMemory {
+        return CopyEnd::Outcome(outcome);
+    }
+    let limit = memory::limit(&work.claimed, shared.context.settings.action_memory_bytes_max);
+    let had = limit.unwrap_or_else(|| work.claimed.size.memory_bytes.max(ended.peak_memory_bytes));
+    CopyEnd::OutOfMemory { outcome, had, most: shared.pool.capacity.memory_bytes }
+}
+
+/// What a command had written when it was cut off.
+fn logs(result: &ActionResult, function: DigestFunction) -> Vec<(String, BlobDigest)> {
+    let one = |name: &str, digest: Option<&reapi::execution::Digest>| {
+        let digest = digest.and_then(|digest| reapi::digest::from_proto(digest, function).ok());
+        (name.to_owned(), digest.unwrap_or_else(|| function.empty()))
+    };
+    vec![one("stdout", result.stdout_digest.as_ref()), one("stderr", result.stderr_digest.as_ref())]
+}
+
+async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, Fault> {
+    let encoded = result.encode_to_vec();
+    if encoded.len() <= INLINE_MAX {
+        return Ok(StoredResult::Inline(STANDARD.encode(encoded)));
+    }
+    let kept = shared.cas.put_bytes(DigestFunction::Sha256, encoded.into()).await;
+    kept.map(StoredResult::Blob).map_err(|error| Fault::machine(&error))
+}
+
+/// What made the command end, unless it ended by itself: the code and words of its outcome.
+fn verdict(ended: &Ended, output_max: u64) -> Result<Option<(i32, String)>, Fault> {
+    let seconds = ended.wall.as_secs_f64();
+    Ok(match ended.cause {
+        Cause::Ended => None,
+        Cause::TimedOut => Some((
+            code::DEADLINE_EXCEEDED,
+            format!("the command was killed after {seconds:.1} s, its time limit"),
+        )),
+        Cause::OutOfMemory => Some((
+            code::RESOURCE_EXHAUSTED,
+            format!("the command was killed for want of memory: it used {} bytes", ended.peak_memory_bytes),
+        )),
+        Cause::OutputTooLarge(stream) => Some((
+            code::RESOURCE_EXHAUSTED,
+            format!("the command was killed: it wrote more than {output_max} bytes to {stream:?}"),
+        )),
+        Cause::Killed => return Err(Fault::Machine { reason: "the command was killed".to_owned() }),
+    })
+}
+
+fn not_started(why: NotStarted, message: String) -> Fault {
+    match why {
+        NotStarted::NotFound | NotStarted::NotExecutable | NotStarted::WorkingDirectory => {
+            Fault::precondition(message)
+        }
+        NotStarted::TooLarge | NotStarted::Invalid => Fault::invalid(message),
+    }
+}
+
+fn unprepared(error: &InputError) -> Fault {
+    match error {
+        InputError::Missing(missing) => Fault::missing(missing.clone()),
+        InputError::Invalid(why) => Fault::invalid(why.clone()),
+        InputError::Stopping => Fault::Stopped,
+        InputError::Io { .. } | InputError::Cas(_) => Fault::machine(error),
+    }
+}
+
+fn uncollected(error: &CollectError) -> Fault {
+    if matches!(error, CollectError::Stopping) { Fault::Stopped } else { Fault::machine(error) }
+}

@@ -1,0 +1,124 @@
+//! What memory an action may use, and whether the kernel killed it for want of some.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use model::Claimed;
+use sandbox::{Cause, Ended};
+
+/// 128 and SIGKILL: of the command itself, or of what its shell ran last.
+const KILLED: i32 = 137;
+/// How old the count of the machine's kills may be at the start of an action.
+const OLD: Duration = Duration::from_secs(1);
+
+/// Bytes of memory that an action is limited to where control groups can be had. One whose client asked for memory, or which
+/// ran out of less before, has the largest of that and of what it holds: what is packed by what others like it used must
+/// not be killed for using what it asked for. All others have as much as the settings allow (`most`; 0 is no limit).
+pub(crate) fn limit(claimed: &Claimed, most: u64) -> Option<u64> {
+    let record = &claimed.record;
+    let asked = record.execution.needs.memory_bytes.max(record.so_far.memory_bytes);
+    let given = asked.map(|asked| asked.max(claimed.size.memory_bytes));
+    let most = Some(most).filter(|bytes| *bytes > 0);
+    given.into_iter().chain(most).min()
+}
+
+/// Counts the processes that the kernel killed on the whole machine for want of memory.
+pub(crate) struct OomKills {
+    file: PathBuf,
+    last: Mutex<Option<(Instant, u64)>>,
+}
+
+impl OomKills {
+    /// `proc` is `/proc`.
+    pub(crate) fn new(proc: &Path) -> Self {
+        Self { file: proc.join("vmstat"), last: Mutex::default() }
+    }
+
+    /// How many there were, as of late: for [`OomKills::explain`], before an action begins.
+    pub(crate) fn before(&self) -> u64 {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match *last {
+            Some((at, count)) if at.elapsed() < OLD => count,
+            _ => {
+                let count = self.count();
+                *last = Some((Instant::now(), count));
+                count
+            }
+        }
+    }
+
+    /// Says that a command ran out of memory which was killed by nobody that we know of, while the kernel killed someone.
+    /// Where there is a control group for it, the sandbox knows better already.
+    pub(crate) fn explain(&self, ended: &mut Ended, before: u64) {
+        if ended.cause == Cause::Ended && ended.exit_code == KILLED && self.count() > before {
+            ended.cause = Cause::OutOfMemory;
+        }
+    }
+
+    fn count(&self) -> u64 {
+        let text = fs::read_to_string(&self.file).unwrap_or_default();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+        count.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn an_action_is_limited_to_what_it_asked_for_or_was_given_more() {
+        let mut claimed = testing::claimed();
+        claimed.size.memory_bytes = 100;
+        assert_eq!(limit(&claimed, 0), None);
+        assert_eq!(limit(&claimed, 1000), Some(1000));
+        // It is packed by what others like it used.
+        claimed.record.execution.needs.memory_bytes = Some(300);
+        assert_eq!(limit(&claimed, 0), Some(300));
+        claimed.record.so_far.memory_bytes = Some(600);
+        assert_eq!((limit(&claimed, 0), limit(&claimed, 500)), (Some(600), Some(500)));
+        claimed.size.memory_bytes = 800;
+        assert_eq!(limit(&claimed, 0), Some(800));
+    }
+
+    #[test]
+    fn a_command_that_was_killed_while_the_kernel_killed_someone_ran_out_of_memory() {
+        let proc = tempfile::tempdir().unwrap();
+        let kills =
+            |count: u32| fs::write(proc.path().join("vmstat"), format!("nr_free 7\noom_kill {count}\n"));
+        kills(3).unwrap();
+        let oom = OomKills::new(proc.path());
+        let before = oom.before();
+        let cause = |exit_code| {
+            let mut ended = ended(exit_code);
+            oom.explain(&mut ended, before);
+            ended.cause
+        };
+        assert_eq!(cause(137), Cause::Ended);
+        kills(4).unwrap();
+        assert_eq!((cause(137), cause(1)), (Cause::OutOfMemory, Cause::Ended));
+    }
+
+    fn ended(exit_code: i32) -> Ended {
+        let now = SystemTime::now();
+        Ended {
+            exit_code,
+            signal: None,
+            cause: Cause::Ended,
+            wall: Duration::ZERO,
+            cpu: Duration::ZERO,
+            peak_memory_bytes: 0,
+            started_at: now,
+            ended_at: now,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+        }
+    }
+}

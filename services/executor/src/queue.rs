@@ -1,0 +1,190 @@
+//! What an executor was told of: executions that wait and may be for it. A hint, no right to any of them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+
+use model::{ExecutionKey, Reservation};
+
+/// Reservations at most; the last ones are forgotten.
+const MOST: usize = 4096;
+
+/// Reservations in the order of their turns.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    places: HashMap<ExecutionKey, Place>,
+    /// Those that count.
+    ripe: BTreeMap<Turn, ExecutionKey>,
+    /// Those that count only from a time on, with their turns.
+    early: BTreeMap<(Instant, u64), (Turn, ExecutionKey)>,
+    /// How many came.
+    count: u64,
+}
+
+/// Its turn, then who came first.
+type Turn = (u64, u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Ripe(Turn),
+    Early((Instant, u64)),
+}
+
+impl Queue {
+    /// Puts one in its place. One that is there already has the new turn from now on, and counts from the earlier time on.
+    pub(crate) fn put(&mut self, reservation: Reservation, now: Instant) {
+        let known = self.remove(&reservation.execution);
+        self.count += 1;
+        let turn = (reservation.turn, self.count);
+        let at = now + Duration::from_millis(reservation.after_ms);
+        let at = match known {
+            Some(Place::Ripe(_)) => now,
+            Some(Place::Early((before, _))) => before.min(at),
+            None => at,
+        };
+        let (key, place) = (reservation.execution, (at, self.count));
+        if at <= now {
+            self.places.insert(key.clone(), Place::Ripe(turn));
+            self.ripe.insert(turn, key);
+        } else {
+            self.places.insert(key.clone(), Place::Early(place));
+            self.early.insert(place, (turn, key));
+        }
+        self.forget();
+    }
+
+    /// Forgets the last one when there are too many.
+    fn forget(&mut self) {
+        if self.places.len() <= MOST {
+            return;
+        }
+        let last = self.ripe.pop_last().map(|(_, key)| key);
+        if let Some(key) = last.or_else(|| self.early.pop_last().map(|(_, (_, key))| key)) {
+            self.places.remove(&key);
+        }
+    }
+
+    /// It waits no more.
+    pub(crate) fn trim(&mut self, key: &ExecutionKey) {
+        self.remove(key);
+    }
+
+    fn remove(&mut self, key: &ExecutionKey) -> Option<Place> {
+        let place = self.places.remove(key)?;
+        match &place {
+            Place::Ripe(turn) => drop(self.ripe.remove(turn)),
+            Place::Early(at) => drop(self.early.remove(at)),
+        }
+        Some(place)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The first `most` that count at `now`, in the order of their turns.
+    pub(crate) fn first(&mut self, most: usize, now: Instant) -> Vec<ExecutionKey> {
+        self.ripen(now);
+        self.ripe.values().take(most).cloned().collect()
+    }
+
+    /// When the next one counts that does not at `now`.
+    pub(crate) fn next_ripe(&mut self, now: Instant) -> Option<Instant> {
+        self.ripen(now);
+        self.early.keys().next().map(|(at, _)| *at)
+    }
+
+    fn ripen(&mut self, now: Instant) {
+        while let Some(first) = self.early.first_entry()
+            && first.key().0 <= now
+        {
+            let (turn, key) = first.remove();
+            self.places.insert(key.clone(), Place::Ripe(turn));
+            self.ripe.insert(turn, key);
+        }
+    }
+
+    /// All of them, which leave it.
+    pub(crate) fn take_all(&mut self) -> Vec<ExecutionKey> {
+        let all = std::mem::take(self);
+        let early = all.early.into_values().map(|(_, key)| key);
+        all.ripe.into_values().chain(early).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{ExecutionId, Resources};
+
+    use super::*;
+
+    fn key() -> ExecutionKey {
+        ExecutionKey { group: "g".parse().unwrap(), id: ExecutionId::generate() }
+    }
+
+    fn reservation(execution: &ExecutionKey, turn: u64, after_ms: u64) -> Reservation {
+        let size = Resources::default();
+        Reservation { execution: execution.clone(), turn, size, exclusive: false, after_ms }
+    }
+
+    #[test]
+    fn the_order_is_that_of_turns_and_then_of_arrival() {
+        let (a, b, c) = (key(), key(), key());
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for (key, turn) in [(&a, 7), (&b, 7), (&c, 3)] {
+            queue.put(reservation(key, turn, 0), now);
+        }
+        assert_eq!(queue.first(64, now), [c.clone(), a.clone(), b.clone()]);
+        assert_eq!(queue.first(1, now), std::slice::from_ref(&c));
+        // Told again: once in the queue, at its new turn.
+        queue.put(reservation(&b, 1, 0), now);
+        assert_eq!(queue.first(64, now), [b, c, a]);
+    }
+
+    #[test]
+    fn what_waits_no_more_leaves_it() {
+        let (a, b) = (key(), key());
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.put(reservation(&a, 1, 0), now);
+        queue.put(reservation(&b, 2, 5), now);
+        queue.trim(&a);
+        queue.trim(&b);
+        queue.trim(&key());
+        assert_eq!(queue.len(), 0);
+        assert_eq!(queue.next_ripe(now), None);
+        assert!(queue.first(64, now + Duration::from_millis(5)).is_empty());
+    }
+
+    #[test]
+    fn others_go_first_where_it_says_so() {
+        let (a, b) = (key(), key());
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.put(reservation(&a, 1, 4), now);
+        queue.put(reservation(&b, 2, 0), now);
+        assert_eq!(queue.first(64, now), std::slice::from_ref(&b));
+        let ripe = queue.next_ripe(now).unwrap();
+        assert_eq!(ripe, now + Duration::from_millis(4));
+        // What is told again is not put off any longer.
+        queue.put(reservation(&a, 1, 4), now + Duration::from_millis(3));
+        assert_eq!(queue.first(64, ripe), [a.clone(), b]);
+        queue.put(reservation(&a, 1, 4), ripe);
+        assert_eq!(queue.first(1, ripe), [a]);
+        assert_eq!(queue.next_ripe(ripe), None);
+    }
+
+    #[test]
+    fn the_last_are_forgotten_when_there_are_too_many() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let keys: Vec<_> = (0..=MOST).map(|_| key()).collect();
+        for (turn, key) in keys.iter().rev().enumerate() {
+            queue.put(reservation(key, u64::try_from(turn).unwrap(), 0), now);
+        }
+        assert_eq!(queue.len(), MOST);
+        assert_eq!(queue.first(1, now), [keys.last().unwrap().clone()]);
+        assert!(!queue.first(MOST, now).contains(keys.first().unwrap()));
+        assert_eq!(queue.take_all().len(), MOST);
+        assert_eq!(queue.len(), 0);
+    }
+}

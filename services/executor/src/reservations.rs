@@ -1,0 +1,75 @@
+//! What the schedulers tell of waiting executions. Registering for it is a subscription, which ends while the congestion
+//! window is closed.
+
+use std::{sync::Arc, time::Instant};
+
+use async_nats::{Message, Subscriber};
+use bus::{Encoding, Subject, decode};
+use futures::StreamExt as _;
+use model::Reservations;
+use service::{ServiceError, Step, crash_point};
+use telemetry::metrics::{Gauge, set};
+use tracing::warn;
+
+use crate::Shared;
+
+/// Listens, before anyone can know that we are here.
+pub(crate) async fn subscribe(shared: &Shared) -> Result<Subscriber, ServiceError> {
+    let subject = Subject::ExecutorReserve(shared.id.clone()).to_string();
+    let subscribed = shared.context.bus.client().subscribe(subject).await;
+    subscribed.map_err(|error| ServiceError::failed("subscribing to reservations", error))
+}
+
+/// Puts reservations in the queue until the session ends.
+pub(crate) async fn serve(shared: Arc<Shared>, mut messages: Subscriber) -> Result<(), ServiceError> {
+    let ended = |what: &str| ServiceError::failed("subscribing to reservations", what);
+    let mut open = shared.admission.open();
+    loop {
+        tokio::select! {
+            message = messages.next() => {
+                receive(&shared, &message.ok_or_else(|| ended("the subscription ended"))?);
+                continue;
+            }
+            closed = open.wait_for(|open| !open) => drop(closed.map_err(|_| ended("the window is gone"))?),
+        }
+        drop(messages);
+        shared.hands.announce.notify_one();
+        drop(open.wait_for(|open| *open).await.map_err(|_| ended("the window is gone"))?);
+        messages = subscribe(&shared).await?;
+        shared.hands.announce.notify_one();
+        shared.hands.room.notify_one();
+    }
+}
+
+fn receive(shared: &Shared, message: &Message) {
+    crash_point(Step::ActionReservationReceived);
+    let told: Reservations = match decode(Encoding::Json, &message.payload) {
+        Ok(told) => told,
+        Err(error) => {
+            warn!(error = telemetry::error_chain(&error), "reservations cannot be read");
+            return;
+        }
+    };
+    let now = Instant::now();
+    // Without a name: something waits that was told to others.
+    let mut counts = told.reserve.is_empty() && told.trim.is_empty();
+    let mut counts_later = false;
+    let mut queue = shared.queue();
+    for key in &told.trim {
+        queue.trim(key);
+    }
+    for reservation in told.reserve {
+        if !shared.hands.has(&reservation.execution) {
+            counts |= reservation.after_ms == 0;
+            counts_later |= reservation.after_ms > 0;
+            queue.put(reservation, now);
+        }
+    }
+    set(Gauge::ActionReservations, &[], i64::try_from(queue.len()).unwrap_or(i64::MAX));
+    drop(queue);
+    if counts {
+        shared.hands.room.notify_one();
+    } else if counts_later {
+        shared.later.notify_one();
+    }
+}

@@ -1,0 +1,338 @@
+//! What is free of an executor, and what may begin next: sums and comparisons alone.
+
+use model::{Resources, WindowState};
+use policy::actions::{Signal, Window, points};
+
+/// What an action takes while it runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Want<'a> {
+    /// What it holds.
+    pub(crate) size: &'a Resources,
+    /// Whether it must have the executor for itself.
+    pub(crate) exclusive: bool,
+}
+
+/// How much is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Free {
+    /// What nothing in hand holds or waits for.
+    pub(crate) resources: Resources,
+    /// Actions that can begin in it at most.
+    pub(crate) starts: u16,
+}
+
+/// Free and taken room.
+#[derive(Debug)]
+pub(crate) struct Room {
+    capacity: Resources,
+    slots: u16,
+    held: Resources,
+    started: u16,
+    /// Whether the one that runs has all for itself.
+    exclusive: bool,
+    window: Option<Window>,
+    /// The most points that were in use since the sensors were looked at last.
+    peak: u32,
+    /// What is short, as sentences; whether too much runs, and whether nothing may begin at all.
+    red: Vec<String>,
+    congested: bool,
+    shut: bool,
+}
+
+impl Room {
+    /// All is free.
+    pub(crate) fn new(capacity: Resources, slots: u16, window: Option<Window>) -> Self {
+        Self {
+            capacity,
+            slots,
+            held: Resources::default(),
+            started: 0,
+            exclusive: false,
+            window,
+            peak: 0,
+            red: Vec::new(),
+            congested: false,
+            shut: false,
+        }
+    }
+
+    /// What there is in all.
+    pub(crate) fn capacity(&self) -> &Resources {
+        &self.capacity
+    }
+
+    /// Actions that run at a time at most.
+    pub(crate) fn slots(&self) -> u16 {
+        self.slots
+    }
+
+    /// What those hold that run.
+    pub(crate) fn held(&self) -> &Resources {
+        &self.held
+    }
+
+    /// How many run.
+    pub(crate) fn started(&self) -> u16 {
+        self.started
+    }
+
+    /// One begins.
+    pub(crate) fn begin(&mut self, size: &Resources, exclusive: bool) {
+        self.held.add(size);
+        self.started = self.started.saturating_add(1);
+        self.exclusive = exclusive;
+        self.peak = self.peak.max(self.used());
+    }
+
+    /// One that had begun has left its slot.
+    pub(crate) fn end(&mut self, size: &Resources) {
+        self.held.take(size);
+        self.started = self.started.saturating_sub(1);
+        self.exclusive = false;
+    }
+
+    /// Points in use.
+    fn used(&self) -> u32 {
+        points(self.started, &self.held, &self.capacity, self.slots)
+    }
+
+    fn left(&self) -> Resources {
+        let mut left = self.capacity.clone();
+        left.take(&self.held);
+        left
+    }
+
+    /// Which of those that wait in hand, in their order, begins next; the first always where nothing runs. One that does
+    /// not fit is passed by none, unless it waits for a custom resource: others pass it that do not need that.
+    pub(crate) fn next<'a>(&self, waiting: impl IntoIterator<Item = Want<'a>>) -> Option<usize> {
+        if self.shut || self.exclusive || self.started >= self.slots {
+            return None;
+        }
+        let alone = self.started == 0;
+        let mut left = self.left();
+        for (index, want) in waiting.into_iter().enumerate() {
+            if want.exclusive {
+                return (alone && want.size.fits_custom(&left)).then_some(index);
+            }
+            if !want.size.fits_custom(&left) {
+                left.take(&Resources { custom: want.size.custom.clone(), ..Resources::default() });
+                continue;
+            }
+            let fits = alone || want.size.fits(&left);
+            return (fits && self.admits(want.size)).then_some(index);
+        }
+        None
+    }
+
+    fn admits(&self, size: &Resources) -> bool {
+        let Some(window) = &self.window else { return true };
+        let mut held = self.held.clone();
+        held.add(size);
+        let after = points(self.started.saturating_add(1), &held, &self.capacity, self.slots);
+        window.admits(after, self.started == 0)
+    }
+
+    /// What is free beside those in hand that wait. `None` while one has, or waits to have, all for itself, and while
+    /// nothing may begin.
+    pub(crate) fn free<'a>(&self, waiting: impl IntoIterator<Item = Want<'a>>) -> Option<Free> {
+        if self.shut || self.exclusive {
+            return None;
+        }
+        let (mut held, mut taken) = (self.held.clone(), self.started);
+        for want in waiting {
+            if want.exclusive {
+                return None;
+            }
+            held.add(want.size);
+            taken = taken.saturating_add(1);
+        }
+        let mut resources = self.capacity.clone();
+        resources.take(&held);
+        let is_full = resources.cpu_millis == 0 || resources.memory_bytes == 0;
+        let slots = if is_full { 0 } else { self.slots.saturating_sub(taken) };
+        let points = points(taken, &held, &self.capacity, self.slots);
+        let admitted = self.window.as_ref().map_or(u32::MAX, |window| window.room(points));
+        Some(Free { resources, starts: slots.min(u16::try_from(admitted).unwrap_or(u16::MAX)) })
+    }
+
+    /// Whether the machine is short of something: then nothing is taken ahead.
+    pub(crate) fn is_short(&self) -> bool {
+        self.congested || self.shut
+    }
+
+    /// Whether its window lets nothing in, for a reason other than that all slots are busy.
+    pub(crate) fn is_closed(&self) -> bool {
+        let full = |window: &Window| !window.is_open() && window.room(self.used()) == 0;
+        self.shut || self.window.as_ref().is_some_and(full)
+    }
+
+    /// The sensors were looked at: `signals` are those of congestion, `red` says what is short, and while it is `shut`
+    /// nothing begins.
+    pub(crate) fn look(&mut self, signals: &[Signal], red: Vec<String>, shut: bool) {
+        let used = self.used();
+        let peak = std::mem::replace(&mut self.peak, used).max(used);
+        if let Some(window) = &mut self.window {
+            window.tick(peak, signals.iter().copied());
+        }
+        self.congested = signals.iter().any(|signal| *signal != Signal::Green);
+        (self.red, self.shut) = (red, shut);
+    }
+
+    /// For those who want to know.
+    pub(crate) fn window(&self) -> WindowState {
+        let size = self.window.as_ref().map_or(0, Window::size);
+        WindowState { size, used: self.used(), red: self.red.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use model::{Amount, ResourceName};
+
+    use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    /// What one holds, and whether it must be alone.
+    type One = (Resources, bool);
+
+    fn slots(count: u64) -> Resources {
+        Resources::new(count * 1000, count * GB)
+    }
+
+    fn with_gpu(mut resources: Resources) -> Resources {
+        let gpu: ResourceName = "gpu".parse().unwrap();
+        resources.custom = BTreeMap::from([(gpu, Amount::whole(1))]);
+        resources
+    }
+
+    fn machine() -> Room {
+        Room::new(with_gpu(slots(8)), 8, Some(Window::new(0, 0, 8)))
+    }
+
+    fn wants(waiting: &[One]) -> impl Iterator<Item = Want<'_>> {
+        waiting.iter().map(|(size, exclusive)| Want { size, exclusive: *exclusive })
+    }
+
+    fn starts(room: &Room) -> u16 {
+        room.free([]).map_or(0, |free| free.starts)
+    }
+
+    /// Begins all that can, and tells which.
+    fn start_all(room: &mut Room, waiting: &mut Vec<One>) -> Vec<One> {
+        let mut started = Vec::new();
+        while let Some(index) = room.next(wants(waiting)) {
+            let next = waiting.remove(index);
+            room.begin(&next.0, next.1);
+            started.push(next);
+        }
+        started
+    }
+
+    #[test]
+    fn when_an_action_of_eight_slots_ends_eight_of_one_slot_begin_at_once() {
+        let mut room = machine();
+        room.begin(&slots(8), false);
+        let mut waiting = vec![(slots(1), false); 9];
+        assert_eq!(start_all(&mut room, &mut waiting), []);
+        assert_eq!(starts(&room), 0);
+        room.end(&slots(8));
+        assert_eq!(start_all(&mut room, &mut waiting).len(), 8);
+        assert_eq!(waiting.len(), 1);
+        assert_eq!(room.free([]), Some(Free { resources: with_gpu(Resources::default()), starts: 0 }));
+    }
+
+    #[test]
+    fn an_action_waits_for_a_busy_gpu_while_others_flow() {
+        let mut room = machine();
+        let gpu = with_gpu(slots(1));
+        room.begin(&gpu, false);
+        let mut waiting = vec![(gpu.clone(), false), (slots(1), false), (slots(2), false)];
+        assert_eq!(start_all(&mut room, &mut waiting), [(slots(1), false), (slots(2), false)]);
+        room.end(&gpu);
+        assert_eq!(start_all(&mut room, &mut waiting), [(gpu, false)]);
+    }
+
+    #[test]
+    fn what_waits_for_a_gpu_is_not_passed_by_one_that_needs_less_of_it() {
+        let mut capacity = with_gpu(slots(8));
+        capacity.custom.values_mut().for_each(|amount| *amount = Amount::whole(2));
+        let mut room = Room::new(capacity, 8, None);
+        let one = with_gpu(slots(1));
+        let mut two = one.clone();
+        two.add(&Resources { custom: one.custom.clone(), ..Resources::default() });
+        room.begin(&one, false);
+        let mut waiting = vec![(two.clone(), false), (one.clone(), false), (slots(1), false)];
+        assert_eq!(start_all(&mut room, &mut waiting), [(slots(1), false)]);
+        room.end(&one);
+        assert_eq!(start_all(&mut room, &mut waiting), [(two, false)]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_passed_by_what_does() {
+        let mut room = machine();
+        room.begin(&slots(2), false);
+        let mut waiting = vec![(slots(7), false), (slots(1), false)];
+        assert_eq!(start_all(&mut room, &mut waiting), []);
+        // And what is asked for does not take its room.
+        let free = room.free(wants(&waiting)).unwrap().resources;
+        assert_eq!((free.cpu_millis, free.memory_bytes), (0, 0));
+        room.end(&slots(2));
+        assert_eq!(start_all(&mut room, &mut waiting).len(), 2);
+    }
+
+    #[test]
+    fn an_exclusive_action_runs_alone_and_is_passed_by_none() {
+        let mut room = machine();
+        room.begin(&slots(1), false);
+        let mut waiting = vec![(slots(8), true), (slots(1), false)];
+        assert_eq!(start_all(&mut room, &mut waiting), []);
+        assert_eq!(room.free(wants(&waiting)), None);
+        room.end(&slots(1));
+        // It may say that it needs little: nothing begins beside it all the same.
+        let mut waiting = vec![(slots(1), true), (slots(1), false)];
+        assert_eq!(start_all(&mut room, &mut waiting), [(slots(1), true)]);
+        assert_eq!(room.free([]), None);
+        room.end(&slots(1));
+        assert_eq!(start_all(&mut room, &mut waiting), [(slots(1), false)]);
+    }
+
+    #[test]
+    fn one_that_is_larger_than_all_there_is_runs_alone() {
+        let mut room = machine();
+        let mut waiting = vec![(slots(9), false), (slots(1), false)];
+        assert_eq!(start_all(&mut room, &mut waiting), [(slots(9), false)]);
+    }
+
+    #[test]
+    fn a_window_that_was_cut_lets_nothing_begin_before_enough_has_ended() {
+        let mut room = machine();
+        assert_eq!(start_all(&mut room, &mut vec![(slots(1), false); 8]).len(), 8);
+        assert!(!room.is_closed(), "all slots are busy, and nothing is short");
+        room.look(&[Signal::Red], vec!["no memory is left".to_owned()], false);
+        assert_eq!(room.window().size, 60);
+        for left in (6..8).rev() {
+            room.end(&slots(1));
+            assert_eq!((room.started(), starts(&room)), (left, 0));
+            assert!(room.is_closed());
+            assert_eq!(start_all(&mut room, &mut vec![(slots(1), false)]), []);
+        }
+        room.end(&slots(1));
+        assert_eq!(starts(&room), 1);
+        assert!(!room.is_closed() && room.is_short());
+        assert_eq!(start_all(&mut room, &mut vec![(slots(1), false); 2]).len(), 1);
+    }
+
+    #[test]
+    fn nothing_begins_while_it_is_shut() {
+        let mut room = machine();
+        room.look(&[Signal::Green], vec!["it is paused".to_owned()], true);
+        assert_eq!(start_all(&mut room, &mut vec![(slots(1), false)]), []);
+        assert_eq!(room.free([]), None);
+        assert!(room.is_closed());
+        room.look(&[Signal::Green], Vec::new(), false);
+        assert_eq!(starts(&room), 8);
+    }
+}

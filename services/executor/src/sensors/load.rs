@@ -1,0 +1,74 @@
+//! The load of the last minute, for each processor or slot.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use policy::actions::Signal;
+
+use super::{Inside, Kind, Reading, Sensor};
+
+pub(super) struct Load {
+    file: PathBuf,
+    most: f64,
+    before: f64,
+}
+
+impl Load {
+    /// `each` is what there may be for each processor or slot, whichever are more.
+    pub(super) fn new(proc: &Path, each: f64, slots: u16) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let many = u16::try_from(processors).unwrap_or(u16::MAX).max(slots);
+        Self { file: proc.join("loadavg"), most: each * f64::from(many), before: 0.0 }
+    }
+
+    fn now(&self) -> Option<f64> {
+        let text = fs::read_to_string(&self.file).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok()
+    }
+}
+
+impl Sensor for Load {
+    fn name(&self) -> &'static str {
+        "load"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Congestion
+    }
+
+    fn read(&mut self, _: Inside) -> Reading {
+        let Some(load) = self.now() else { return Reading::green() };
+        let before = std::mem::replace(&mut self.before, load);
+        if load <= self.most {
+            return Reading::green();
+        }
+        // It follows what runs by a minute: while it falls, the last cut was enough.
+        let signal = if load < before { Signal::Easing } else { Signal::Red };
+        Reading { signal, why: format!("the load is {load:.1}, and may be {:.1}", self.most) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_red_while_it_grows_above_the_most_and_eases_while_it_falls() {
+        let proc = tempfile::tempdir().unwrap();
+        // More slots than any machine of ours has processors.
+        let mut sensor = Load::new(proc.path(), 0.5, 1000);
+        let mut read = |loads: &str| {
+            fs::write(proc.path().join("loadavg"), loads).unwrap();
+            sensor.read(Inside { starting: 0 }).signal
+        };
+        assert_eq!(read("499.00 700.1 1.00 1/999 12345\n"), Signal::Green);
+        assert_eq!(read("501.00 1.00 1.00 1/999 12345\n"), Signal::Red);
+        assert_eq!(read("501.00 1.00 1.00 1/999 12345\n"), Signal::Red);
+        assert_eq!(read("500.50 1.00 1.00 1/999 12345\n"), Signal::Easing);
+        assert_eq!(read("500.80 1.00 1.00 1/999 12345\n"), Signal::Red);
+        assert_eq!(read("2.00 1.00 1.00 1/999 12345\n"), Signal::Green);
+        assert_eq!(read("nonsense"), Signal::Green);
+    }
+}

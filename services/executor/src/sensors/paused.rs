@@ -1,0 +1,58 @@
+//! Whether an operator has stopped this executor for a while: the file `paused` is in its folder (`executor/0` in the data
+//! folder, say). Whatever is in the file is told as the reason. What runs goes on.
+
+use std::{fs, path::Path, path::PathBuf};
+
+use super::{Inside, Kind, Reading, Sensor};
+
+/// Bytes of the reason that are told.
+const REASON: usize = 200;
+
+pub(super) struct Paused(PathBuf);
+
+impl Paused {
+    pub(super) fn new(own: &Path) -> Self {
+        Self(own.join("paused"))
+    }
+}
+
+impl Sensor for Paused {
+    fn name(&self) -> &'static str {
+        "paused"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Stop
+    }
+
+    fn read(&mut self, _: Inside) -> Reading {
+        if !self.0.exists() {
+            return Reading::green();
+        }
+        let said: String =
+            fs::read_to_string(&self.0).unwrap_or_default().trim().chars().take(REASON).collect();
+        let colon = if said.is_empty() { "" } else { ": " };
+        Reading::red(format!("it is paused by {}{colon}{said}", self.0.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use policy::actions::Signal;
+
+    use super::*;
+
+    #[test]
+    fn it_is_paused_as_long_as_the_file_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sensor = Paused::new(folder.path());
+        let mut read = || sensor.read(Inside { starting: 0 });
+        assert_eq!(read(), Reading::green());
+        fs::write(folder.path().join("paused"), "a new kernel\n").unwrap();
+        let reading = read();
+        assert_eq!(reading.signal, Signal::Red);
+        assert!(reading.why.ends_with("paused: a new kernel"), "{}", reading.why);
+        fs::remove_file(folder.path().join("paused")).unwrap();
+        assert_eq!(read(), Reading::green());
+    }
+}

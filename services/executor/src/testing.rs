@@ -1,0 +1,27 @@
+//! What tests of several parts make up.
+
+use model::{Claimed, DigestFunction, Execution, ExecutionId, ExecutionRecord, Millis, Resources, Sequence};
+
+/// An execution that was claimed, and holds a slot.
+pub(crate) fn claimed() -> Claimed {
+    let execution = Execution {
+        id: ExecutionId::generate(),
+        group: "g".parse().unwrap(),
+        instance: String::new(),
+        action: DigestFunction::Sha256.empty(),
+        priority: 0,
+        pool: "default".parse().unwrap(),
+        timeout_ms: 1000,
+        do_not_cache: false,
+        accepted_at_ms: Millis(0),
+        expires_at_ms: Millis(1000),
+        max_attempts: model::Attempt(3),
+        traceparent: None,
+        client: model::ClientTool::default(),
+        build: None,
+        needs: model::Needs::default(),
+        keys: model::ActionKeys::default(),
+    };
+    let record = ExecutionRecord::accepted(execution);
+    Claimed { record, sequence: Sequence(1), size: Resources::new(1000, 1_000_000) }
+}

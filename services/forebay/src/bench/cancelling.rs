@@ -1,0 +1,138 @@
+//! From a cancel, or from the client's going, to the death of the action's process.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use reapi::execution::ExecuteRequest;
+use serde::Serialize;
+
+use super::{
+    farm::BenchFarm,
+    latency::at,
+    report::line,
+    shell::{Shell, until},
+};
+use crate::failure::{Failure, say};
+
+const ROUNDS: usize = 30;
+const GRACE_MS: &str = "1000";
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The figures, in milliseconds; medians, and the largest.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Cancelling {
+    rounds: usize,
+    /// From the call of `CancelOperation`.
+    from_call_ms: f64,
+    /// From its answer.
+    from_answer_ms: f64,
+    from_answer_worst_ms: f64,
+    /// From the end of the last client's stream, the grace for it taken off.
+    from_going_ms: f64,
+    from_going_worst_ms: f64,
+}
+
+/// Measures.
+pub(super) async fn measure() -> Result<Cancelling, Failure> {
+    say("cancelling actions, and leaving them");
+    let farm = BenchFarm::of_actions(&[("FOREBAY_ACTION_WAITER_GRACE_MS", GRACE_MS)]).await?;
+    let _executor = farm.executor("one", &[]).await?;
+    let shell = Shell::new(&farm, 1).await?;
+    let (mut calls, mut answers, mut goings) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..ROUNDS {
+        let (call, answer) = cancel(&shell, &format!("1000.{number:04}")).await?;
+        calls.push(call);
+        answers.push(answer);
+    }
+    let grace: f64 = GRACE_MS.parse().unwrap_or_default();
+    for number in 0..ROUNDS / 3 {
+        goings.push((leave(&shell, &format!("2000.{number:04}")).await? - grace).max(0.0));
+    }
+    farm.stop().await;
+    for all in [&mut calls, &mut answers, &mut goings] {
+        all.sort_by(f64::total_cmp);
+    }
+    let worst = |all: &[f64]| all.last().copied().unwrap_or_default();
+    Ok(Cancelling {
+        rounds: ROUNDS,
+        from_call_ms: at(&calls, 50),
+        from_answer_ms: at(&answers, 50),
+        from_answer_worst_ms: worst(&answers),
+        from_going_ms: at(&goings, 50),
+        from_going_worst_ms: worst(&goings),
+    })
+}
+
+/// An action that runs: its operation, its process, and its stream.
+struct Running {
+    operation: String,
+    process: PathBuf,
+    stream: tonic::Streaming<reapi::longrunning::Operation>,
+}
+
+/// Has an action run that sleeps so many seconds, by which its process is known.
+async fn run(shell: &Shell, seconds: &str) -> Result<Running, Failure> {
+    let action = shell.upload(&format!("exec sleep {seconds}"), &[]).await?;
+    let request =
+        ExecuteRequest { action_digest: Some(reapi::digest::to_proto(&action)), ..ExecuteRequest::default() };
+    let failed = |status: tonic::Status| Failure::new(1, "executing an action", &status);
+    let mut stream = shell.remote()?.execution().execute(request).await.map_err(failed)?.into_inner();
+    let first = stream.message().await.map_err(failed)?;
+    let operation = first.map(|operation| operation.name).unwrap_or_default();
+    let mut process = None;
+    until("it runs", LIMIT, || {
+        process = sleeping(seconds);
+        process.is_some()
+    })
+    .await?;
+    Ok(Running { operation, process: process.unwrap_or_default(), stream })
+}
+
+/// The process of `sleep`, as its own namespace does not tell it.
+fn sleeping(seconds: &str) -> Option<PathBuf> {
+    let command = format!("sleep\0{seconds}\0").into_bytes();
+    let processes = std::fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.path());
+    let is = |path: &PathBuf| std::fs::read(path.join("cmdline")).is_ok_and(|line| line == command);
+    processes.into_iter().find(is).map(|path| path.join("stat"))
+}
+
+/// Waits for its death.
+async fn dead(process: &Path) -> Result<f64, Failure> {
+    // One that waits to be collected is dead.
+    let lives = || {
+        let stat = std::fs::read_to_string(process).unwrap_or_default();
+        stat.rsplit_once(')')
+            .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
+    };
+    Ok(until("it is dead", LIMIT, || !lives()).await?.as_secs_f64() * 1000.0)
+}
+
+async fn cancel(shell: &Shell, seconds: &str) -> Result<(f64, f64), Failure> {
+    let running = run(shell, seconds).await?;
+    let remote = shell.remote()?.clone();
+    let begun = Instant::now();
+    remote.cancel(&running.operation).await?;
+    let called = begun.elapsed().as_secs_f64() * 1000.0;
+    let answer = dead(&running.process).await?;
+    Ok((called + answer, answer))
+}
+
+async fn leave(shell: &Shell, seconds: &str) -> Result<f64, Failure> {
+    let running = run(shell, seconds).await?;
+    drop(running.stream);
+    dead(&running.process).await
+}
+
+impl fmt::Display for Cancelling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = format!("cancel to death of the process, {} times", self.rounds);
+        line(f, &name, Some(self.from_call_ms), "ms")?;
+        line(f, "cancel accepted to death", Some(self.from_answer_ms), "ms")?;
+        line(f, "cancel accepted to death, the worst", Some(self.from_answer_worst_ms), "ms")?;
+        line(f, "client gone to death, the grace less", Some(self.from_going_ms), "ms")?;
+        line(f, "client gone to death, the worst", Some(self.from_going_worst_ms), "ms")
+    }
+}

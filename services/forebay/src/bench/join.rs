@@ -1,0 +1,125 @@
+//! How soon an executor is full that joins while ten thousand actions wait.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, SystemTime},
+};
+
+use bus::{Encoding, Subject, decode};
+use futures::StreamExt as _;
+use model::ExecutorHeartbeat;
+use nix::sys::signal::Signal;
+use serde::Serialize;
+
+use super::{
+    farm::BenchFarm,
+    report::line,
+    shell::{Shell, median, until},
+};
+use crate::failure::{Failure, say};
+
+const ROUNDS: usize = 20;
+const QUEUED: usize = 10_000;
+const SLOTS: usize = 16;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The figures.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Join {
+    queued: usize,
+    slots: usize,
+    rounds: usize,
+    /// Milliseconds from the first heartbeat of an executor to the start of as many actions as it has slots, the median.
+    full_ms: f64,
+    /// The largest.
+    worst_ms: f64,
+}
+
+/// Measures.
+pub(super) async fn measure() -> Result<Join, Failure> {
+    say("queueing 10,000 actions for executors that join");
+    let farm = BenchFarm::of_actions(&[]).await?;
+    let slots = SLOTS.to_string();
+    // What runs when it leaves is given back at once.
+    let settings = [("FOREBAY_EXECUTOR_SLOTS", slots.as_str()), ("FOREBAY_DRAIN_SECONDS", "0")];
+    // The pool is known from now on.
+    farm.executor("first", &settings).await?.end(Signal::SIGTERM).await;
+    let shell = Shell::new(&farm, 10).await?;
+    let folder = shell.marks().display();
+    // Each run makes a file named after its working directory, with no other process in between.
+    let script = format!("IFS=/; set -- $PWD; IFS=-; : > {folder}/\"$*\"; sleep 60");
+    let actions = shell.upload_many(&script, &[], QUEUED).await?;
+    let accepted = AtomicUsize::new(0);
+    let rounds = async {
+        until("all wait", LIMIT, || accepted.load(Ordering::Relaxed) == QUEUED).await?;
+        let mut found = Vec::with_capacity(ROUNDS);
+        for number in 0..ROUNDS {
+            found.push(round(&farm, &shell, number, &settings).await? * 1000.0);
+        }
+        Ok::<_, Failure>(found)
+    };
+    let mut found = tokio::select! {
+        found = rounds => found?,
+        ended = shell.execute_all("", &actions, &accepted) => {
+            ended?;
+            return Err(Failure::plain(1, "what should wait has ended"));
+        }
+    };
+    farm.stop().await;
+    let full_ms = median(&mut found);
+    let worst_ms = found.last().copied().unwrap_or_default();
+    Ok(Join { queued: QUEUED, slots: SLOTS, rounds: ROUNDS, full_ms, worst_ms })
+}
+
+async fn round(
+    farm: &BenchFarm,
+    shell: &Shell,
+    number: usize,
+    settings: &[(&str, &str)],
+) -> Result<f64, Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::new(1, "listening to heartbeats", error);
+    let client = farm.client.bus().client();
+    let mut heartbeats =
+        client.subscribe(Subject::ExecutorHeartbeat.to_string()).await.map_err(|error| failed(&error))?;
+    client.flush().await.map_err(|error| failed(&error))?;
+    let first = tokio::spawn(async move {
+        while let Some(message) = heartbeats.next().await {
+            let now = SystemTime::now();
+            if decode::<ExecutorHeartbeat>(Encoding::of(None, &message.payload), &message.payload).is_ok() {
+                return Some(now);
+            }
+        }
+        None
+    });
+    clear(shell)?;
+    let executor = farm.executor(&format!("joins-{number}"), settings).await?;
+    until("it is full", LIMIT, || marks(shell).len() >= SLOTS).await?;
+    let first = first.await.map_err(|error| failed(&error))?;
+    let first = first.ok_or_else(|| Failure::plain(1, "an executor joined and said nothing"))?;
+    let last = marks(shell).into_iter().max().unwrap_or(first);
+    executor.end(Signal::SIGTERM).await;
+    Ok(last.duration_since(first).unwrap_or_default().as_secs_f64())
+}
+
+/// When each run began.
+fn marks(shell: &Shell) -> Vec<SystemTime> {
+    let entries = std::fs::read_dir(shell.marks()).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()?.modified().ok()).collect()
+}
+
+fn clear(shell: &Shell) -> Result<(), Failure> {
+    for entry in std::fs::read_dir(shell.marks()).into_iter().flatten().flatten() {
+        std::fs::remove_file(entry.path()).map_err(|error| Failure::new(1, "clearing marks", &error))?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Join {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { queued, slots, rounds, .. } = self;
+        let name = format!("{queued} wait, {slots} slots join: full, {rounds} times");
+        line(f, &name, Some(self.full_ms), "ms")?;
+        line(f, "likewise, the worst", Some(self.worst_ms), "ms")
+    }
+}

@@ -1,0 +1,56 @@
+//! What the log of executions says.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bus::{ActionSubject, Follower, Start, stream};
+use model::{ExecutionPhase, Sequence};
+
+use super::farm::BenchFarm;
+use crate::failure::Failure;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const BATCH: usize = 1000;
+
+/// Counts of records.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counts {
+    /// Different executions.
+    pub(super) executions: usize,
+    /// Copies that were started.
+    pub(super) hedged: usize,
+    /// Runs that were lost.
+    pub(super) requeued: usize,
+}
+
+/// The position of the last record.
+pub(super) async fn end(farm: &BenchFarm) -> Result<Sequence, Failure> {
+    Ok(farm.client.bus().stream_positions(stream::ACTIONS).await?.1)
+}
+
+/// What was written after `from`.
+pub(super) async fn since(farm: &BenchFarm, from: Sequence) -> Result<Counts, Failure> {
+    let last = end(farm).await?;
+    let read = async {
+        let mut follower =
+            Follower::new(farm.client.bus(), stream::ACTIONS, ActionSubject::ALL, Start::After(from));
+        let (mut counts, mut keys) = (Counts::default(), BTreeSet::new());
+        while follower.cursor() < last {
+            for stored in follower.next(BATCH).await {
+                let record = stored.execution()?;
+                match record.phase {
+                    ExecutionPhase::Hedged => counts.hedged += 1,
+                    ExecutionPhase::Requeued { .. } => counts.requeued += 1,
+                    ExecutionPhase::Accepted
+                    | ExecutionPhase::CopyEnded { .. }
+                    | ExecutionPhase::Raised
+                    | ExecutionPhase::Finished(_) => {}
+                }
+                keys.insert(record.execution.id);
+            }
+        }
+        counts.executions = keys.len();
+        Ok(counts)
+    };
+    let read = tokio::time::timeout(LIMIT, read).await;
+    read.map_err(|error| Failure::new(1, "reading the log of executions", &error))?
+}

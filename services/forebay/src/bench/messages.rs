@@ -1,0 +1,131 @@
+//! What an action costs the servers, by their own count.
+//!
+//! Redis: `total_reads_processed` of `INFO stats`, how often it read something from a connection. What a client sends in
+//! one go, a script with all that it does or a pipeline, is one trip. `total_commands_processed` counts besides every command
+//! that scripts call. nats-server: how far the last sequence numbers of all streams and buckets went: every message
+//! that was stored, also those that were replaced since.
+
+use std::{fmt, time::Duration};
+
+use bus::stream;
+use futures::{StreamExt as _, TryStreamExt as _};
+use serde::Serialize;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::{farm::BenchFarm, report::line, shell::Shell};
+use crate::failure::{Failure, say};
+
+const ACTIONS: usize = 10_000;
+const WARM_UP: usize = 500;
+const IN_FLIGHT: usize = 64;
+/// What is told after the last answer is told by then.
+const AFTER: Duration = Duration::from_secs(2);
+const STREAMS: [&str; 10] = [
+    stream::REQUESTS,
+    stream::EVENTS,
+    stream::REJECTED,
+    stream::LEASES,
+    stream::ACTIONS,
+    stream::EXECUTORS,
+    stream::LOGS,
+    stream::QUOTA,
+    stream::MODELS,
+    stream::SETTINGS,
+];
+
+/// The figures, for each action.
+#[expect(clippy::struct_field_names, reason = "so the figure is called")]
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Messages {
+    actions: usize,
+    /// Actions a second meanwhile.
+    actions_per_s: f64,
+    redis_trips: f64,
+    /// Commands, those that scripts call among them.
+    redis_commands: f64,
+    jetstream_messages: f64,
+}
+
+/// Counts that only grow.
+struct Counts {
+    trips: f64,
+    commands: f64,
+    stored: f64,
+}
+
+/// Measures.
+pub(super) async fn measure() -> Result<Messages, Failure> {
+    say("counting what 10,000 actions cost the servers");
+    let farm = BenchFarm::of_actions(&[]).await?;
+    let _executor = farm.executor("one", &[("FOREBAY_EXECUTOR_SLOTS", "16")]).await?;
+    let shell = Shell::new(&farm, 2).await?;
+    run(&shell, WARM_UP).await?;
+    tokio::time::sleep(AFTER).await;
+    let before = count(&farm).await?;
+    let begun = std::time::Instant::now();
+    run(&shell, ACTIONS).await?;
+    let took = begun.elapsed();
+    tokio::time::sleep(AFTER).await;
+    let after = count(&farm).await?;
+    farm.stop().await;
+    let each = |of: fn(&Counts) -> f64| (of(&after) - of(&before)) / ACTIONS as f64;
+    Ok(Messages {
+        actions: ACTIONS,
+        actions_per_s: ACTIONS as f64 / took.as_secs_f64(),
+        redis_trips: each(|counts| counts.trips),
+        redis_commands: each(|counts| counts.commands),
+        jetstream_messages: each(|counts| counts.stored),
+    })
+}
+
+async fn run(shell: &Shell, count: usize) -> Result<(), Failure> {
+    let actions = shell.upload_many("true", &[], count).await?;
+    let all = futures::stream::iter(&actions).map(|action| shell.execute(action));
+    all.buffer_unordered(IN_FLIGHT).try_for_each(|_| futures::future::ready(Ok(()))).await
+}
+
+async fn count(farm: &BenchFarm) -> Result<Counts, Failure> {
+    let info =
+        info(farm).await.map_err(|error| Failure::new(1, "asking Redis for its statistics", &error))?;
+    let value = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|value| value.trim().parse().ok())
+            .ok_or_else(|| Failure::plain(1, format!("Redis does not say {name}")))
+    };
+    let mut stored = 0.0;
+    for name in STREAMS {
+        stored += farm.client.bus().stream_positions(name).await?.1.0 as f64;
+    }
+    Ok(Counts {
+        trips: value("total_reads_processed")?,
+        commands: value("total_commands_processed")?,
+        stored,
+    })
+}
+
+async fn info(farm: &BenchFarm) -> std::io::Result<String> {
+    let url = &farm.endpoints.redis;
+    let address = url.strip_prefix("redis://").unwrap_or(url);
+    let mut connection = TcpStream::connect(address).await?;
+    connection.write_all(b"INFO stats\r\nQUIT\r\n").await?;
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+impl fmt::Display for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(
+            f,
+            &format!("Redis round trips an action, {} actions", self.actions),
+            Some(self.redis_trips),
+            "",
+        )?;
+        line(f, "Redis commands an action, in scripts too", Some(self.redis_commands), "")?;
+        line(f, "JetStream messages an action", Some(self.jetstream_messages), "")?;
+        line(f, "actions a second meanwhile", Some(self.actions_per_s), "/s")
+    }
+}

@@ -1,0 +1,119 @@
+//! What the scheduling of actions is worth: a scenario for each of its mechanisms, on farms of several executors.
+
+use std::{fmt, path::Path};
+
+use serde::Serialize;
+
+use super::{
+    affinity::{self, Affinity},
+    cancelling::{self, Cancelling},
+    deaths::{self, Deaths},
+    fit::{self, Fit},
+    join::{self, Join},
+    merge::{self, Merge},
+    messages::{self, Messages},
+    sharing::{self, Sharing},
+    sizing::{self, Sizing},
+    tail::{self, Tail},
+    waiters::{self, Waiters},
+    window::{self, Window},
+};
+use crate::failure::{Failure, say};
+
+/// The names of the scenarios.
+pub(super) const NAMES: [&str; 12] = [
+    "merge", "tail", "fit", "fairness", "deaths", "join", "affinity", "sizing", "messages", "cancel",
+    "window", "waiters",
+];
+
+/// The figures of those that were asked for.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Scenarios {
+    merge: Option<Merge>,
+    tail: Option<Tail>,
+    fit: Option<Fit>,
+    fairness: Option<Sharing>,
+    deaths: Option<Deaths>,
+    join: Option<Join>,
+    affinity: Option<Affinity>,
+    sizing: Option<Sizing>,
+    messages: Option<Messages>,
+    cancel: Option<Cancelling>,
+    window: Option<Window>,
+    waiters: Option<Waiters>,
+}
+
+impl Scenarios {
+    /// Runs those that are wanted, one after the other. Affinity takes the sources of a `project`.
+    pub(super) async fn measure(
+        wants: impl Fn(&str) -> bool,
+        project: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let mut all = Self::default();
+        if wants("merge") {
+            all.merge = Some(merge::measure().await?);
+        }
+        if wants("tail") {
+            all.tail = Some(tail::measure().await?);
+        }
+        if wants("fit") {
+            all.fit = Some(fit::measure().await?);
+        }
+        if wants("fairness") {
+            all.fairness = Some(sharing::measure().await?);
+        }
+        if wants("deaths") {
+            all.deaths = Some(deaths::measure().await?);
+        }
+        if wants("join") {
+            all.join = Some(join::measure().await?);
+        }
+        if wants("affinity") {
+            if let Some(project) = project {
+                all.affinity = Some(affinity::measure(project).await?);
+            } else {
+                say("affinity is not measured: --project names the sources of a C project to compile");
+            }
+        }
+        if wants("sizing") {
+            all.sizing = Some(sizing::measure()?);
+        }
+        if wants("messages") {
+            all.messages = Some(messages::measure().await?);
+        }
+        if wants("cancel") {
+            all.cancel = Some(cancelling::measure().await?);
+        }
+        if wants("window") {
+            all.window = window::measure().await?;
+        }
+        if wants("waiters") {
+            all.waiters = Some(waiters::measure().await?);
+        }
+        Ok(all)
+    }
+}
+
+impl fmt::Display for Scenarios {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: [Option<&dyn fmt::Display>; 12] = [
+            part(self.merge.as_ref()),
+            part(self.tail.as_ref()),
+            part(self.fit.as_ref()),
+            part(self.fairness.as_ref()),
+            part(self.deaths.as_ref()),
+            part(self.join.as_ref()),
+            part(self.affinity.as_ref()),
+            part(self.sizing.as_ref()),
+            part(self.messages.as_ref()),
+            part(self.cancel.as_ref()),
+            part(self.window.as_ref()),
+            part(self.waiters.as_ref()),
+        ];
+        parts.into_iter().flatten().try_for_each(|part| write!(f, "{part}"))
+    }
+}
+
+fn part<T: fmt::Display>(one: Option<&T>) -> Option<&dyn fmt::Display> {
+    one.map(|one| -> &dyn fmt::Display { one })
+}

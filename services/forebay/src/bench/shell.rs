@@ -1,0 +1,245 @@
+//! Actions of scenarios: shell scripts, and when they ran.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use model::{BlobDigest, DigestFunction};
+use policy::Random;
+use reapi::{
+    execution::{Action, Command, Platform, command::EnvironmentVariable, platform::Property},
+    protobuf::Timestamp,
+};
+use remote::{Remote, Source, action_of};
+
+use super::farm::BenchFarm;
+use crate::failure::Failure;
+
+const FUNCTION: DigestFunction = DigestFunction::Sha256;
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin";
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Executes shell scripts by several connections.
+pub(super) struct Shell {
+    remotes: Vec<Remote>,
+    turn: AtomicUsize,
+    marks: PathBuf,
+}
+
+/// One action that ran. Seconds since the Unix epoch, by the clock of this machine.
+#[derive(Debug, Clone)]
+pub(super) struct Ran {
+    /// From the call to the answer, as its client saw it.
+    pub(super) took: Duration,
+    pub(super) queued: f64,
+    pub(super) started: f64,
+    pub(super) ended: f64,
+    /// Seconds that its inputs took.
+    pub(super) fetched: f64,
+    /// Who ran it.
+    pub(super) executor: String,
+}
+
+impl Ran {
+    /// Seconds from acceptance to start.
+    pub(super) fn waited(&self) -> f64 {
+        (self.started - self.queued).max(0.0)
+    }
+
+    /// Seconds that it ran between two moments.
+    pub(super) fn within(&self, from: f64, to: f64) -> f64 {
+        (self.ended.min(to) - self.started.max(from)).max(0.0)
+    }
+}
+
+impl Shell {
+    /// Ready to execute, by so many connections.
+    pub(super) async fn new(farm: &BenchFarm, connections: usize) -> Result<Self, Failure> {
+        let mut remotes = Vec::with_capacity(connections);
+        for _ in 0..connections {
+            remotes.push(farm.remote().await?);
+        }
+        Ok(Self { remotes, turn: AtomicUsize::new(0), marks: farm.open_folder("marks")? })
+    }
+
+    /// A folder that scripts can write to.
+    pub(super) fn marks(&self) -> &Path {
+        &self.marks
+    }
+
+    /// Lines of a file that scripts write.
+    pub(super) fn lines(&self, file: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(self.marks.join(file)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Makes a file that scripts look for.
+    pub(super) fn mark(&self, file: &str) -> Result<(), Failure> {
+        let path = self.marks.join(file);
+        std::fs::write(&path, "").map_err(|error| Failure::new(1, format!("{}", path.display()), &error))
+    }
+
+    /// One of the connections.
+    pub(super) fn remote(&self) -> Result<&Remote, Failure> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let remote = self.remotes.get(turn % self.remotes.len().max(1));
+        remote.ok_or_else(|| Failure::plain(1, "there is no connection"))
+    }
+
+    /// Uploads an action of `script` that asks for these platform properties.
+    pub(super) async fn upload(&self, script: &str, asks: &[(&str, &str)]) -> Result<BlobDigest, Failure> {
+        let all = self.upload_many(script, asks, 1).await?;
+        all.first().copied().ok_or_else(|| Failure::plain(1, "nothing was uploaded"))
+    }
+
+    /// Uploads `count` actions of the same command, none the same as any before.
+    pub(super) async fn upload_many(
+        &self,
+        script: &str,
+        asks: &[(&str, &str)],
+        count: usize,
+    ) -> Result<Vec<BlobDigest>, Failure> {
+        let (command, platform) = (sh(script), platform(asks));
+        let mut blobs: HashMap<BlobDigest, Source> = HashMap::new();
+        let actions = (0..count).map(|_| {
+            let salt = uuid::Uuid::new_v4().as_bytes().to_vec();
+            let action = Action { salt, platform: platform.clone(), ..Action::default() };
+            let (digest, parts) = action_of(FUNCTION, &command, action, &FUNCTION.empty());
+            blobs.extend(parts);
+            digest
+        });
+        let actions = actions.collect();
+        self.remote()?.upload(&blobs).await?;
+        Ok(actions)
+    }
+
+    /// Executes an action, which must succeed.
+    pub(super) async fn execute(&self, action: &BlobDigest) -> Result<Ran, Failure> {
+        self.execute_urgently(action, 0).await
+    }
+
+    /// Likewise, with a priority: lower is sooner.
+    pub(super) async fn execute_urgently(&self, action: &BlobDigest, priority: i32) -> Result<Ran, Failure> {
+        let remote = self.remote()?.clone();
+        run(&remote, action, priority, &AtomicUsize::new(0)).await
+    }
+
+    /// Likewise, as an instance; adds one to `accepted` when it is.
+    pub(super) async fn execute_as(
+        &self,
+        instance: &str,
+        action: &BlobDigest,
+        accepted: &AtomicUsize,
+    ) -> Result<Ran, Failure> {
+        run(&self.remote()?.with_instance(instance), action, 0, accepted).await
+    }
+
+    /// Executes all of them at once; adds to `accepted` as they are.
+    pub(super) async fn execute_all(
+        &self,
+        instance: &str,
+        actions: &[BlobDigest],
+        accepted: &AtomicUsize,
+    ) -> Result<Vec<Ran>, Failure> {
+        let all = futures::stream::iter(actions).map(|action| self.execute_as(instance, action, accepted));
+        all.buffer_unordered(actions.len().max(1)).try_collect().await
+    }
+}
+
+async fn run(
+    remote: &Remote,
+    action: &BlobDigest,
+    priority: i32,
+    accepted: &AtomicUsize,
+) -> Result<Ran, Failure> {
+    let (begun, mut first) = (Instant::now(), true);
+    let executed = remote
+        .execute(action, false, priority, |_, _| {
+            if std::mem::take(&mut first) {
+                accepted.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+        .await?;
+    let took = begun.elapsed();
+    let status = executed.response.status.unwrap_or_default();
+    let result = executed.response.result.filter(|result| status.code == 0 && result.exit_code == 0);
+    let Some(result) = result else {
+        let what = format!("an action failed: status {} {}", status.code, status.message);
+        return Err(Failure::plain(1, what));
+    };
+    let times = result.execution_metadata.unwrap_or_default();
+    Ok(Ran {
+        took,
+        queued: seconds(times.queued_timestamp),
+        started: seconds(times.execution_start_timestamp),
+        ended: seconds(times.execution_completed_timestamp),
+        fetched: seconds(times.input_fetch_completed_timestamp) - seconds(times.input_fetch_start_timestamp),
+        executor: times.worker,
+    })
+}
+
+/// A command that is a shell script.
+fn sh(script: &str) -> Command {
+    let path = EnvironmentVariable { name: "PATH".to_owned(), value: PATH.to_owned() };
+    Command {
+        arguments: vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned()],
+        environment_variables: vec![path],
+        ..Command::default()
+    }
+}
+
+fn platform(asks: &[(&str, &str)]) -> Option<Platform> {
+    let property =
+        |(name, value): &(&str, &str)| Property { name: (*name).to_owned(), value: (*value).to_owned() };
+    (!asks.is_empty()).then(|| Platform { properties: asks.iter().map(property).collect() })
+}
+
+fn seconds(at: Option<Timestamp>) -> f64 {
+    at.map_or(0.0, |at| at.seconds as f64 + f64::from(at.nanos) / 1e9)
+}
+
+/// Returns when `condition` holds; fails after `limit`.
+pub(super) async fn until(
+    what: &str,
+    limit: Duration,
+    mut condition: impl FnMut() -> bool,
+) -> Result<Duration, Failure> {
+    let begun = Instant::now();
+    while !condition() {
+        if begun.elapsed() > limit {
+            return Err(Failure::plain(1, format!("{what}: not after {limit:?}")));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(begun.elapsed())
+}
+
+/// Moments of a Poisson process: arrivals that do not wait for each other, `rate` a second on average over `span`.
+pub(super) fn arrivals(rate: f64, span: Duration, seed: u64) -> Vec<Duration> {
+    let mut random = Random::new(seed);
+    let (mut at, mut all) = (0.0, Vec::new());
+    loop {
+        // In (0, 1]: the logarithm of nothing has no end.
+        at += -(1.0 - random.unit()).ln() / rate;
+        if at >= span.as_secs_f64() {
+            return all;
+        }
+        all.push(Duration::from_secs_f64(at));
+    }
+}
+
+/// The mean.
+pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
+    let (sum, count) = values.into_iter().fold((0.0, 0_u64), |(sum, count), value| (sum + value, count + 1));
+    sum / count.max(1) as f64
+}
+
+/// The median, of what is sorted by this.
+pub(super) fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    super::latency::at(values, 50)
+}

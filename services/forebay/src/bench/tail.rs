@@ -1,0 +1,165 @@
+//! The tail of action times with one slow executor among twenty, and what copies make of it.
+//!
+//! Actions arrive by a Poisson process, whether those before have ended or not, and load 30 % of all slots. Routing by
+//! affinity and by load is off. Executors have one slot; the slow one takes twenty times as long for everything and has two.
+//! (Late binding already gives a slow executor little: with one slot it would get 1 of 20 x 20 x 0.3 actions, less than
+//! one in a hundred, and no 99th percentile would show it.)
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use serde::Serialize;
+
+use super::{
+    farm::BenchFarm,
+    latency::at,
+    report::{Percentiles, line},
+    shell::{Shell, arrivals},
+};
+use crate::failure::{Failure, say};
+
+const EXECUTORS: usize = 20;
+const SLOTS: f64 = 21.0;
+const LOAD: f64 = 0.3;
+const SECONDS: f64 = 0.2;
+const SLOW: &str = "slow";
+/// Three times as long as the action takes.
+const DELAY_MS: &str = "600";
+const SPAN: Duration = Duration::from_secs(60);
+/// Actions before, from which history is known.
+const WARM_UP: usize = 100;
+const SEED: u64 = 11;
+
+/// The figures.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Tail {
+    actions: usize,
+    /// Milliseconds from Execute to the answer, without copies.
+    off_ms: Percentiles,
+    /// Percent of actions that the slow executor ran then.
+    slow_percent: f64,
+    /// One copy after a fixed delay.
+    delay: Hedged,
+    /// One copy when it takes longer than others of its kind.
+    history: Hedged,
+}
+
+/// What copies made of it.
+#[derive(Debug, Clone, Serialize)]
+struct Hedged {
+    ms: Percentiles,
+    /// By how much p99 falls, percent.
+    p99_falls_percent: f64,
+    /// Runs beyond one for each action, percent.
+    extra_runs_percent: f64,
+}
+
+/// What one way of doing it took.
+struct Round {
+    ms: Percentiles,
+    actions: usize,
+    runs: usize,
+    slow: usize,
+}
+
+/// Measures.
+pub(super) async fn measure() -> Result<Tail, Failure> {
+    say("20 executors, one of them slow, without copies");
+    let off = round(&[]).await?;
+    say("likewise, with a copy after a delay");
+    let delay = [("FOREBAY_ACTION_HEDGES", "1"), ("FOREBAY_ACTION_HEDGE_DELAY_MS", DELAY_MS)];
+    let delay = round(&delay).await?;
+    say("likewise, with a copy by history");
+    let history = [("FOREBAY_ACTION_HEDGES", "1"), ("FOREBAY_ACTION_HEDGE_BY_HISTORY", "true")];
+    let history = round(&history).await?;
+    let against = |round: &Round| Hedged {
+        ms: round.ms,
+        p99_falls_percent: 100.0 * (1.0 - round.ms.p99 / off.ms.p99),
+        extra_runs_percent: 100.0 * (round.runs as f64 / round.actions as f64 - 1.0),
+    };
+    Ok(Tail {
+        actions: off.actions,
+        off_ms: off.ms,
+        slow_percent: 100.0 * off.slow as f64 / off.actions as f64,
+        delay: against(&delay),
+        history: against(&history),
+    })
+}
+
+async fn round(hedging: &[(&str, &str)]) -> Result<Round, Failure> {
+    let mut settings = vec![("FOREBAY_ACTION_AFFINITY", "false"), ("FOREBAY_ACTION_LOAD_AWARE", "false")];
+    settings.extend_from_slice(hedging);
+    let farm = BenchFarm::of_actions(&settings).await?;
+    let mut executors = vec![farm.executor(SLOW, &[("FOREBAY_EXECUTOR_SLOTS", "2")]).await?];
+    for number in 1..EXECUTORS {
+        let one = [("FOREBAY_EXECUTOR_SLOTS", "1")];
+        executors.push(farm.executor(&format!("fast-{number}"), &one).await?);
+    }
+    let shell = Arc::new(Shell::new(&farm, 4).await?);
+    let folder = shell.marks().display();
+    let script = format!(
+        "echo $PWD >> {folder}/runs; case $PWD in */{SLOW}/*) sleep {} ;; *) sleep {SECONDS} ;; esac",
+        SECONDS * 20.0
+    );
+    let times = arrivals(LOAD * SLOTS / SECONDS, SPAN, SEED);
+    for action in shell.upload_many(&script, &[], WARM_UP).await? {
+        spawned(&shell, action, Duration::from_millis(40)).await?;
+    }
+    settle(&shell).await?;
+    let before = shell.lines("runs").len();
+    let actions = shell.upload_many(&script, &[], times.len()).await?;
+    let begun = tokio::time::Instant::now();
+    let running: Vec<_> = actions
+        .into_iter()
+        .zip(times)
+        .map(|(action, at)| {
+            let shell = Arc::clone(&shell);
+            tokio::spawn(async move {
+                tokio::time::sleep_until(begun + at).await;
+                shell.execute(&action).await
+            })
+        })
+        .collect();
+    let mut took = Vec::with_capacity(running.len());
+    for one in running {
+        let ran = one.await.map_err(|error| Failure::new(1, "an action of the benchmark", &error))??;
+        took.push(ran.took.as_secs_f64() * 1000.0);
+    }
+    took.sort_by(f64::total_cmp);
+    let runs = shell.lines("runs");
+    let new = runs.get(before..).unwrap_or_default();
+    let slow = new.iter().filter(|place| executors.first().is_some_and(|slow| slow.has(place))).count();
+    farm.stop().await;
+    let ms = Percentiles { p50: at(&took, 50), p99: at(&took, 99) };
+    Ok(Round { ms, actions: took.len(), runs: new.len(), slow })
+}
+
+/// Begins an action and gives it a while, without waiting for its end.
+async fn spawned(shell: &Arc<Shell>, action: model::BlobDigest, pause: Duration) -> Result<(), Failure> {
+    let shell = Arc::clone(shell);
+    tokio::spawn(async move { shell.execute(&action).await.map(drop) });
+    tokio::time::sleep(pause).await;
+    Ok(())
+}
+
+/// Returns when nothing of the warm-up runs any more.
+async fn settle(shell: &Shell) -> Result<(), Failure> {
+    super::shell::until("the warm-up has begun", SPAN, || shell.lines("runs").len() >= WARM_UP).await?;
+    tokio::time::sleep(Duration::from_secs_f64(SECONDS * 21.0)).await;
+    Ok(())
+}
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let actions = self.actions;
+        line(f, &format!("one slow of 20, {actions} actions, no copies, p50"), Some(self.off_ms.p50), "ms")?;
+        line(f, "no copies, p99", Some(self.off_ms.p99), "ms")?;
+        line(f, "of these, run by the slow one", Some(self.slow_percent), "%")?;
+        for (name, hedged) in [("a delay", &self.delay), ("history", &self.history)] {
+            line(f, &format!("copies by {name}, p50"), Some(hedged.ms.p50), "ms")?;
+            line(f, &format!("copies by {name}, p99"), Some(hedged.ms.p99), "ms")?;
+            line(f, &format!("copies by {name}, p99 falls by"), Some(hedged.p99_falls_percent), "%")?;
+            line(f, &format!("copies by {name}, runs more"), Some(hedged.extra_runs_percent), "%")?;
+        }
+        Ok(())
+    }
+}

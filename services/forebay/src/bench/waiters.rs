@@ -1,0 +1,113 @@
+//! Twenty thousand clients that wait, each for an action of its own: how many connections to Redis that takes, and how much
+//! memory.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+use serde::Serialize;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::{
+    farm::BenchFarm,
+    report::line,
+    shell::{Shell, until},
+};
+use crate::failure::{Failure, say};
+
+const WAITERS: usize = 20_000;
+const CONNECTIONS: usize = 10;
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The figures.
+#[expect(clippy::struct_field_names, reason = "so the figure is called")]
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Waiters {
+    waiters: usize,
+    /// Connections of their clients.
+    connections: usize,
+    /// Seconds until all were accepted.
+    accepted_seconds: f64,
+    /// Connections to Redis without them and with them, of all services.
+    redis_clients: [usize; 2],
+    /// KiB of the gateway's memory for each.
+    gateway_kib_each: Option<f64>,
+}
+
+/// Measures.
+pub(super) async fn measure() -> Result<Waiters, Failure> {
+    say("having 20,000 clients wait for actions of their own");
+    let farm = BenchFarm::of_actions(&[]).await?;
+    // The pool is known from now on, and nobody is there to run anything.
+    farm.executor("first", &[]).await?.end(Signal::SIGTERM).await;
+    let shell = Shell::new(&farm, CONNECTIONS).await?;
+    let actions = shell.upload_many("true", &[], WAITERS).await?;
+    let (clients, memory) = (redis_clients(&farm).await?, gateway_kib(&farm));
+    let (accepted, begun) = (AtomicUsize::new(0), Instant::now());
+    let waiting = async {
+        until("all wait", LIMIT, || accepted.load(Ordering::Relaxed) == WAITERS).await?;
+        let took = begun.elapsed().as_secs_f64();
+        Ok::<_, Failure>((took, redis_clients(&farm).await?, gateway_kib(&farm)))
+    };
+    let (took, clients_then, memory_then) = tokio::select! {
+        found = waiting => found?,
+        ended = shell.execute_all("", &actions, &accepted) => {
+            ended?;
+            return Err(Failure::plain(1, "what should wait has ended"));
+        }
+    };
+    farm.stop().await;
+    let grown = memory.zip(memory_then).map(|(before, then)| (then - before) / WAITERS as f64);
+    Ok(Waiters {
+        waiters: WAITERS,
+        connections: CONNECTIONS,
+        accepted_seconds: took,
+        redis_clients: [clients, clients_then],
+        gateway_kib_each: grown,
+    })
+}
+
+async fn redis_clients(farm: &BenchFarm) -> Result<usize, Failure> {
+    let info = info(&farm.endpoints.redis).await;
+    let info = info.map_err(|error| Failure::new(1, "asking Redis for its clients", &error))?;
+    let line = info.lines().find_map(|line| line.strip_prefix("connected_clients:"));
+    // But for the one that asks.
+    let count: Option<usize> = line.and_then(|count| count.trim().parse().ok());
+    count
+        .map(|count| count - 1)
+        .ok_or_else(|| Failure::plain(1, "Redis does not say how many clients it has"))
+}
+
+async fn info(url: &str) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect(url.strip_prefix("redis://").unwrap_or(url)).await?;
+    connection.write_all(b"INFO clients\r\nQUIT\r\n").await?;
+    let mut text = String::new();
+    connection.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+/// Resident memory of the farm's gateway.
+fn gateway_kib(farm: &BenchFarm) -> Option<f64> {
+    let (_, pid) = farm.endpoints.processes.iter().find(|(name, _)| name.starts_with("gateway"))?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+impl fmt::Display for Waiters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { waiters, connections, .. } = self;
+        let name = format!("{waiters} waiters on {connections} connections, all accepted after");
+        line(f, &name, Some(self.accepted_seconds), "s")?;
+        let [before, then] = self.redis_clients;
+        line(f, "connections to Redis without them", Some(before as f64), "")?;
+        line(f, "connections to Redis with them", Some(then as f64), "")?;
+        line(f, "memory of the gateway for each", self.gateway_kib_each, "KiB")
+    }
+}

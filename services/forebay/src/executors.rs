@@ -1,0 +1,80 @@
+//! `forebay executors`
+
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets};
+use model::{ExecutorHeartbeat, ExecutorStatus, Millis, Resources};
+use settings::Settings;
+
+use crate::{
+    bytes_text::{age, size},
+    failure::Failure,
+    farm::Farm,
+    globals::Globals,
+    stdout,
+};
+
+/// Lists the executors that hold their lease, as they were when they last renewed it.
+pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
+    let farm = Farm::connect(globals, settings).await?;
+    let mut executors = farm.call(async |client| Ok(client.bus().executors().await?)).await?;
+    executors.sort_by(|a, b| a.pool.cmp(&b.pool).then_with(|| a.executor.cmp(&b.executor)));
+    if globals.json {
+        stdout::json(&executors)?;
+    } else {
+        stdout::line(&table(&executors, Millis::now()).trim_fmt())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(executors: &[ExecutorHeartbeat], now: Millis) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header([
+        "EXECUTOR",
+        "POOL",
+        "HOST",
+        "PID",
+        "STATUS",
+        "PROCESSORS",
+        "MEMORY",
+        "OTHER",
+        "WINDOW",
+        "UP",
+    ]);
+    for it in executors {
+        let (held, all) = (&it.held, &it.capacity);
+        table.add_row([
+            it.executor.to_string(),
+            it.pool.to_string(),
+            it.host.clone(),
+            it.pid.to_string(),
+            status(it),
+            format!("{}/{}", processors(held), processors(all)),
+            format!("{}/{}", size(held.memory_bytes), size(all.memory_bytes)),
+            custom(held, all),
+            format!("{}/{}", it.window.used, it.window.size),
+            age(it.started_at_ms, now),
+        ]);
+    }
+    table
+}
+
+fn processors(of: &Resources) -> f64 {
+    of.cpu_millis as f64 / 1000.0
+}
+
+fn custom(held: &Resources, all: &Resources) -> String {
+    let one = |name| format!("{name} {}/{}", held.custom(name), all.custom(name));
+    all.custom.keys().map(one).collect::<Vec<_>>().join(" ")
+}
+
+fn status(executor: &ExecutorHeartbeat) -> String {
+    match executor.status {
+        ExecutorStatus::Ready => "ready".to_owned(),
+        ExecutorStatus::Draining => "draining".to_owned(),
+        ExecutorStatus::Gone => "gone".to_owned(),
+        ExecutorStatus::Closed if executor.window.red.is_empty() => "full".to_owned(),
+        ExecutorStatus::Closed => format!("closed: {}", executor.window.red.join("; ")),
+    }
+}

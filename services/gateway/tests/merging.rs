@@ -1,0 +1,229 @@
+//! What is asked for several times at once is executed once.
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::time::Duration;
+
+use bus::Written;
+use index::{
+    Index,
+    actions::{Joined, MergeKey},
+};
+use model::{BlobDigest, Execution, ExecutionId, ExecutionPhase, ExecutionRecord, Millis, Sequence};
+use reapi::execution::{Action, ExecuteRequest, ExecutionPolicy};
+use support::{Executor, Farm, Operations, SOON, begun, code, command, key, request};
+use tonic::{Code, Request};
+
+fn skipping(action: &BlobDigest) -> ExecuteRequest {
+    ExecuteRequest { skip_cache_lookup: true, ..request(action) }
+}
+
+fn urgent(action: &BlobDigest, priority: i32) -> ExecuteRequest {
+    ExecuteRequest { execution_policy: Some(ExecutionPolicy { priority }), ..request(action) }
+}
+
+/// Nothing more comes to the executor than what it had.
+fn nothing_more(executor: &mut Executor) {
+    if let Ok((_, record)) = executor.offered.try_recv() {
+        panic!("{record:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_requests_are_one_execution() {
+    let farm = Farm::start().await;
+    let mut executor = farm.executor().await;
+    let gateway = farm.gateway().await;
+    let action = farm.action("1").await;
+    let requests = (0..1000).map(|_| begun(&gateway, request(&action)));
+    let all: Vec<(String, Operations)> = futures::future::join_all(requests).await;
+    assert!(all.iter().all(|(name, _)| *name == all[0].0));
+    executor.run_one("hello").await;
+    for (_, stream) in all {
+        assert_eq!(code(stream).await, Code::Ok);
+    }
+    nothing_more(&mut executor);
+    let stats = farm.redis_info("commandstats").await;
+    let calls = |line: &str| line.split_once("calls=")?.1.split_once(',')?.0.parse::<u64>().ok();
+    let scripts: u64 = stats.lines().filter(|line| line.contains("_eval")).filter_map(calls).sum();
+    assert!(scripts < 100, "{scripts} scripts for 1000 requests:\n{stats}");
+}
+
+#[tokio::test]
+async fn gateways_share_what_runs() {
+    let farm = Farm::start().await;
+    let mut executor = farm.executor().await;
+    let (one, two) = (farm.gateway().await, farm.gateway().await);
+    let action = farm.action("1").await;
+    let (name, first) = begun(&one, request(&action)).await;
+    let (same, second) = begun(&two, request(&action)).await;
+    assert_eq!(name, same);
+    // Whoever wants a fresh result has one: of an execution that ends after he asked.
+    let (same, third) = begun(&two, skipping(&action)).await;
+    assert_eq!(name, same);
+    // All at the same moment, with nothing known before.
+    let other = farm.action("2").await;
+    let requests = [&one, &two, &one, &two, &one, &two].map(|gateway| begun(gateway, request(&other)));
+    let names: Vec<_> = futures::future::join_all(requests).await;
+    assert!(names.iter().all(|(name, _)| *name == names[0].0));
+    executor.run_one("x").await;
+    for stream in [first, second, third] {
+        assert_eq!(code(stream).await, Code::Ok);
+    }
+    executor.run_one("y").await;
+    for (_, stream) in names {
+        assert_eq!(code(stream).await, Code::Ok);
+    }
+    nothing_more(&mut executor);
+}
+
+#[tokio::test]
+async fn some_never_share() {
+    let farm = Farm::start().await;
+    let mut executor = farm.executor().await;
+    let gateway = farm.gateway().await;
+    let alone = Action { do_not_cache: true, ..Action::default() };
+    let alone = farm.action_of(alone, command(), "1").await;
+    let five = futures::future::join_all((0..5).map(|_| begun(&gateway, request(&alone)))).await;
+    for (at, (name, _)) in five.iter().enumerate() {
+        assert!(five.iter().skip(at + 1).all(|(other, _)| other != name), "{name}");
+        executor.offer().await;
+    }
+    // Another group, another instance name.
+    let action = farm.action("2").await;
+    let mut grouped = Request::new(request(&action));
+    grouped.metadata_mut().insert("x-forebay-group", "other".parse().unwrap());
+    let instance = ExecuteRequest { instance_name: "ro".into(), ..request(&action) };
+    let here = begun(&gateway, request(&action)).await;
+    let there = begun(&gateway, grouped).await;
+    let elsewhere = begun(&gateway, instance).await;
+    let keys = [&here, &there, &elsewhere].map(|(name, _)| key(name).id);
+    assert!(keys[0] != keys[1] && keys[0] != keys[2] && keys[1] != keys[2], "{keys:?}");
+    for _ in 0..3 {
+        executor.offer().await;
+    }
+}
+
+#[tokio::test]
+async fn it_can_be_switched_off() {
+    let mut farm = Farm::start().await;
+    farm.settings.action_merging = false;
+    farm.pool().await;
+    let gateway = farm.gateway().await;
+    let action = farm.action("1").await;
+    let (one, two) = (begun(&gateway, request(&action)).await, begun(&gateway, request(&action)).await);
+    assert_ne!(one.0, two.0);
+}
+
+#[tokio::test]
+async fn what_has_ended_is_not_joined() {
+    let farm = Farm::start().await;
+    let mut executor = farm.executor().await;
+    let (one, two) = (farm.gateway().await, farm.gateway().await);
+    let action = farm.action("1").await;
+    let mut names = Vec::new();
+    // Nothing projects the log here, so that the index takes each for unfinished; and the second gateway saw none.
+    for gateway in [&one, &one, &two] {
+        let (name, stream) = begun(gateway, skipping(&action)).await;
+        executor.run_one("fresh").await;
+        let response = stream.response().await;
+        assert!(!response.cached_result);
+        names.push(name);
+    }
+    assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
+    // If there is a result by then it is good enough, unless it is not wanted.
+    let result = executor.result("stored").await;
+    farm.cas.put_action("main", &action, &result).await.unwrap();
+    assert_eq!(two.run(&action).await.response().await.result, Some(result));
+}
+
+#[tokio::test]
+async fn it_is_as_urgent_as_to_the_most_urgent() {
+    let farm = Farm::start().await;
+    let mut executor = farm.executor().await;
+    let (one, two) = (farm.gateway().await, farm.gateway().await);
+    let action = farm.action("1").await;
+    let (name, _first) = begun(&one, urgent(&action, 5)).await;
+    let key = key(&name);
+    let (accepted, record) = executor.offer().await;
+    assert_eq!(record.priority(), 5);
+    let (_, _second) = begun(&two, urgent(&action, -3)).await;
+    let (raised, record) = executor.offer().await;
+    assert_eq!((record.priority(), &record.phase), (-3, &ExecutionPhase::Raised));
+    assert_eq!(record.place, accepted, "it keeps its age");
+    // At the same gateway as well; what is less urgent changes nothing.
+    let (_, _third) = begun(&one, urgent(&action, 0)).await;
+    assert_eq!(farm.bus.latest_execution(&key).await.unwrap().unwrap().0, raised);
+    let (_, _fourth) = begun(&one, urgent(&action, -7)).await;
+    assert_eq!(farm.last(&key).await.priority(), -7);
+}
+
+#[tokio::test]
+async fn without_redis_all_are_answered() {
+    let farm = Farm::start().await;
+    let mut executor = farm.executor().await;
+    let (one, two) = (farm.gateway().await, farm.gateway().await);
+    let action = farm.action("1").await;
+    let pid = i32::try_from(farm.servers.redis_pid().unwrap()).unwrap();
+    let signal = |name: &str| {
+        let done = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
+        assert!(done.expect("kill can be run").success());
+    };
+    // It hangs; then it is dead.
+    signal("-STOP");
+    for _ in 0..2 {
+        let all = futures::future::join_all(
+            [&one, &one, &two, &two].map(|gateway| begun(gateway, request(&action))),
+        );
+        let all = tokio::time::timeout(Duration::from_secs(5), all).await.expect("nobody waits for Redis");
+        let names: Vec<&String> = all.iter().map(|(name, _)| name).collect();
+        assert_eq!((names[0], names[2]), (names[1], names[3]), "a gateway knows its own");
+        assert_ne!(names[0], names[2]);
+        executor.run_one("x").await;
+        executor.run_one("x").await;
+        for (_, stream) in all {
+            assert_eq!(code(stream).await, Code::Ok);
+        }
+        farm.servers.kill_redis();
+    }
+    farm.servers.start_redis().await;
+    let merged = async {
+        for number in 2.. {
+            let action = farm.action(&number.to_string()).await;
+            let (here, there) = (begun(&one, request(&action)).await, begun(&two, request(&action)).await);
+            if here.0 == there.0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(SOON, merged).await.expect("what came back is asked again");
+}
+
+#[tokio::test]
+async fn what_was_to_be_joined_and_never_written_is_written() {
+    let farm = Farm::start().await;
+    let mut executor = farm.executor().await;
+    let gateway = farm.gateway().await;
+    let action = farm.action("1").await;
+    let (_, first) = begun(&gateway, request(&action)).await;
+    let pattern = executor.offer().await.1.execution;
+    drop(first);
+    // A gateway that dies between the index and the log.
+    let dead = Execution { id: ExecutionId::generate(), action: farm.action("2").await, ..pattern };
+    let index = Index::connect(&farm.servers.redis_url(), true).await.unwrap().actions();
+    let what = MergeKey::of(&dead).unwrap();
+    assert_eq!(index.join(&what, &dead.key(), &[], SOON).await.unwrap(), Joined::First);
+    assert!(farm.bus.latest_execution(&dead.key()).await.unwrap().is_none());
+
+    let (name, stream) = begun(&gateway, request(&dead.action)).await;
+    assert_eq!(key(&name), dead.key());
+    executor.run_one("x").await;
+    assert_eq!(code(stream).await, Code::Ok);
+    // Should the gateway live after all, it finds it written.
+    let late = Execution { accepted_at_ms: Millis::now(), ..dead };
+    let late = ExecutionRecord::accepted(late);
+    let written = farm.bus.transition(&late, Sequence(0), SOON).await.unwrap();
+    assert!(matches!(written, Written::Lost(Some(_))), "{written:?}");
+}

@@ -1,0 +1,141 @@
+//! What an executor is told that asked for work.
+
+use std::collections::HashSet;
+
+use bus::{Encoding, Subject, encode};
+use bytes::Bytes;
+use index::actions::{Committed, Heads};
+use model::{ClaimNotice, ClaimReply, Demand, ExecutionKey, Resources, Sequence};
+use policy::actions::Grant;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use service::{Step, crash_point};
+use telemetry::metrics::{Counter, Label, count};
+use tracing::{debug, warn};
+
+use crate::{Shared, claims::Pending, reserve};
+
+/// What was decided, before it is committed.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    /// Index of the request.
+    pub(crate) ask: usize,
+    pub(crate) demand: Demand,
+    pub(crate) grant: Grant,
+}
+
+/// `model::ClaimReply`, with the records as they are stored.
+#[derive(Serialize)]
+struct Reply<'a> {
+    claimed: Vec<Claimed<'a>>,
+    trim: Vec<&'a ExecutionKey>,
+    waiting: u64,
+}
+
+/// `model::Claimed`.
+#[derive(Serialize)]
+struct Claimed<'a> {
+    record: &'a RawValue,
+    sequence: Sequence,
+    size: &'a Resources,
+}
+
+/// Tells those who asked what is theirs. Unless `last`, one of whose grants another scheduler was faster stays in `open`, to
+/// be looked after again, if it got nothing.
+pub(crate) async fn answer(
+    shared: &Shared,
+    open: &mut Vec<Pending>,
+    granted: &[Granted],
+    committed: Vec<Committed>,
+    heads: &Heads,
+    last: bool,
+) {
+    let held: HashSet<usize> = committed.iter().map(|it| it.grant).collect();
+    let mut left = Vec::new();
+    for (at, pending) in open.drain(..).enumerate() {
+        let own: Vec<(&Granted, &Committed)> = committed
+            .iter()
+            .filter_map(|it| Some((granted.get(it.grant)?, it)))
+            .filter(|(granted, _)| granted.ask == at)
+            .collect();
+        let overtaken = granted.iter().enumerate().any(|(index, it)| it.ask == at && !held.contains(&index));
+        if own.is_empty() && overtaken && !last {
+            left.push(pending);
+            continue;
+        }
+        reply(shared, &pending, &own, heads).await;
+    }
+    crash_point(Step::ActionClaimsAnswered);
+    *open = left;
+}
+
+/// Tells those who asked that there is nothing now.
+pub(crate) async fn nothing(shared: &Shared, open: &[Pending], heads: &Heads) {
+    for pending in open {
+        reply(shared, pending, &[], heads).await;
+    }
+}
+
+/// Tells one that nothing waits.
+pub(crate) async fn empty(shared: &Shared, pending: &Pending) {
+    count(Counter::ExecutionClaims, &[(Label::Verdict, "quiet")], 1);
+    let reply = ClaimReply { trim: pending.request.reserved.clone(), ..ClaimReply::default() };
+    publish(shared, pending, encode(Encoding::Json, &reply)).await;
+}
+
+async fn reply(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)], heads: &Heads) {
+    let request = &pending.request;
+    let records: Vec<Option<Box<RawValue>>> = own.iter().map(|(_, committed)| record(committed)).collect();
+    let claimed: Vec<Claimed<'_>> = own
+        .iter()
+        .zip(&records)
+        .filter_map(|((granted, committed), record)| {
+            let record = record.as_deref()?;
+            Some(Claimed { record, sequence: committed.sequence, size: &granted.grant.size })
+        })
+        .collect();
+    let pool = heads.pools.iter().find(|head| head.pool == request.pool);
+    let waiting = pool.map_or(0, |head| head.waiting).saturating_sub(claimed.len() as u64);
+    let trim = request.reserved.iter().filter(|key| heads.ended.contains(key)).collect();
+    let verdict = if claimed.is_empty() { "nothing" } else { "claimed" };
+    count(Counter::ExecutionClaims, &[(Label::Verdict, verdict)], 1.max(claimed.len() as u64));
+    let payload = encode(Encoding::Json, &Reply { claimed, trim, waiting });
+    publish(shared, pending, payload).await;
+    note(shared, pending, own).await;
+}
+
+async fn publish(shared: &Shared, pending: &Pending, payload: Bytes) {
+    if let Err(error) = shared.context.bus.client().publish(pending.reply.clone(), payload).await {
+        debug!(%error, "an executor was not answered; it says what it has, and asks again");
+    }
+}
+
+/// Takes note of how full the executor is now, and tells the other schedulers where that matters.
+async fn note(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)]) {
+    let request = &pending.request;
+    let mut free = request.free.clone();
+    let mut starts = request.starts;
+    for (granted, _) in own.iter().filter(|(granted, _)| !granted.grant.ahead) {
+        free.take(&granted.grant.size);
+        starts = starts.saturating_sub(1);
+    }
+    let claimed = own.iter().map(|(granted, _)| granted.grant.key.clone()).collect();
+    let notice = ClaimNotice { executor: request.executor.clone(), free, starts, claimed };
+    let trim = shared.view.answered(&notice);
+    reserve::trim(shared, trim).await;
+    if shared.view.members(&request.pool).len() > 1 {
+        let payload = encode(Encoding::Json, &notice);
+        if let Err(error) =
+            shared.context.bus.client().publish(Subject::ExecutorClaimed.to_string(), payload).await
+        {
+            debug!(%error, "other schedulers were not told of an answer");
+        }
+    }
+}
+
+/// The record as JSON; `None` when it is not what was stored, which only a fault of Redis makes.
+fn record(committed: &Committed) -> Option<Box<RawValue>> {
+    let read = RawValue::from_string(committed.record.clone());
+    read.inspect_err(|error| warn!(%error, "redis holds a record that cannot be read; it is not given out"))
+        .ok()
+}

@@ -1,0 +1,155 @@
+//! What this scheduler learned from executions that ended: how much actions use, and where they are warm. Every
+//! replica reads the same log and learns the same.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, PoolName, Resources, Sequence};
+use policy::actions::{History, Warmth, asked, occupancy, packing, waits_until};
+use settings::Settings;
+
+/// Keys of which it is remembered where they are warm.
+const WARMTH_MAX: usize = 200_000;
+/// What an action is thought to take of which nothing is known.
+const UNKNOWN: Duration = Duration::from_secs(1);
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    history: Mutex<History>,
+    warmth: Mutex<Warmth>,
+    sizing: bool,
+}
+
+/// What a waiting execution wants, and what it counts as.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) demand: Demand,
+    /// Thousandths of ESU.
+    pub(crate) cost: u64,
+    /// Thousandths of ESU times seconds.
+    pub(crate) length: u64,
+}
+
+impl Learned {
+    /// Nothing is known yet.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            history: Mutex::new(History::default()),
+            warmth: Mutex::new(Warmth::new(WARMTH_MAX)),
+            sizing: settings.action_sizing,
+        }
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn warmth(&self) -> MutexGuard<'_, Warmth> {
+        self.warmth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an unfinished execution wants of an executor of a pool whose largest has `capacity`.
+    pub(crate) fn wanted(&self, record: &ExecutionRecord, capacity: &Resources) -> Wanted {
+        let execution = &record.execution;
+        let (needs, keys) = (&execution.needs, &execution.keys);
+        let history = self.history();
+        let learned = self.sizing.then(|| history.size(keys)).flatten();
+        let wall = history.wall(keys).unwrap_or(UNKNOWN);
+        let slow_after = history.slow_after(keys);
+        drop(history);
+        let size = packing(needs, learned, record.so_far.memory_bytes, capacity);
+        let esu = occupancy(&size).units();
+        let asked = asked(needs, capacity);
+        Wanted {
+            cost: thousandths(esu),
+            length: thousandths(esu * wall.as_secs_f64()).max(1),
+            demand: Demand {
+                asked: (asked != size).then_some(asked),
+                size,
+                exclusive: needs.exclusive,
+                priority: record.priority(),
+                since_ms: record.waits_since(),
+                avoid: record.so_far.avoid.clone(),
+                hedges: record.so_far.hedges,
+                slow_after_ms: slow_after
+                    .filter(|_| !needs.exclusive)
+                    .map(|slow| u64::try_from(slow.as_millis()).unwrap_or(u64::MAX)),
+            },
+        }
+    }
+
+    /// What an execution cost its invocation beyond what it was thought to cost: thousandths of ESU times seconds.
+    pub(crate) fn beyond(&self, keys: &ActionKeys, measured: &Measured) -> i64 {
+        let thought = self.history().wall(keys).unwrap_or(UNKNOWN).as_secs_f64();
+        let took = Duration::from_millis(measured.wall_ms).as_secs_f64();
+        #[expect(clippy::cast_possible_truncation, reason = "cut off where it is too much")]
+        let beyond = ((took - thought) * 1000.0) as i64;
+        beyond
+    }
+
+    /// An execution ended at `home`, in success or not.
+    pub(crate) fn learn(
+        &self,
+        keys: &ActionKeys,
+        measured: Option<&Measured>,
+        home: Option<&ExecutorHome>,
+        success: bool,
+    ) {
+        if let Some(measured) = measured.filter(|_| success) {
+            self.history().learn(keys, measured);
+        }
+        if let Some(home) = home {
+            self.warmth().learn(&keys.affinity, home, success);
+        }
+    }
+
+    /// An execution ran out of the memory that it had.
+    pub(crate) fn learn_out_of_memory(&self, keys: &ActionKeys, had: u64) {
+        self.history().learn_out_of_memory(keys, had);
+    }
+
+    /// Where an execution is warm, the best first.
+    pub(crate) fn homes(&self, keys: &ActionKeys) -> Vec<ExecutorHome> {
+        self.warmth().homes(&keys.affinity)
+    }
+}
+
+fn thousandths(value: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "cut off where it is too much"
+    )]
+    let thousandths = (value * 1000.0).round() as u64;
+    thousandths
+}
+
+/// An unfinished execution as the index wants it.
+pub(crate) fn open(
+    learned: &Learned,
+    record: &ExecutionRecord,
+    encoded: Vec<u8>,
+    capacity: impl FnOnce(&PoolName) -> Resources,
+) -> index::actions::Open {
+    let execution = &record.execution;
+    let wanted = learned.wanted(record, &capacity(&execution.pool));
+    index::actions::Open {
+        pool: execution.pool.clone(),
+        until: waits_until(execution.accepted_at_ms, execution.expires_at_ms, record.waits_since()),
+        demand: wanted.demand,
+        cost: wanted.cost,
+        length: wanted.length,
+        invocation: execution.client.invocation.clone(),
+        merge: index::actions::MergeKey::of(execution),
+        record: encoded,
+    }
+}
+
+/// The place of a reservation among others: by priority, then age.
+pub(crate) fn turn(priority: i32, place: Sequence) -> u64 {
+    let above = u64::from(priority.wrapping_sub(i32::MIN).cast_unsigned());
+    (above << 32) | (place.0 & u64::from(u32::MAX))
+}

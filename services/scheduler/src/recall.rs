@@ -1,0 +1,59 @@
+//! What a scheduler learns at its start from what ended before: read from the log, as everything else that it knows. Others
+//! need not wait for it.
+
+use bus::{ActionSubject, BusError, Follower, Start, stream};
+use model::Sequence;
+use service::ServiceError;
+use tracing::{info, warn};
+
+use crate::{
+    Shared,
+    brief::{self, Told},
+};
+
+/// So many of the last records are read again: some hundred megabytes at most, and a few seconds.
+const RECORDS: u64 = 100_000;
+const BATCH: usize = 1000;
+
+/// Learns, then waits until the service stops.
+pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
+    let stop = shared.context.stop.clone();
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        read = recall(&shared) => match read {
+            Ok(ended) => info!(ended, "learned from what ended before"),
+            Err(error) => {
+                warn!(error = telemetry::error_chain(&error), "what ended before is not known; what ends now is learned");
+            }
+        },
+    }
+    stop.cancelled().await;
+    Ok(())
+}
+
+/// How many executions it learned from.
+async fn recall(shared: &Shared) -> Result<u64, BusError> {
+    let (first, last) = shared.context.bus.stream_positions(stream::ACTIONS).await?;
+    let begin = Sequence(last.0.saturating_sub(RECORDS).max(first.0.saturating_sub(1)));
+    if begin >= last {
+        return Ok(0);
+    }
+    let mut follower =
+        Follower::new(&shared.context.bus, stream::ACTIONS, ActionSubject::ALL, Start::After(begin));
+    let mut ended = 0;
+    loop {
+        for stored in follower.next(BATCH).await {
+            if stored.sequence > last {
+                return Ok(ended);
+            }
+            // What cannot be read was told of by who projects it.
+            if let Ok(Told::Ended(end)) = brief::read(&stored) {
+                ended += 1;
+                shared.learned.learn(end.keys(), end.measured.as_ref(), end.home.as_ref(), end.is_success());
+            }
+        }
+        if follower.caught_up() || follower.cursor() >= last {
+            return Ok(ended);
+        }
+    }
+}

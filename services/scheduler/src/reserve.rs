@@ -1,0 +1,83 @@
+//! Telling executors of what waits: a few of them at once, those first where it is warm. It carries no right; whoever has
+//! room asks for it.
+
+use std::{collections::HashMap, time::Duration};
+
+use bus::{Encoding, Subject, encode};
+use index::actions::Open;
+use model::{ActionKeys, ExecutionKey, ExecutorId, Reservation, Reservations, Sequence};
+use policy::{Random, actions::route};
+use tracing::debug;
+
+use crate::{Shared, learned::turn};
+
+/// An execution that waits since just now.
+pub(crate) struct Fresh<'a> {
+    pub(crate) key: &'a ExecutionKey,
+    pub(crate) place: Sequence,
+    pub(crate) keys: &'a ActionKeys,
+    pub(crate) open: &'a Open,
+}
+
+/// What is to be told to whom.
+type Letters = HashMap<ExecutorId, Reservations>;
+
+/// Tells executors of these.
+pub(crate) async fn reserve(shared: &Shared, fresh: &[Fresh<'_>]) {
+    let mut letters = Letters::new();
+    for one in fresh {
+        choose(shared, one, &mut letters);
+    }
+    send(shared, letters).await;
+}
+
+fn choose(shared: &Shared, fresh: &Fresh<'_>, letters: &mut Letters) {
+    let candidates = shared.view.candidates(&fresh.open.pool);
+    let demand = &fresh.open.demand;
+    let warm = if shared.routing.affinity { shared.learned.homes(fresh.keys) } else { Vec::new() };
+    let mut random = Random::new(shared.chance());
+    let chosen = route(demand.asked(), &warm, &demand.avoid, &candidates, shared.routing, &mut random);
+    let delay = shared.context.settings.action_probe_delay_ms;
+    let mut told = Vec::with_capacity(chosen.len());
+    let mut warm_ones = 0;
+    for (rank, index) in chosen.into_iter().enumerate() {
+        let Some(candidate) = candidates.get(index) else { continue };
+        let reservation = Reservation {
+            execution: fresh.key.clone(),
+            turn: turn(demand.priority, fresh.place),
+            size: demand.size.clone(),
+            exclusive: demand.exclusive,
+            after_ms: delay.saturating_mul(rank as u64),
+        };
+        letters.entry(candidate.executor.clone()).or_default().reserve.push(reservation);
+        told.push(candidate.executor.clone());
+        warm_ones += usize::from(warm.contains(&candidate.home));
+    }
+    // Those where it is warm are the first, unless chance chose one of them too.
+    shared.view.told(fresh.key, told, warm_ones);
+}
+
+/// Tells executors what they can forget.
+pub(crate) async fn trim(shared: &Shared, trim: HashMap<ExecutorId, Vec<ExecutionKey>>) {
+    let letter = |keys| Reservations { trim: keys, ..Reservations::default() };
+    send(shared, trim.into_iter().map(|(executor, keys)| (executor, letter(keys))).collect()).await;
+}
+
+/// Wakes executors that have room: something waits that they may not have heard of.
+pub(crate) async fn nudge(shared: &Shared, executors: Vec<ExecutorId>) {
+    send(shared, executors.into_iter().map(|executor| (executor, Reservations::default())).collect()).await;
+}
+
+async fn send(shared: &Shared, letters: Letters) {
+    for (executor, letter) in letters {
+        let subject = Subject::ExecutorReserve(executor).to_string();
+        if let Err(error) =
+            shared.context.bus.client().publish(subject, encode(Encoding::Json, &letter)).await
+        {
+            debug!(%error, "an executor was not told what waits; it is told again");
+        }
+    }
+}
+
+/// How long after executors were told of something it is looked whether it still waits.
+pub(crate) const CHECK: Duration = Duration::from_millis(25);

@@ -1,0 +1,123 @@
+//! What every part of the scheduler uses.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use index::actions::Actions;
+use model::{Group, PoolName};
+use policy::actions::{GrantRules, HedgeRules, Routing};
+use service::{Context, Current};
+use tokio::sync::watch;
+
+use crate::{Wakes, learned::Learned, view::View};
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) context: Context,
+    pub(crate) actions: Actions,
+    pub(crate) wakes: Wakes,
+    pub(crate) view: Arc<View>,
+    pub(crate) learned: Arc<Learned>,
+    pub(crate) routing: Routing,
+    pub(crate) grants: GrantRules,
+    pub(crate) hedges: HedgeRules,
+    quotas: watch::Receiver<Current>,
+    quiet: Arc<Mutex<HashMap<PoolName, Quiet>>>,
+    chance: Arc<AtomicU64>,
+}
+
+/// Whether anything can wait in a pool, without asking the index.
+#[derive(Debug, Default, Clone, Copy)]
+struct Quiet {
+    /// How often something was heard that may wait there.
+    news: u64,
+    /// How often it was when nothing waited.
+    empty_at: Option<u64>,
+}
+
+impl Shared {
+    pub(crate) fn new(context: Context, actions: Actions, quotas: watch::Receiver<Current>) -> Self {
+        let settings = &context.settings;
+        let routing = Routing {
+            probes: settings.action_probes.into(),
+            affinity: settings.action_affinity,
+            load_aware: settings.action_load_aware,
+        };
+        let grants = GrantRules {
+            custom_patience: Duration::from_secs(settings.custom_resource_patience_seconds),
+            affinity_wait: if settings.action_affinity {
+                Duration::from_millis(settings.action_affinity_wait_ms)
+            } else {
+                Duration::ZERO
+            },
+        };
+        let hedges = HedgeRules {
+            most: settings.action_hedges,
+            delay: Duration::from_millis(settings.action_hedge_delay_ms),
+            by_history: settings.action_hedge_by_history,
+            factor: settings.action_hedge_factor,
+        };
+        Self {
+            learned: Arc::new(Learned::new(settings)),
+            view: Arc::default(),
+            wakes: Wakes::default(),
+            quiet: Arc::default(),
+            chance: Arc::new(AtomicU64::new(seed())),
+            context,
+            actions,
+            routing,
+            grants,
+            hedges,
+            quotas,
+        }
+    }
+
+    /// A number that is another each time.
+    pub(crate) fn chance(&self) -> u64 {
+        self.chance.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How much a group weighs.
+    pub(crate) fn weight(&self, group: &Group) -> u64 {
+        let current = self.quotas.borrow();
+        policy::weight(current.as_ref().and_then(|governance| governance.quotas.of(group)))
+    }
+
+    fn with_quiet<T>(&self, pool: &PoolName, change: impl FnOnce(&mut Quiet) -> T) -> T {
+        let mut all = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        change(all.entry(pool.clone()).or_default())
+    }
+
+    /// Something may wait in `pool` since just now.
+    pub(crate) fn news(&self, pool: &PoolName) {
+        self.with_quiet(pool, |quiet| quiet.news += 1);
+    }
+
+    /// How often that was the case.
+    pub(crate) fn news_of(&self, pool: &PoolName) -> u64 {
+        self.with_quiet(pool, |quiet| quiet.news)
+    }
+
+    /// Whether nothing waited in `pool` when the index was read after `news`.
+    pub(crate) fn note_quiet(&self, pool: &PoolName, empty: bool, news: u64) {
+        self.with_quiet(pool, |quiet| quiet.empty_at = empty.then_some(news));
+    }
+
+    /// Whether nothing waits in `pool`, as far as is known here.
+    pub(crate) fn is_quiet(&self, pool: &PoolName) -> bool {
+        self.with_quiet(pool, |quiet| quiet.empty_at == Some(quiet.news))
+    }
+}
+
+/// Another one in each process.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}

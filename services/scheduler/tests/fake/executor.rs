@@ -1,0 +1,359 @@
+//! An executor that does as the test says.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bus::{Acquired, Bus, Encoding, Lease, Patience, Renewed, Subject, Written, decode, encode};
+use futures::StreamExt as _;
+use model::{
+    ClaimReply, ClaimRequest, ExecutionKey, ExecutionOutcome, ExecutionRecord, ExecutorControl,
+    ExecutorHeartbeat, ExecutorId, ExecutorStatus, HandOver, Millis, Reservations, Resources, Sequence,
+    WindowState,
+};
+use tokio::{sync::Notify, task::JoinHandle};
+
+use super::{LEASE_SECONDS, PATIENCE, Test, outcome, pool};
+
+/// What an executor does when something waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// Asks for it and writes its result.
+    Finish,
+    /// Asks for it and keeps it in hand.
+    Hold,
+    /// Hears of it, and does not ask.
+    Deaf,
+}
+
+struct Inner {
+    bus: Bus,
+    id: ExecutorId,
+    slots: u16,
+    custom: Resources,
+    manner: Mutex<Manner>,
+    held: Mutex<HashMap<ExecutionKey, (Sequence, ExecutionRecord, Resources)>>,
+    history: Mutex<Vec<ExecutionKey>>,
+    cancelled: Mutex<Vec<ExecutionKey>>,
+    reserved: Mutex<Vec<ExecutionKey>>,
+    trimmed: Mutex<Vec<ExecutionKey>>,
+    answers: Mutex<Vec<usize>>,
+    gone: Mutex<bool>,
+    room: Notify,
+}
+
+pub struct FakeExecutor {
+    inner: Arc<Inner>,
+    lease: Arc<tokio::sync::Mutex<Lease<ExecutorId>>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for FakeExecutor {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl FakeExecutor {
+    pub async fn start(test: &Test, id: &str, slots: u16, manner: Manner) -> Self {
+        Self::start_with(test, id, slots, Resources::default(), manner).await
+    }
+
+    /// One that also has `custom` resources.
+    pub async fn start_with(test: &Test, id: &str, slots: u16, custom: Resources, manner: Manner) -> Self {
+        // A connection of its own, so that its subscriptions end with it.
+        let bus = Bus::connect(&test.servers.nats_url(), id, Patience::Wait).await.unwrap();
+        let inner = Arc::new(Inner {
+            bus: bus.clone(),
+            id: id.parse().unwrap(),
+            slots,
+            custom,
+            manner: Mutex::new(manner),
+            held: Mutex::default(),
+            history: Mutex::default(),
+            cancelled: Mutex::default(),
+            reserved: Mutex::default(),
+            trimmed: Mutex::default(),
+            answers: Mutex::default(),
+            gone: Mutex::new(false),
+            room: Notify::new(),
+        });
+        let client = bus.client();
+        let told = client.subscribe(Subject::ExecutorReserve(inner.id.clone()).to_string()).await.unwrap();
+        let control = client.subscribe(Subject::ExecutorControl(inner.id.clone()).to_string()).await.unwrap();
+        let asked = client.subscribe(Subject::ExecutorAnnounce.to_string()).await.unwrap();
+        let holder =
+            ExecutorHeartbeat { ttl_ms: LEASE_SECONDS * 1000, ..inner.content(ExecutorStatus::Ready) };
+        let Acquired::Held(lease) = bus.acquire_lease(&inner.id, holder, PATIENCE).await.unwrap() else {
+            panic!("the lease is taken")
+        };
+        let lease = Arc::new(tokio::sync::Mutex::new(lease));
+        client.flush().await.unwrap();
+        inner.say(ExecutorStatus::Ready).await;
+        inner.room.notify_one();
+        let tasks = vec![
+            tokio::spawn(inner.clone().serve_reservations(told)),
+            tokio::spawn(inner.clone().serve_control(control)),
+            tokio::spawn(inner.clone().serve_asked(asked)),
+            tokio::spawn(inner.clone().serve_reconnects()),
+            tokio::spawn(inner.clone().claim()),
+            tokio::spawn(renew(bus, lease.clone())),
+        ];
+        Self { inner, lease, tasks }
+    }
+
+    pub fn id(&self) -> &ExecutorId {
+        &self.inner.id
+    }
+
+    /// Dies: says nothing more, and its lease runs out.
+    pub fn kill(&self) {
+        *self.inner.gone.lock().unwrap() = true;
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+
+    /// Dies, and whoever comes after it gives its lease back.
+    pub async fn release(&self) {
+        self.kill();
+        let lease = self.lease.lock().await;
+        self.inner.bus.release_lease(&lease).await.unwrap();
+    }
+
+    pub fn set_manner(&self, manner: Manner) {
+        *self.inner.manner.lock().unwrap() = manner;
+        self.inner.room.notify_one();
+    }
+
+    pub async fn heartbeat(&self, status: ExecutorStatus) {
+        if status == ExecutorStatus::Gone {
+            *self.inner.gone.lock().unwrap() = true;
+        }
+        self.inner.say(status).await;
+    }
+
+    /// Gives back what it has in hand, in one message, and takes nothing more.
+    pub async fn hand_over(&self) {
+        self.set_manner(Manner::Deaf);
+        let claimed = self.inner.held.lock().unwrap().drain().map(|(key, _)| key).collect();
+        let handed =
+            HandOver { executor: self.inner.id.clone(), pool: pool(), claimed, reserved: Vec::new() };
+        let payload = encode(Encoding::Json, &handed);
+        self.inner.bus.client().publish(Subject::ExecutorHandOver.to_string(), payload).await.unwrap();
+    }
+
+    pub fn held(&self) -> usize {
+        self.inner.held.lock().unwrap().len()
+    }
+
+    pub fn holding(&self) -> Vec<(Sequence, ExecutionRecord)> {
+        let held = self.inner.held.lock().unwrap();
+        held.values().map(|(sequence, record, _)| (*sequence, record.clone())).collect()
+    }
+
+    pub async fn finish_held(&self) {
+        for (sequence, record) in self.holding() {
+            self.inner.finish(sequence, record, outcome(Some(self.inner.id.as_str()))).await;
+        }
+    }
+
+    /// Ends what it has in hand with this.
+    pub async fn end_held(&self, end: ExecutionOutcome) {
+        for (sequence, record) in self.holding() {
+            self.inner.finish(sequence, record, end.clone()).await;
+        }
+    }
+
+    pub fn taken(&self) -> usize {
+        self.inner.history.lock().unwrap().len()
+    }
+
+    pub fn history(&self) -> Vec<ExecutionKey> {
+        self.inner.history.lock().unwrap().clone()
+    }
+
+    /// What it was told of.
+    pub fn reserved(&self) -> Vec<ExecutionKey> {
+        self.inner.reserved.lock().unwrap().clone()
+    }
+
+    /// What it was told to forget.
+    pub fn trimmed(&self) -> Vec<ExecutionKey> {
+        self.inner.trimmed.lock().unwrap().clone()
+    }
+
+    /// How many it got by each answer.
+    pub fn answers(&self) -> Vec<usize> {
+        self.inner.answers.lock().unwrap().clone()
+    }
+
+    pub fn cancelled(&self) -> Vec<ExecutionKey> {
+        self.inner.cancelled.lock().unwrap().clone()
+    }
+}
+
+async fn renew(bus: Bus, lease: Arc<tokio::sync::Mutex<Lease<ExecutorId>>>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(LEASE_SECONDS) / 3).await;
+        let mut lease = lease.lock().await;
+        match bus.renew_lease(&mut lease, PATIENCE).await {
+            Ok(Renewed::Lost) => return,
+            Ok(Renewed::Held) | Err(_) => {}
+        }
+    }
+}
+
+impl Inner {
+    fn capacity(&self) -> Resources {
+        let mut all = Resources::new(u64::from(self.slots) * 1000, u64::from(self.slots) * 1_000_000_000);
+        all.add(&self.custom);
+        all
+    }
+
+    fn content(&self, status: ExecutorStatus) -> ExecutorHeartbeat {
+        let held = self.held.lock().unwrap();
+        let mut used = Resources::default();
+        held.values().for_each(|(_, _, size)| used.add(size));
+        ExecutorHeartbeat {
+            executor: self.id.clone(),
+            pool: pool(),
+            host: "machine".into(),
+            home: format!("home-{}", self.id).parse().unwrap(),
+            pid: 1,
+            started_at_ms: Millis(1),
+            status,
+            slots: self.slots,
+            capacity: self.capacity(),
+            held: used,
+            running: held.keys().cloned().collect(),
+            queued: 0,
+            window: WindowState::default(),
+            ttl_ms: 30_000,
+        }
+    }
+
+    async fn say(&self, status: ExecutorStatus) {
+        let payload = encode(Encoding::Json, &self.content(status));
+        self.bus.client().publish(Subject::ExecutorHeartbeat.to_string(), payload).await.unwrap();
+        // Without a server there is nobody to hear it; it is said again when there is.
+        let _ = self.bus.client().flush().await;
+    }
+
+    /// Says what it has when the connection is back, as every executor does: a question may have come before.
+    async fn serve_reconnects(self: Arc<Self>) {
+        let mut reconnects = self.bus.reconnects();
+        loop {
+            reconnects.next().await;
+            if !*self.gone.lock().unwrap() {
+                self.say(ExecutorStatus::Ready).await;
+                self.room.notify_one();
+            }
+        }
+    }
+
+    async fn serve_asked(self: Arc<Self>, mut asked: async_nats::Subscriber) {
+        while asked.next().await.is_some() {
+            if !*self.gone.lock().unwrap() {
+                self.say(ExecutorStatus::Ready).await;
+                self.room.notify_one();
+            }
+        }
+    }
+
+    async fn serve_control(self: Arc<Self>, mut orders: async_nats::Subscriber) {
+        while let Some(message) = orders.next().await {
+            if let ExecutorControl::Cancel { execution } = decode(Encoding::Json, &message.payload).unwrap() {
+                self.cancelled.lock().unwrap().push(execution);
+            }
+        }
+    }
+
+    async fn serve_reservations(self: Arc<Self>, mut told: async_nats::Subscriber) {
+        while let Some(message) = told.next().await {
+            let told: Reservations = decode(Encoding::Json, &message.payload).unwrap();
+            // Others that suit them better may be sooner.
+            let after = told.reserve.iter().map(|it| it.after_ms).min().unwrap_or_default();
+            self.reserved.lock().unwrap().extend(told.reserve.into_iter().map(|it| it.execution));
+            self.trimmed.lock().unwrap().extend(told.trim);
+            let this = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(after)).await;
+                this.room.notify_one();
+            });
+        }
+    }
+
+    async fn claim(self: Arc<Self>) {
+        loop {
+            self.room.notified().await;
+            while self.ask().await {}
+        }
+    }
+
+    /// Whether to ask again at once.
+    async fn ask(self: &Arc<Self>) -> bool {
+        let manner = *self.manner.lock().unwrap();
+        let content = self.content(ExecutorStatus::Ready);
+        let starts = usize::from(self.slots).saturating_sub(content.running.len());
+        if manner == Manner::Deaf || starts == 0 || *self.gone.lock().unwrap() {
+            return false;
+        }
+        let mut free = content.capacity.clone();
+        free.take(&content.held);
+        let request = ClaimRequest {
+            executor: self.id.clone(),
+            pool: pool(),
+            capacity: content.capacity,
+            free,
+            starts: u16::try_from(starts).unwrap(),
+            ahead: 0,
+            idle: content.running.is_empty(),
+            reserved: Vec::new(),
+            deadline_ms: Millis::now().after(Duration::from_secs(1)),
+        };
+        let payload = encode(Encoding::Json, &request);
+        let request = async_nats::Request::new().payload(payload).timeout(Some(Duration::from_secs(1)));
+        let answer = self.bus.client().send_request(Subject::ExecutorClaim.to_string(), request).await;
+        let Ok(answer) = answer else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.say(ExecutorStatus::Ready).await;
+            return true;
+        };
+        let reply: ClaimReply = decode(Encoding::Json, &answer.payload).unwrap();
+        self.answers.lock().unwrap().push(reply.claimed.len());
+        for it in reply.claimed {
+            let key = it.record.execution.key();
+            let held = (it.sequence, it.record.clone(), it.size);
+            if self.held.lock().unwrap().insert(key.clone(), held).is_none() {
+                self.history.lock().unwrap().push(key);
+                if manner == Manner::Finish {
+                    tokio::spawn(self.clone().finish_one(it.sequence, it.record));
+                }
+            }
+        }
+        false
+    }
+
+    async fn finish_one(self: Arc<Self>, sequence: Sequence, record: ExecutionRecord) {
+        let end = outcome(Some(self.id.as_str()));
+        self.finish(sequence, record, end).await;
+    }
+
+    /// Writes the result, behind whatever was written meanwhile.
+    async fn finish(&self, mut sequence: Sequence, mut record: ExecutionRecord, end: ExecutionOutcome) {
+        let key = record.execution.key();
+        loop {
+            let end = policy::actions::CopyEnd::Outcome(end.clone());
+            let next = policy::actions::after_copy(&record, sequence, &self.id, end, Millis::now());
+            let Some(next) = next else { break };
+            match self.bus.transition(next.record(), sequence, PATIENCE).await {
+                Ok(Written::Won(_) | Written::Lost(None)) => break,
+                Ok(Written::Lost(Some(last))) => (sequence, record) = *last,
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+        self.held.lock().unwrap().remove(&key);
+        self.room.notify_one();
+    }
+}

@@ -1,0 +1,212 @@
+//! A Redis of the test's own, and events as a scheduler would read them.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "a part of several tests")]
+
+use std::time::Duration;
+
+use farm::Servers;
+use index::{
+    Index,
+    actions::{
+        Actions, Applied, Change, Committed, Effects, Event, Grant, Heads, Heard, MergeKey, Move, Open,
+    },
+};
+use model::{
+    Demand, DigestFunction, ExecutionId, ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis,
+    PoolName, Resources, Sequence, WindowState,
+};
+
+pub const GRACE: Duration = Duration::from_millis(100);
+pub const NOW: Millis = Millis(1_000_000);
+pub const LATER: Millis = Millis(2_000_000);
+
+pub struct Test {
+    pub servers: Servers,
+    pub actions: Actions,
+    pub last: u64,
+}
+
+pub fn key(group: &str) -> ExecutionKey {
+    ExecutionKey { group: group.parse().unwrap(), id: ExecutionId::generate() }
+}
+
+pub fn id(text: &str) -> ExecutorId {
+    text.parse().unwrap()
+}
+
+pub fn pool() -> PoolName {
+    "default".parse().unwrap()
+}
+
+pub fn heartbeat(executor: &str, running: &[ExecutionKey]) -> ExecutorHeartbeat {
+    ExecutorHeartbeat {
+        executor: id(executor),
+        pool: pool(),
+        host: "machine".into(),
+        home: "home".parse().unwrap(),
+        pid: 1,
+        started_at_ms: NOW,
+        status: ExecutorStatus::Ready,
+        slots: 2,
+        capacity: Resources::new(2000, 1_000_000_000),
+        held: Resources::default(),
+        running: running.to_vec(),
+        queued: 0,
+        window: WindowState::default(),
+        ttl_ms: 900_000,
+    }
+}
+
+/// By what an action of a group is joined.
+pub fn merge(group: &str) -> MergeKey {
+    MergeKey::named(&group.parse().unwrap(), &DigestFunction::Sha256.digest(b"a"), "")
+}
+
+impl Test {
+    /// A ready, empty index.
+    pub async fn start() -> Self {
+        let servers = Servers::prepare(0);
+        servers.start_redis().await;
+        let actions = Index::connect(&servers.redis_url(), true).await.unwrap().actions();
+        let test = Self { servers, actions, last: 0 };
+        test.rebuild(&[], &[]).await;
+        test
+    }
+
+    pub async fn rebuild(&self, events: &[Event], awaited: &[ExecutorId]) {
+        let token = self.actions.begin_rebuild().await.unwrap().unwrap();
+        let all: Vec<&Event> = events.iter().collect();
+        assert!(matches!(self.actions.load(&token, &all, NOW).await.unwrap(), Applied::Done(_)));
+        let (hold, guard) = (NOW.after(Duration::from_millis(500)), NOW.after(Duration::from_secs(15)));
+        let done = self.actions.finish_rebuild(&token, Sequence(self.last), awaited, hold, guard).await;
+        assert!(done.unwrap());
+    }
+
+    /// One ESU.
+    pub fn demand(priority: i32) -> Demand {
+        let size = Resources::new(1000, 100_000_000);
+        Demand { size, priority, since_ms: NOW, ..Demand::default() }
+    }
+
+    fn opens(&mut self, key: &ExecutionKey, step: Move, priority: i32, invocation: &str) -> Event {
+        self.last += 1;
+        let open = Open {
+            pool: pool(),
+            until: LATER,
+            demand: Self::demand(priority),
+            cost: 1000,
+            length: 1000,
+            invocation: invocation.to_owned(),
+            merge: Some(merge(key.group.as_str())),
+            record: format!("record {key}").into_bytes(),
+        };
+        let change = Change::Open(step, Box::new(open));
+        Event { key: key.clone(), sequence: Sequence(self.last), change }
+    }
+
+    pub fn waits(&mut self, key: &ExecutionKey, priority: i32) -> Event {
+        self.opens(key, Move::Waits, priority, "")
+    }
+
+    pub fn waits_in(&mut self, key: &ExecutionKey, invocation: &str) -> Event {
+        self.opens(key, Move::Waits, 0, invocation)
+    }
+
+    pub fn raised(&mut self, key: &ExecutionKey, priority: i32) -> Event {
+        self.opens(key, Move::Stays, priority, "")
+    }
+
+    pub fn hedged(&mut self, key: &ExecutionKey) -> Event {
+        self.opens(key, Move::Hedged, 0, "")
+    }
+
+    pub fn copy_ended(&mut self, key: &ExecutionKey, executor: &str) -> Event {
+        self.opens(key, Move::CopyEnded(id(executor)), 0, "")
+    }
+
+    pub fn finished(&mut self, key: &ExecutionKey, executor: Option<&str>) -> Event {
+        self.ends(key, executor, 0)
+    }
+
+    /// One that cost so much more than was thought.
+    pub fn finished_beyond(&mut self, key: &ExecutionKey, executor: &str, beyond: i64) -> Event {
+        self.ends(key, Some(executor), beyond)
+    }
+
+    fn ends(&mut self, key: &ExecutionKey, executor: Option<&str>, beyond: i64) -> Event {
+        self.last += 1;
+        let change = Change::Finished {
+            executor: executor.map(id),
+            merge: Some(merge(key.group.as_str())),
+            invocation: String::new(),
+            beyond,
+        };
+        Event { key: key.clone(), sequence: Sequence(self.last), change }
+    }
+
+    pub async fn apply(&self, events: &[Event]) -> Effects {
+        self.apply_at(events, NOW).await
+    }
+
+    pub async fn apply_at(&self, events: &[Event], now: Millis) -> Effects {
+        let from = Sequence(events.first().unwrap().sequence.0 - 1);
+        let all: Vec<&Event> = events.iter().collect();
+        match self.actions.apply(from, Sequence(self.last), &all, now).await.unwrap() {
+            Applied::Done(effects) => effects,
+            other @ (Applied::Gap(_) | Applied::Empty | Applied::Rebuilding | Applied::Lost) => {
+                panic!("{other:?}")
+            }
+        }
+    }
+
+    /// Accepts so many executions of equal priority.
+    pub async fn accept(&mut self, count: usize) -> Vec<ExecutionKey> {
+        let keys: Vec<ExecutionKey> = (0..count).map(|_| key("g")).collect();
+        let events: Vec<Event> = keys.iter().map(|key| self.waits(key, 0)).collect();
+        self.apply(&events).await;
+        keys
+    }
+
+    pub async fn heads(&self, now: Millis) -> Heads {
+        self.actions.heads(now, 100, GRACE, &[pool()], &[]).await.unwrap()
+    }
+
+    /// The executions that wait, group by group.
+    pub async fn waiting(&self, now: Millis) -> Vec<ExecutionKey> {
+        let heads = self.heads(now).await;
+        let groups = heads.pools.into_iter().flat_map(|pool| pool.groups);
+        groups.flat_map(|group| group.waiting).map(|waiting| waiting.key).collect()
+    }
+
+    /// What group g holds.
+    pub async fn held(&mut self) -> f64 {
+        let one = self.accept(1).await;
+        let held = self.heads(NOW).await.pools[0].groups[0].held;
+        let events = [self.finished(&one[0], None)];
+        self.apply(&events).await;
+        held
+    }
+
+    pub async fn announce(&self, heartbeat: &ExecutorHeartbeat) -> Heard {
+        self.actions.announce(heartbeat, b"heartbeat", NOW, GRACE).await.unwrap()
+    }
+
+    /// Gives an execution to an executor, if it still can be.
+    pub async fn commit(&self, key: &ExecutionKey, executor: &str) -> Option<Committed> {
+        self.grant(key, executor, None).await
+    }
+
+    pub async fn commit_hedged(&self, key: &ExecutionKey, executor: &str, at: Millis) -> Option<Committed> {
+        self.grant(key, executor, Some(at)).await
+    }
+
+    async fn grant(&self, key: &ExecutionKey, executor: &str, hedge_at: Option<Millis>) -> Option<Committed> {
+        let grant = Grant { key: key.clone(), executor: id(executor), hedge_at, cost: 1000 };
+        self.actions.commit(&[grant], NOW).await.unwrap().pop()
+    }
+
+    /// How many wait and run.
+    pub async fn counts(&self) -> (u64, u64) {
+        let queue = self.actions.queue(&pool(), None, NOW).await.unwrap();
+        (queue.waiting, queue.running)
+    }
+}

@@ -1,0 +1,272 @@
+use std::collections::{BTreeMap, HashSet};
+
+use model::{Amount, ExecutionId};
+use proptest::prelude::*;
+
+use super::*;
+use crate::actions::fair::Standing;
+
+const RULES: GrantRules =
+    GrantRules { custom_patience: Duration::from_secs(30), affinity_wait: Duration::from_millis(500) };
+const NOW: Millis = Millis(1_000_000);
+
+fn cpus(count: u64) -> Resources {
+    Resources::new(count * 1000, count)
+}
+
+fn gpus(count: u32) -> Resources {
+    let custom = BTreeMap::from([("gpu".parse().unwrap(), Amount::whole(count))]);
+    Resources { custom, ..cpus(1) }
+}
+
+fn waiter(size: Resources) -> Waiter {
+    let key = ExecutionKey { group: "g".parse().unwrap(), id: ExecutionId::generate() };
+    let demand = Demand { size, since_ms: NOW, ..Demand::default() };
+    Waiter { key, demand, holders: Vec::new(), warm_at: Vec::new(), for_warm: false }
+}
+
+fn waiters(count: usize, size: &Resources) -> Vec<Waiter> {
+    (0..count).map(|_| waiter(size.clone())).collect()
+}
+
+fn queue(waiting: Vec<Waiter>) -> Queue {
+    Queue { standing: Standing { used: 0.0, held: 0.0, weight: 1 }, waiting }
+}
+
+fn ask(name: &str, capacity: Resources, free: Resources) -> Ask {
+    let starts = u32::try_from(capacity.cpu_millis / 1000).unwrap();
+    let (executor, idle) = (name.parse().unwrap(), free == capacity);
+    Ask { executor, capacity, free, starts, ahead: 0, idle }
+}
+
+fn idle(name: &str, count: u64) -> Ask {
+    ask(name, cpus(count), cpus(count))
+}
+
+fn members(asks: &[Ask]) -> Vec<Member> {
+    asks.iter().map(|ask| Member { executor: ask.executor.clone(), capacity: ask.capacity.clone() }).collect()
+}
+
+fn decide(queues: &[Queue], asks: &[Ask]) -> Vec<Grant> {
+    grant(queues, asks, &members(asks), RULES, NOW)
+}
+
+fn keys(grants: &[Grant]) -> Vec<&ExecutionKey> {
+    grants.iter().map(|grant| &grant.key).collect()
+}
+
+#[test]
+fn one_answer_starts_as_many_as_fit() {
+    let grants = decide(&[queue(waiters(20, &cpus(1)))], &[idle("x", 8)]);
+    assert_eq!(grants.len(), 8);
+    assert!(grants.iter().all(|grant| !grant.ahead));
+}
+
+#[test]
+fn a_large_one_is_not_overtaken_by_small_ones_for_ever() {
+    let large = waiter(cpus(8));
+    let all = queue([vec![large.clone()], waiters(8, &cpus(1))].concat());
+    let mut asks = [ask("x", cpus(8), cpus(5))];
+    assert!(decide(std::slice::from_ref(&all), &asks).is_empty(), "room is kept for the large one");
+    asks[0].free = cpus(8);
+    assert_eq!(keys(&decide(std::slice::from_ref(&all), &asks)), [&large.key]);
+    // Of two executors one is kept free; the other goes on with the small ones.
+    let both = [ask("x", cpus(8), cpus(5)), ask("y", cpus(8), cpus(5))];
+    let grants = decide(&[all], &both);
+    assert_eq!(grants.len(), 5);
+    assert!(grants.iter().all(|grant| grant.ask == grants[0].ask));
+}
+
+#[test]
+fn room_is_kept_on_more_executors_the_longer_it_is_needed() {
+    let mut large = waiter(cpus(8));
+    large.demand.since_ms = Millis(NOW.0 - 6000);
+    let all = queue([vec![large], waiters(8, &cpus(1))].concat());
+    let both = [ask("x", cpus(8), cpus(5)), ask("y", cpus(8), cpus(5))];
+    assert!(decide(&[all], &both).is_empty());
+}
+
+#[test]
+fn what_waits_for_a_gpu_lets_others_pass_and_keeps_the_gpu() {
+    let busy = ask("x", Resources { cpu_millis: 8000, ..gpus(2) }, Resources { cpu_millis: 4000, ..gpus(1) });
+    let busy = Ask { free: Resources { memory_bytes: 100, ..busy.free.clone() }, ..busy };
+    let (both, one, plain) = (waiter(gpus(2)), waiter(gpus(1)), waiter(cpus(1)));
+    let all = queue(vec![both.clone(), one, plain.clone()]);
+    // One GPU is free, but it is for the one that came first and needs two.
+    assert_eq!(keys(&decide(&[all], &[busy])), [&plain.key]);
+}
+
+#[test]
+fn after_a_while_room_is_kept_for_the_first_that_waits_for_a_gpu() {
+    let capacity = Resources { cpu_millis: 8000, memory_bytes: 100, ..gpus(1) };
+    let free = Resources { cpu_millis: 2000, memory_bytes: 100, ..Resources::default() };
+    let mut gpu = waiters(5, &gpus(1));
+    for waiter in &mut gpu {
+        waiter.demand.since_ms = Millis(NOW.0 - 31_000);
+    }
+    let plain = waiters(8, &cpus(1));
+    let grants = decide(&[queue([gpu, plain].concat())], &[ask("x", capacity, free)]);
+    assert_eq!(grants.len(), 1, "of two free processors one is kept for the first, none for those behind it");
+}
+
+#[test]
+fn an_exclusive_one_has_its_executor_for_itself() {
+    let exclusive = || {
+        let mut waiter = waiter(cpus(1));
+        waiter.demand.exclusive = true;
+        waiter
+    };
+    let first = exclusive();
+    let all = queue(vec![first.clone(), exclusive(), waiter(cpus(1))]);
+    let grants = decide(std::slice::from_ref(&all), &[idle("x", 8)]);
+    assert_eq!(keys(&grants), [&first.key]);
+    assert_eq!(grants[0].size, cpus(8));
+    assert!(decide(&[all], &[ask("x", cpus(8), cpus(7))]).is_empty(), "room is kept until it is idle");
+}
+
+#[test]
+fn groups_take_turns_by_what_they_had() {
+    let mut rich = queue(waiters(20, &cpus(1)));
+    rich.standing.used = 50.0;
+    let poor = queue(waiters(20, &cpus(1)));
+    let of_poor = |grants: &[Grant]| {
+        grants.iter().filter(|grant| poor.waiting.iter().any(|waiter| waiter.key == grant.key)).count()
+    };
+    let grants = decide(&[rich.clone(), poor.clone()], &[idle("x", 4)]);
+    assert_eq!(of_poor(&grants), 4, "who had less is first");
+    let grants = decide(&[rich, poor.clone()], &[idle("x", 16)]);
+    assert!((9..=12).contains(&of_poor(&grants)), "until both had the same");
+}
+
+#[test]
+fn a_heavy_group_gets_more() {
+    let mut heavy = queue(waiters(40, &cpus(1)));
+    heavy.standing.weight = 3;
+    let light = queue(waiters(40, &cpus(1)));
+    let grants = decide(&[heavy.clone(), light], &[idle("x", 16)]);
+    let of_heavy =
+        grants.iter().filter(|grant| heavy.waiting.iter().any(|waiter| waiter.key == grant.key)).count();
+    assert_eq!(of_heavy, 12);
+}
+
+#[test]
+fn one_that_is_warm_on_the_executor_passes_those_that_came_with_it() {
+    let mut waiting = waiters(10, &cpus(1));
+    let asks = [idle("x", 1)];
+    waiting[7].warm_at = vec![asks[0].executor.clone()];
+    let warm = waiting[7].key.clone();
+    assert_eq!(keys(&decide(&[queue(waiting.clone())], &asks)), [&warm]);
+    let first = waiting[0].key.clone();
+    for apart in [NOW.after(Duration::from_secs(1)), Millis(NOW.0 - 1000)] {
+        let mut other = waiting.clone();
+        other[7].demand.since_ms = apart;
+        assert_eq!(
+            keys(&decide(&[queue(other)], &asks)),
+            [&first],
+            "not those that came long before or after"
+        );
+    }
+    waiting[0].demand.priority = -1;
+    assert_eq!(keys(&decide(&[queue(waiting)], &asks)), [&first], "nor the more urgent");
+}
+
+#[test]
+fn nothing_warm_passes_what_cannot_start_yet() {
+    let mut waiting = [vec![waiter(cpus(8))], waiters(3, &cpus(1))].concat();
+    let asks = [ask("x", cpus(8), cpus(4))];
+    waiting[2].warm_at = vec![asks[0].executor.clone()];
+    assert!(decide(&[queue(waiting)], &asks).is_empty());
+}
+
+#[test]
+fn of_several_that_ask_the_one_where_it_is_warm_gets_it_then_the_emptier() {
+    let mut one = waiter(cpus(1));
+    let asks = [ask("x", cpus(8), cpus(2)), ask("y", cpus(8), cpus(7))];
+    assert_eq!(decide(&[queue(vec![one.clone()])], &asks)[0].ask, 1);
+    one.warm_at = vec![asks[0].executor.clone()];
+    assert_eq!(decide(&[queue(vec![one])], &asks)[0].ask, 0);
+}
+
+#[test]
+fn for_a_moment_only_the_executor_gets_it_where_it_is_warm() {
+    let mut one = waiter(cpus(8));
+    one.warm_at = vec!["y".parse().unwrap()];
+    one.for_warm = true;
+    let other = waiter(cpus(1));
+    let all = [queue(vec![one.clone(), other.clone()])];
+    assert_eq!(keys(&decide(&all, &[idle("x", 8)])), [&other.key], "nor is room kept for it elsewhere");
+    assert_eq!(keys(&decide(&all, &[idle("y", 8)])), [&one.key]);
+}
+
+#[test]
+fn a_copy_never_goes_where_another_runs_and_what_failed_goes_elsewhere_first() {
+    let mut copy = waiter(cpus(1));
+    copy.holders = vec!["x".parse().unwrap()];
+    assert!(decide(&[queue(vec![copy])], &[idle("x", 8)]).is_empty());
+    let mut failed = waiter(cpus(1));
+    failed.demand.avoid = vec!["x".parse().unwrap()];
+    let asks = [idle("x", 8)];
+    let others = [members(&asks), members(&[idle("y", 8)])].concat();
+    let all = [queue(vec![failed.clone()])];
+    assert!(grant(&all, &asks, &others, RULES, NOW).is_empty(), "y will ask");
+    assert_eq!(decide(&all, &asks).len(), 1, "there is nobody else");
+    let later = NOW.after(AVOIDED + Duration::from_secs(1));
+    assert_eq!(grant(&all, &asks, &others, RULES, later).len(), 1, "y did not ask");
+}
+
+#[test]
+fn what_is_taken_ahead_takes_no_room() {
+    let mut asks = [ask("x", cpus(2), cpus(1))];
+    asks[0].ahead = 3;
+    let grants = decide(&[queue(waiters(10, &cpus(1)))], &asks);
+    assert_eq!(grants.iter().map(|grant| grant.ahead).collect::<Vec<_>>(), [false, true, true, true]);
+    // What holds a GPU is bound as late as can be.
+    asks[0].starts = 0;
+    assert!(decide(&[queue(waiters(2, &gpus(1)))], &asks).is_empty());
+}
+
+#[test]
+fn what_an_executor_can_never_hold_does_not_block_it() {
+    let all = queue([vec![waiter(cpus(16))], waiters(4, &cpus(1))].concat());
+    assert_eq!(decide(&[all], &[idle("x", 4)]).len(), 4);
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_given_twice_nor_beyond_what_is_free(
+        sizes in prop::collection::vec((1_u64..6, any::<bool>(), 0_usize..3), 0..40),
+        frees in prop::collection::vec((1_u64..9, 0_u64..9, 0_u32..4), 1..5),
+    ) {
+        let mut queues = vec![queue(Vec::new()), queue(Vec::new()), queue(Vec::new())];
+        for (size, exclusive, group) in sizes {
+            let mut one = waiter(cpus(size));
+            one.demand.exclusive = exclusive && size == 1;
+            queues[group].waiting.push(one);
+        }
+        let asks: Vec<Ask> = frees
+            .iter()
+            .enumerate()
+            .map(|(at, (all, free, ahead))| Ask {
+                ahead: *ahead,
+                ..ask(&format!("x{at}"), cpus(*all), cpus((*free).min(*all)))
+            })
+            .collect();
+        let grants = decide(&queues, &asks);
+        let distinct: HashSet<_> = grants.iter().map(|grant| &grant.key).collect();
+        prop_assert_eq!(distinct.len(), grants.len());
+        for (at, ask) in asks.iter().enumerate() {
+            let mut started = Resources::default();
+            for grant in grants.iter().filter(|grant| grant.ask == at && !grant.ahead) {
+                started.add(&grant.size);
+            }
+            prop_assert!(started.fits(&ask.free), "{started:?} of {:?}", ask.free);
+            let ahead = grants.iter().filter(|grant| grant.ask == at && grant.ahead).count();
+            prop_assert!(ahead <= usize::try_from(ask.ahead).unwrap());
+        }
+        // What could start on an idle executor does not wait while nothing else was given.
+        if grants.is_empty() && asks.iter().all(|ask| ask.idle) {
+            let fits = |waiter: &Waiter| asks.iter().any(|ask| waiter.demand.size.fits(&ask.capacity));
+            prop_assert!(!queues.iter().flat_map(|queue| &queue.waiting).any(fits));
+        }
+    }
+}

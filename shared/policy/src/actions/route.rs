@@ -1,0 +1,169 @@
+//! Which executors are told of a waiting execution: those where it is warm, then the emptier of two drawn by chance.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasher, RandomState},
+};
+
+use model::{ActionKey, ExecutorHome, ExecutorId, Resources};
+
+use crate::Random;
+
+/// An executor that may be told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// Which.
+    pub executor: ExecutorId,
+    /// Its folder, where things are warm.
+    pub home: ExecutorHome,
+    /// What it has in all.
+    pub capacity: Resources,
+    /// How full it is: what is held, and what waits in its queue, as a share of what it has. May be above 1.
+    pub load: f64,
+}
+
+/// How executors are chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Routing {
+    /// How many are told.
+    pub probes: usize,
+    /// Whether those come first where it is warm.
+    pub affinity: bool,
+    /// Whether the emptier of two is taken, or any.
+    pub load_aware: bool,
+}
+
+/// Indices of the candidates to tell, the best first; as many as there are when fewer can ever hold `asked`. Those to
+/// `avoid` come last.
+pub fn route(
+    asked: &Resources,
+    warm: &[ExecutorHome],
+    avoid: &[ExecutorId],
+    candidates: &[Candidate],
+    routing: Routing,
+    random: &mut Random,
+) -> Vec<usize> {
+    let fits = |candidate: &Candidate| asked.fits(&candidate.capacity);
+    let (mut left, mut last): (Vec<usize>, Vec<usize>) = candidates
+        .iter()
+        .enumerate()
+        .filter(|(_, candidate)| fits(candidate))
+        .map(|(index, _)| index)
+        .partition(|index| candidates.get(*index).is_none_or(|it| !avoid.contains(&it.executor)));
+    let mut chosen = Vec::with_capacity(routing.probes);
+    if routing.affinity {
+        for home in warm.iter().take(routing.probes) {
+            let at = left.iter().position(|index| candidates.get(*index).is_some_and(|it| it.home == *home));
+            chosen.extend(at.map(|at| left.swap_remove(at)));
+        }
+    }
+    let load = |index: usize| candidates.get(index).map_or(f64::MAX, |candidate| candidate.load);
+    for group in [&mut left, &mut last] {
+        while chosen.len() < routing.probes && !group.is_empty() {
+            let one = draw(group.len(), random);
+            let two = if routing.load_aware { draw(group.len(), random) } else { one };
+            let loads = [one, two].map(|at| group.get(at).map_or(f64::MAX, |index| load(*index)));
+            let better = if loads[1] < loads[0] { two } else { one };
+            chosen.push(group.swap_remove(better));
+        }
+    }
+    chosen
+}
+
+fn draw(count: usize, random: &mut Random) -> usize {
+    usize::try_from(random.below(count as u64)).unwrap_or_default()
+}
+
+/// How well an executor suits an execution when nothing can be said of either: the same for all who ask, and for each
+/// execution another one is first (rendezvous hashing).
+pub(super) fn rendezvous(execution: &str, executor: &ExecutorId) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(execution.as_bytes()).update(executor.as_str().as_bytes());
+    let mut bytes = [0; 8];
+    hasher.finalize_xof().fill(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+/// Homes that are remembered for a key.
+const HOMES: usize = 2;
+
+/// Where actions like one ran last, and well. Bounded: what was looked at longest ago is forgotten.
+#[derive(Debug)]
+pub struct Warmth<S = RandomState> {
+    homes: HashMap<ActionKey, (u64, Vec<ExecutorHome>), S>,
+    /// Keys by when they were used, with the time; only the last mention of a key counts.
+    order: VecDeque<(ActionKey, u64)>,
+    clock: u64,
+    most: usize,
+}
+
+impl Warmth {
+    /// Nothing is known yet; `most` keys will be.
+    pub fn new(most: usize) -> Self {
+        Self { homes: HashMap::default(), order: VecDeque::new(), clock: 0, most }
+    }
+}
+
+impl<S: BuildHasher> Warmth<S> {
+    /// An action with these keys ran at `home`. After a success it is warm there, the first of all; after a failure nothing
+    /// like it is sent there for its sake.
+    pub fn learn(&mut self, keys: &[ActionKey], home: &ExecutorHome, success: bool) {
+        for key in keys {
+            self.clock += 1;
+            let now = self.clock;
+            if let Some((used, homes)) = self.homes.get_mut(key) {
+                homes.retain(|known| known != home);
+                if success {
+                    homes.insert(0, home.clone());
+                    homes.truncate(HOMES);
+                }
+                *used = now;
+            } else if success {
+                self.homes.insert(*key, (now, vec![home.clone()]));
+            } else {
+                continue;
+            }
+            self.order.push_back((*key, now));
+        }
+        self.forget();
+    }
+
+    /// Where an action with these keys is warm, the best first.
+    pub fn homes(&self, keys: &[ActionKey]) -> Vec<ExecutorHome> {
+        let mut found: Vec<ExecutorHome> = Vec::new();
+        for (_, homes) in keys.iter().filter_map(|key| self.homes.get(key)) {
+            for home in homes {
+                if !found.contains(home) {
+                    found.push(home.clone());
+                }
+            }
+        }
+        found
+    }
+
+    /// How many keys are known.
+    pub fn len(&self) -> usize {
+        self.homes.len()
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.homes.is_empty()
+    }
+
+    fn forget(&mut self) {
+        // Mentions that count no more go too, or they would pile up.
+        while self.homes.len() > self.most || self.order.len() > self.most.saturating_mul(2) {
+            let Some((key, at)) = self.order.pop_front() else { return };
+            match self.homes.get(&key) {
+                Some((used, _)) if *used == at => {
+                    self.homes.remove(&key);
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

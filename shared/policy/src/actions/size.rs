@@ -1,0 +1,283 @@
+//! How large an action is: what its client asks for, and what it counts as among those that share an executor.
+//!
+//! What is asked for decides whether an action can run somewhere at all; what actions like it were seen to use decides
+//! how closely they are packed. These are the platform properties, whose names are compared without regard to case:
+//!
+//! | property | value |
+//! |---|---|
+//! | `EstimatedCPU` | processors: `2`, `0.5`, or thousandths of one: `4000m` |
+//! | `EstimatedMemory` | bytes: `1e9`, `1000B`, or with a binary unit: `512M`, `2GB` (2^31), `2GiB` |
+//! | `EstimatedComputeUnits` | units of 1 processor and 2.5e9 bytes; the two above override their part of it |
+//! | `resources:NAME` | an amount of the custom resource `NAME`, spelt as its executors spell it: `1`, `0.5` |
+//! | `exclusive` | `true`: the action has its executor for itself, for stable measurements; `false` |
+//!
+//! Of a property that is given more than once the largest value counts.
+
+use model::{Amount, Needs, Pool, ResourceName, Resources, TestSize};
+
+use super::history::Learned;
+
+/// Asks for processors.
+pub const CPU_PROPERTY: &str = "EstimatedCPU";
+/// Asks for memory.
+pub const MEMORY_PROPERTY: &str = "EstimatedMemory";
+/// Asks for both.
+pub const UNITS_PROPERTY: &str = "EstimatedComputeUnits";
+/// Asks for the custom resource whose name follows.
+pub const RESOURCE_PREFIX: &str = "resources:";
+/// Asks for an executor for itself.
+pub const EXCLUSIVE_PROPERTY: &str = "exclusive";
+/// The variable by which Bazel tells a test its size.
+const TEST_SIZE: &str = "TEST_SIZE";
+
+/// Thousandths of a processor that an action counts as of which nothing is known: one slot.
+const DEFAULT_CPU_MILLIS: u64 = 1000;
+/// What an action counts as at least, however little it was seen to use: starting one is work for the executor too.
+const LEAST: (u64, u64) = (250, 8_000_000);
+/// One compute unit: thousandths of a processor, and bytes.
+const UNIT: (f64, f64) = (1000.0, 2.5e9);
+/// Asked for at most: processors, and bytes (1 PiB). What is beyond is a slip.
+const MOST: (f64, f64) = (1e6, 1_125_899_906_842_624.0);
+/// Characters of a client's text that a message repeats.
+const SHOWN: usize = 200;
+
+const CPU_WANTED: &str = "processors above 0 are expected, 2 or 0.5 or 4000m say";
+const MEMORY_WANTED: &str = "bytes above 0 are expected, 2GB or 512M or 1e9 say";
+const UNITS_WANTED: &str = "a number above 0 is expected, 2 or 0.5 say";
+const AMOUNT_WANTED: &str = "an amount from 0 to 1e9 is expected, 1 or 0.5 say";
+const NAME_WANTED: &str = "the name of a resource is expected behind the colon, resources:gpu say";
+const EXCLUSIVE_WANTED: &str = "true or false is expected";
+
+/// A platform property by which a client asks for a size, and whose value says none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the platform property {property:?} has the value {value:?}: {expected}")]
+pub struct InvalidNeed {
+    /// The property, as its client spells it.
+    pub property: String,
+    /// Its value.
+    pub value: String,
+    /// What is expected.
+    pub expected: &'static str,
+}
+
+/// What a client asks for, taken apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AskedFor {
+    /// How large the action is.
+    pub needs: Needs,
+    /// The other properties, in their order: those by which a pool is chosen.
+    pub platform: Vec<(String, String)>,
+}
+
+/// Reads what a client asks for from the properties of its `platform` and the `environment` of its command, both as pairs
+/// of name and value.
+pub fn read_needs(
+    platform: &[(String, String)],
+    environment: &[(String, String)],
+) -> Result<AskedFor, InvalidNeed> {
+    let mut found = AskedFor::default();
+    let mut units: Option<f64> = None;
+    let needs = &mut found.needs;
+    for (name, value) in platform {
+        let wrong = |expected| InvalidNeed { property: shown(name), value: shown(value), expected };
+        if name.eq_ignore_ascii_case(CPU_PROPERTY) {
+            needs.cpu_millis = needs.cpu_millis.max(Some(cpu(value).ok_or_else(|| wrong(CPU_WANTED))?));
+        } else if name.eq_ignore_ascii_case(MEMORY_PROPERTY) {
+            needs.memory_bytes =
+                needs.memory_bytes.max(Some(memory(value).ok_or_else(|| wrong(MEMORY_WANTED))?));
+        } else if name.eq_ignore_ascii_case(UNITS_PROPERTY) {
+            let asked = number(value).filter(|units| *units > 0.0 && *units <= MOST.0);
+            units = Some(asked.ok_or_else(|| wrong(UNITS_WANTED))?.max(units.unwrap_or_default()));
+        } else if name.eq_ignore_ascii_case(EXCLUSIVE_PROPERTY) {
+            needs.exclusive |= truth(value).ok_or_else(|| wrong(EXCLUSIVE_WANTED))?;
+        } else if let Some(resource) = resource(name) {
+            let resource: ResourceName = resource.parse().map_err(|_| wrong(NAME_WANTED))?;
+            let amount: Amount = value.parse().map_err(|_| wrong(AMOUNT_WANTED))?;
+            let most = needs.custom.get(&resource).copied().unwrap_or_default().max(amount);
+            needs.custom.insert(resource, most);
+        } else {
+            found.platform.push((name.clone(), value.clone()));
+        }
+    }
+    if let Some(units) = units {
+        needs.cpu_millis.get_or_insert(rounded(units * UNIT.0));
+        needs.memory_bytes.get_or_insert(rounded(units * UNIT.1));
+    }
+    needs.test_size = test_size(environment);
+    Ok(found)
+}
+
+/// What is asked for, which decides whether an executor of a pool can run it whose largest one has `capacity`. Of what its
+/// client does not say it is what it counts as, and never more than there is: where nothing is asked for, any machine will
+/// do, however small.
+pub fn asked(needs: &Needs, capacity: &Resources) -> Resources {
+    let mut default = Resources::new(DEFAULT_CPU_MILLIS, default_memory(needs.test_size, capacity));
+    if is_known(capacity) {
+        default = default.clamped(capacity);
+    }
+    Resources {
+        cpu_millis: needs.cpu_millis.unwrap_or(default.cpu_millis),
+        memory_bytes: needs.memory_bytes.unwrap_or(default.memory_bytes),
+        custom: needs.custom.clone(),
+    }
+}
+
+/// What an action counts as while it runs on an executor that has `capacity` in all: what actions like it were seen to
+/// use, else what is asked for; at least `grown_memory` after it ran out of memory; never more than the executor has.
+///
+/// What was learned from actions that are only of the same kind takes nothing away from what a client asks for. Where
+/// nobody says how much memory it needs, it counts as its processors' share of it at most, so that an executor runs as
+/// many plain actions as it has slots.
+pub fn packing(
+    needs: &Needs,
+    learned: Option<Learned>,
+    grown_memory: Option<u64>,
+    capacity: &Resources,
+) -> Resources {
+    let learned = learned.unwrap_or_default();
+    let choose = |seen: Option<u64>, asked: Option<u64>| match (seen, asked) {
+        (Some(seen), Some(asked)) if learned.at_least => Some(seen.max(asked)),
+        (Some(seen), _) => Some(seen),
+        (None, asked) => asked,
+    };
+    let cpu_millis = choose(learned.cpu_millis, needs.cpu_millis).unwrap_or(DEFAULT_CPU_MILLIS);
+    let memory_bytes = choose(learned.memory_bytes, needs.memory_bytes)
+        .unwrap_or_else(|| default_memory(needs.test_size, capacity));
+    let size = Resources {
+        cpu_millis: cpu_millis.max(LEAST.0),
+        memory_bytes: memory_bytes.max(LEAST.1).max(grown_memory.unwrap_or_default()),
+        custom: needs.custom.clone(),
+    };
+    if is_known(capacity) { size.clamped(capacity) } else { size }
+}
+
+/// What is asked for and cannot be had: the first of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shortage<'a> {
+    /// Thousandths of a processor.
+    Cpu(u64),
+    /// Bytes.
+    Memory(u64),
+    /// So much of a custom resource.
+    Custom(&'a ResourceName, Amount),
+}
+
+/// Everything that `needs` asks for and that can be short.
+pub(super) fn wanted(needs: &Needs) -> impl Iterator<Item = Shortage<'_>> {
+    let cpu = needs.cpu_millis.map(Shortage::Cpu);
+    let memory = needs.memory_bytes.map(Shortage::Memory);
+    let custom = needs.custom.iter().map(|(name, amount)| Shortage::Custom(name, *amount));
+    cpu.into_iter().chain(memory).chain(custom)
+}
+
+impl Shortage<'_> {
+    /// Whether an executor that has `capacity` in all cannot have it. All is 0 where nobody knows.
+    pub(super) fn is_short(&self, capacity: &Resources) -> bool {
+        is_known(capacity)
+            && match self {
+                Self::Cpu(millis) => *millis > capacity.cpu_millis,
+                Self::Memory(bytes) => *bytes > capacity.memory_bytes,
+                Self::Custom(name, amount) => *amount > capacity.custom(name),
+            }
+    }
+}
+
+/// What of what is asked for an executor that has `capacity` in all can never give. `None`: it can run the action, also
+/// one whose client says nothing on a machine smaller than the default.
+pub fn shortage<'a>(needs: &'a Needs, capacity: &Resources) -> Option<Shortage<'a>> {
+    wanted(needs).find(|wanted| wanted.is_short(capacity))
+}
+
+/// Whether the largest executor of `pool` can run what asks for `needs`, and what it lacks if not.
+pub fn fits_pool<'a>(needs: &'a Needs, pool: &Pool) -> Result<(), Shortage<'a>> {
+    shortage(needs, &pool.capacity).map_or(Ok(()), Err)
+}
+
+/// What an action counts as of which nobody says how much memory it needs.
+///
+/// Bazel's own figures for tests, 20 to 800 MB, are for a scheduler that ends nothing which uses more; as limits they would
+/// be too tight for a test that starts a Java machine or an interpreter.
+fn default_memory(test_size: TestSize, capacity: &Resources) -> u64 {
+    let bytes = match test_size {
+        TestSize::None => 400_000_000,
+        TestSize::Small => 250_000_000,
+        TestSize::Medium => 500_000_000,
+        TestSize::Large => 1_000_000_000,
+        TestSize::Enormous => 2_000_000_000,
+    };
+    if capacity.cpu_millis == 0 || capacity.memory_bytes == 0 {
+        return bytes;
+    }
+    let share =
+        u128::from(capacity.memory_bytes) * u128::from(DEFAULT_CPU_MILLIS) / u128::from(capacity.cpu_millis);
+    bytes.min(u64::try_from(share).unwrap_or(u64::MAX))
+}
+
+fn is_known(capacity: &Resources) -> bool {
+    capacity.cpu_millis > 0 || capacity.memory_bytes > 0 || !capacity.custom.is_empty()
+}
+
+fn test_size(environment: &[(String, String)]) -> TestSize {
+    let size = environment.iter().find(|(name, _)| name == TEST_SIZE).map(|(_, value)| value.as_str());
+    match size {
+        None | Some("") => TestSize::None,
+        Some("small") => TestSize::Small,
+        Some("medium") => TestSize::Medium,
+        Some("large") => TestSize::Large,
+        Some(_) => TestSize::Enormous,
+    }
+}
+
+/// `resources:NAME`: the name.
+fn resource(property: &str) -> Option<&str> {
+    let (prefix, name) = property.split_at_checked(RESOURCE_PREFIX.len())?;
+    prefix.eq_ignore_ascii_case(RESOURCE_PREFIX).then_some(name)
+}
+
+/// Thousandths of a processor, at least one.
+fn cpu(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let processors = match text.strip_suffix(['m', 'M']) {
+        Some(millis) => number(millis)? / 1000.0,
+        None => number(text)?,
+    };
+    (processors > 0.0 && processors <= MOST.0).then(|| rounded(processors * 1000.0).max(1))
+}
+
+/// Bytes, at least one.
+fn memory(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_lowercase();
+    let text = text.strip_suffix('b').unwrap_or(&text);
+    let (digits, binary) = text.strip_suffix('i').map_or((text, false), |digits| (digits, true));
+    let unit = digits.chars().last().and_then(|last| "kmgt".find(last));
+    let (digits, power) = match unit {
+        Some(at) => (digits.get(..digits.len() - 1)?, at + 1),
+        None if binary => return None,
+        None => (digits, 0),
+    };
+    let bytes =
+        number(digits)? * [1.0, 1024.0, 1_048_576.0, 1_073_741_824.0, 1_099_511_627_776.0].get(power)?;
+    (bytes > 0.0 && bytes <= MOST.1).then(|| rounded(bytes).max(1))
+}
+
+/// A number as people write it: no `inf`, no `nan`.
+fn number(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "its range was checked")]
+fn rounded(number: f64) -> u64 {
+    number.round() as u64
+}
+
+fn truth(text: &str) -> Option<bool> {
+    let is = |word: &str| text.trim().eq_ignore_ascii_case(word);
+    if is("true") { Some(true) } else { is("false").then_some(false) }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests;

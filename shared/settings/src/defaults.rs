@@ -1,0 +1,135 @@
+//! What is set where nobody sets anything.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use model::{BandOrder, ExecutorType, Occupancy};
+
+use crate::Settings;
+
+/// The machine's instruction set, as platform properties spell it.
+fn isa() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "x86-64",
+        "aarch64" => "arm-v8",
+        other => other,
+    }
+}
+
+/// The types that the paper names, and the signs that it gives as examples.
+fn default_executor_types() -> BTreeMap<ExecutorType, Vec<String>> {
+    let signs: [(&str, &[&str]); 4] = [
+        ("x86", &[]),
+        ("mac", &["--ios", "--macos", "tag:requires-mac", "tag:requires-darwin"]),
+        ("gpu", &["tag:requires-gpu"]),
+        ("tpu", &["tag:requires-tpu"]),
+    ];
+    let named = signs.into_iter().filter_map(|(name, signs)| {
+        Some((name.parse().ok()?, signs.iter().map(|sign| (*sign).to_owned()).collect()))
+    });
+    named.collect()
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            nats_url: "nats://127.0.0.1:4222".into(),
+            redis_url: "redis://127.0.0.1:6379".into(),
+            store_url: String::new(),
+            data: PathBuf::from("forebay-data"),
+            http_listen: "127.0.0.1:8080".into(),
+            grpc_listen: "127.0.0.1:8980".into(),
+            metrics_listen: "127.0.0.1:0".into(),
+            log_format: "text".into(),
+            replicas: 1,
+            // Ten days in queue and run at most by the limits below, and seventeen days of look-back
+            // for whoever learns from results.
+            events_days: 30,
+            events_bytes_max: 0,
+            requests_bytes_max: 0,
+            rejected_days: 7,
+            request_bytes_max: 256 << 10,
+            timeout_seconds: 3600,
+            timeout_seconds_max: 24 * 3600,
+            queue_timeout_seconds: 24 * 3600,
+            queue_timeout_seconds_max: 7 * 24 * 3600,
+            priority_limits: BTreeMap::new(),
+            attempts: 3,
+            attempts_max: 50,
+            // A restart of nats-server with a large store takes seconds.
+            lease_ttl_seconds: 15,
+            lease_ttl_seconds_max: 600,
+            offer_timeout_ms: 5000,
+            heartbeat_seconds: 10,
+            overrun_seconds: 60,
+            executor_types: default_executor_types(),
+            executor_type: ExecutorType::x86(),
+            capacity: Occupancy::default(),
+            groups_without_quota: "default".into(),
+            governor_tick_ms: 5000,
+            band_order: BandOrder::RequestTime,
+            warm_workspaces: true,
+            tool_memory_percent: 85,
+            training_seconds: 24 * 3600,
+            workspaces: 0,
+            kill_grace_ms: 2000,
+            drain_seconds: 10,
+            console_bytes_max: 4 << 20,
+            log_bytes_max: 64 << 20,
+            output_bytes_max: 4 << 30,
+            keep_failed_workspaces: false,
+            instances: "=default main=default main/*=default".into(),
+            fetch_timeout_seconds: 600,
+            actions_days: 3,
+            actions_bytes_max: 0,
+            log_streams_days: 7,
+            action_timeout_seconds: 3600,
+            action_timeout_seconds_max: 24 * 3600,
+            action_queue_timeout_seconds: 6 * 3600,
+            action_attempts: 4,
+            action_waiter_grace_ms: 5000,
+            action_output_bytes_max: 4 << 30,
+            action_memory_bytes_max: 0,
+            action_uid: 65_534,
+            action_merging: true,
+            action_hedges: 0,
+            action_hedge_delay_ms: 0,
+            action_hedge_by_history: false,
+            action_hedge_factor: 1.5,
+            action_probes: 3,
+            action_probe_delay_ms: 2,
+            action_affinity: true,
+            action_load_aware: true,
+            action_affinity_wait_ms: 500,
+            custom_resource_patience_seconds: 30,
+            action_sizing: true,
+            executor_slots: 0,
+            executor_cpu_millis: 0,
+            executor_memory_bytes: 0,
+            executor_resources: BTreeMap::new(),
+            congestion_window: true,
+            window_start_points: 0,
+            window_points_max: 0,
+            window_tick_ms: 250,
+            // Builds of this machine's workers count too.
+            load_max: 4.0,
+            memory_left_percent: 5,
+            disk_left_percent: 2,
+            starting_max: 0,
+            sandbox: "bubblewrap".into(),
+            sandbox_read_only: Vec::new(),
+            pool: "default".into(),
+            pool_properties: BTreeMap::from([
+                ("OSFamily".to_owned(), vec!["linux".to_owned()]),
+                ("ISA".to_owned(), vec![isa().to_owned()]),
+            ]),
+            pool_root_is_input: false,
+            cas_url: String::new(),
+            cas_bytes_max: 40 << 30,
+            // Buck2 relies on three hours.
+            cas_keep_seconds: 4 * 3600,
+            cas_memory_bytes: 64 << 20,
+            cas_blob_bytes_max: 16 << 30,
+            cas_fsync: false,
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Copies of what takes long: the first success is the result, and the others are killed.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use farm::{Builder, Farm, Machine, SOON};
+use model::ExecutionPhase;
+use reapi::execution::Action;
+use remote::Remote;
+
+use crate::{
+    acting::{self, SHA256},
+    check::until,
+    marks::{Begun, Marks, only_history, phases},
+};
+
+/// Long enough for a copy that must not be started.
+const NOTHING_MORE: Duration = Duration::from_millis(1500);
+
+/// Copies are started after so many milliseconds; no lease runs out.
+fn hedging(most: &str, delay_ms: &str) -> Builder {
+    let builder = acting::builder().without("executor").lease_ttl(600);
+    builder.env("FOREBAY_ACTION_HEDGES", most).env("FOREBAY_ACTION_HEDGE_DELAY_MS", delay_ms)
+}
+
+async fn with_machines(builder: Builder, names: &[&str]) -> (Farm, Remote, Marks, Vec<Machine>) {
+    let farm = builder.start().await;
+    let mut machines = Vec::new();
+    for name in names {
+        machines.push(farm.machine(name, &[]).await);
+    }
+    let (remote, marks) = (acting::remote(&farm).await, Marks::of(&farm));
+    (farm, remote, marks, machines)
+}
+
+#[tokio::test]
+async fn the_first_success_is_the_result_and_the_others_are_killed() {
+    let (farm, remote, marks, machines) = with_machines(hedging("1", "300"), &["one", "two"]).await;
+    let action = acting::upload(&remote, &marks.hanging_once("it")).await;
+    let begun = Begun::new(&remote, &action).await;
+    assert_eq!(begun.stdout(&remote).await, "it\n");
+    marks.all_dead(SOON).await;
+    assert_ne!(marks.holder("it", 0, &machines), marks.holder("it", 1, &machines));
+    let records = only_history(&farm).await;
+    assert_eq!(phases(&records), ["accepted", "hedged", "finished"], "{records:#?}");
+    // What was killed is no attempt, and its slot is free.
+    assert_eq!(records[2].attempt.0, 1);
+    let next = acting::upload(&remote, "echo next").await;
+    assert_eq!(acting::stdout(&remote, &acting::executed(&remote, next).await).await, "next\n");
+}
+
+#[tokio::test]
+async fn there_are_no_more_copies_than_allowed_and_each_is_elsewhere() {
+    let names = ["one", "two", "three", "four"];
+    let (farm, remote, marks, machines) = with_machines(hedging("2", "200"), &names).await;
+    let action = acting::upload(&remote, &marks.script("it")).await;
+    let begun = Begun::new(&remote, &action).await;
+    marks.begun("it", 3).await;
+    tokio::time::sleep(NOTHING_MORE).await;
+    let places: BTreeSet<usize> = (0..3).map(|run| marks.holder("it", run, &machines)).collect();
+    assert_eq!((marks.runs("it").len(), places.len()), (3, 3), "{places:?}");
+    marks.go("it");
+    assert_eq!(begun.stdout(&remote).await, "it\n");
+    let records = only_history(&farm).await;
+    assert_eq!(phases(&records), ["accepted", "hedged", "hedged", "finished"], "{records:#?}");
+    // Linear backoff: the second waits twice as long as the first.
+    let waited = |at: usize| records[at].at_ms.since(records[at - 1].at_ms);
+    assert!(waited(2) >= 2 * Duration::from_millis(200), "{:?}", waited(2));
+}
+
+#[tokio::test]
+async fn a_copy_waits_for_another_executor_than_the_one_that_has_it() {
+    let (farm, remote, marks, machines) = with_machines(hedging("1", "200"), &["one"]).await;
+    let action = acting::upload(&remote, &marks.script("it")).await;
+    let begun = Begun::new(&remote, &action).await;
+    marks.begun("it", 1).await;
+    // It has a second slot, and must not use it.
+    tokio::time::sleep(NOTHING_MORE).await;
+    assert_eq!(marks.runs("it").len(), 1);
+    let other = farm.machine("two", &[]).await;
+    marks.begun("it", 2).await;
+    assert!(machines[0].has(&marks.runs("it")[0]) && other.has(&marks.runs("it")[1]));
+    marks.go("it");
+    assert_eq!(begun.stdout(&remote).await, "it\n");
+}
+
+#[tokio::test]
+async fn a_copy_that_fails_lets_the_others_go_on() {
+    let (farm, remote, marks, _machines) = with_machines(hedging("1", "200"), &["one", "two"]).await;
+    // The first run fails as soon as there is a second one, which goes on then.
+    let folder = marks.path().display();
+    let fails = format!(
+        "until [ $(wc -l < {folder}/it.runs) = 2 ]; do sleep 0.02; done; touch {folder}/failed; exit 7"
+    );
+    let script = format!("echo $PWD >> {folder}/it.runs; {}; ", marks.first(&fails, "it"));
+    let script = format!("{script} until [ -e {folder}/it.go ]; do sleep 0.02; done; echo out");
+    let action = acting::upload(&remote, &script).await;
+    let begun = Begun::new(&remote, &action).await;
+    let failed = marks.path().join("failed");
+    until("the first copy fails", SOON, || failed.exists()).await;
+    marks.go("it");
+    assert_eq!(begun.stdout(&remote).await, "out\n");
+    let records = only_history(&farm).await;
+    assert_eq!(phases(&records), ["accepted", "hedged", "copy ended", "finished"], "{records:#?}");
+    let ExecutionPhase::CopyEnded { reason, .. } = &records[2].phase else { panic!("{records:#?}") };
+    assert!(reason.contains('7'), "{reason}");
+}
+
+#[tokio::test]
+async fn what_fails_in_every_copy_ends_with_its_failure_and_is_not_tried_again() {
+    let (farm, remote, marks, _machines) = with_machines(hedging("1", "200"), &["one", "two", "three"]).await;
+    let folder = marks.path().display();
+    let script = format!(
+        "echo $PWD >> {folder}/it.runs; until [ $(wc -l < {folder}/it.runs) = 2 ]; do sleep 0.02; done; exit 7"
+    );
+    let action = acting::upload(&remote, &script).await;
+    let response = Begun::new(&remote, &action).await.ended().await;
+    assert_eq!(response.result.unwrap().exit_code, 7);
+    let records = only_history(&farm).await;
+    assert_eq!(phases(&records), ["accepted", "hedged", "copy ended", "finished"], "{records:#?}");
+    assert_eq!((records[3].attempt.0, marks.runs("it").len()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_copy_whose_executor_dies_lets_the_others_go_on() {
+    let (farm, remote, marks, mut machines) =
+        with_machines(hedging("1", "200").lease_ttl(2), &["one", "two"]).await;
+    let action = acting::upload(&remote, &marks.script("it")).await;
+    let begun = Begun::new(&remote, &action).await;
+    marks.begun("it", 2).await;
+    let dead = marks.holder("it", 0, &machines);
+    drop(machines.remove(dead));
+    // Its lease runs out, and is no reason to run the action again.
+    let told = async {
+        while !phases(&only_history(&farm).await).contains(&"copy ended") {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(SOON, told).await.expect("the loss is told");
+    marks.go("it");
+    assert_eq!(begun.stdout(&remote).await, "it\n");
+    let records = only_history(&farm).await;
+    assert_eq!(phases(&records), ["accepted", "hedged", "copy ended", "finished"], "{records:#?}");
+    assert_eq!((records[3].attempt.0, marks.runs("it").len()), (1, 2));
+}
+
+#[tokio::test]
+async fn what_takes_longer_than_its_kind_gets_a_copy() {
+    let builder = acting::builder().without("executor").lease_ttl(600);
+    let builder = builder.env("FOREBAY_ACTION_HEDGE_BY_HISTORY", "true");
+    let (farm, remote, marks, _machines) = with_machines(builder, &["one", "two"]).await;
+    let folder = marks.path().display();
+    // The same command each time: only the folder outside says what it does.
+    let script = format!(
+        "if [ -e {folder}/now ]; then echo $PWD >> {folder}/it.runs; {}; fi; echo out",
+        marks.first("while :; do sleep 0.05; done", "it")
+    );
+    let command = acting::sh(&script);
+    let run = async |salt: u8| {
+        let action = Action { salt: vec![salt], ..Action::default() };
+        acting::upload_as(&remote, &command, action, &SHA256.empty()).await
+    };
+    for salt in 0..40 {
+        let response = acting::executed(&remote, run(salt).await).await;
+        assert_eq!(acting::stdout(&remote, &response).await, "out\n");
+    }
+    let before = acting::histories(&farm).await.len();
+    std::fs::write(marks.path().join("now"), "").unwrap();
+    let begun = Begun::new(&remote, &run(100).await).await;
+    let name = begun.name.clone();
+    assert_eq!(begun.stdout(&remote).await, "out\n");
+    marks.all_dead(SOON).await;
+    let records = crate::marks::history_of(&farm, &name).await;
+    assert_eq!(phases(&records), ["accepted", "hedged", "finished"], "{records:#?}");
+    assert_eq!((before, marks.runs("it").len()), (40, 2));
+}
