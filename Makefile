@@ -37,8 +37,8 @@ bench: tools build ## measure builds, scheduling, actions and the store on this 
 	lua=$$(mktemp -d) && trap "rm -rf $$lua" EXIT && infra/demo/fetch.sh lua $$lua && \
 	  $(FOREBAY) bench workspaces --project $$lua --make "make -f plain.mk" \
 	  --targets all --targets src/lua --targets src/luac,src/liblua.a --record $$lua/builds.jsonl && \
-	  cargo run -q -p occupancy --example recorded -- $$lua/builds.jsonl
-	$(FOREBAY) bench actions
+	  cargo run -q -p occupancy --example recorded -- $$lua/builds.jsonl && \
+	  $(FOREBAY) bench actions --project $$lua
 	$(FOREBAY) bench cas
 
 demo: tools build ## a farm on this machine compiles zlib, bzip2 and Lua

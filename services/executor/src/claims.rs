@@ -16,12 +16,12 @@ use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, warn};
 
-use crate::{Shared, admission, hand_over, hands::Wish, heartbeat, run};
+use crate::{Shared, admission, control, hand_over, hands::Wish, heartbeat, run};
 
 /// How long an answer is awaited.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Reservations named in a question at most.
-const NAMED_MAX: usize = 64;
+const NAMED_MAX: usize = 16;
 /// How long after a question without an answer the next is asked, on the average; and at most, when that goes on.
 const RETRY: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let mut random = Random::new(Millis::now().0 ^ u64::from(std::process::id()));
     let mut unanswered = 0;
     loop {
-        let later = shared.queue().next_ripe(Instant::now());
+        let later = shared.queue().next_ripe();
         let retry = (unanswered > 0).then(|| pause(unanswered, &mut random));
         tokio::select! {
             () = shared.hands.room.notified() => {}
@@ -43,6 +43,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             // A reservation for later came: perhaps for sooner than those that are known.
             () = shared.later.notified() => continue,
         }
+        shared.queue().ripen(Instant::now());
         // Whatever more there is for us is taken at once.
         loop {
             let asked = tokio::select! {
@@ -142,6 +143,12 @@ async fn receive(shared: &Arc<Shared>, reply: ClaimReply) -> Asked {
         }
     }
     let mut refused = Vec::new();
+    let over: Vec<_> = reply
+        .claimed
+        .iter()
+        .map(|claimed| claimed.record.execution.key())
+        .filter(|key| shared.cancelled.has(key))
+        .collect();
     for claimed in reply.claimed {
         let taken = shared.hands.take(claimed, |claimed, hand| run::fetch(shared, claimed, hand));
         refused.extend(taken.err().map(|claimed| claimed.record.execution.key()));
@@ -151,6 +158,9 @@ async fn receive(shared: &Arc<Shared>, reply: ClaimReply) -> Asked {
     }
     for work in shared.hands.start() {
         run::begin(shared, work);
+    }
+    for key in over {
+        tokio::spawn(control::cancel(shared.clone(), key));
     }
     hand_over::give_back(shared, refused, Vec::new()).await;
     let verdict = if granted > 0 { "granted" } else { "empty" };

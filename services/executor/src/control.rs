@@ -1,6 +1,10 @@
 //! Orders to this executor.
 
-use std::sync::Arc;
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
 use bus::{Encoding, Subject, decode};
 use futures::StreamExt as _;
@@ -41,8 +45,10 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 }
 
 /// Kills an action at once: nobody wants its result, so it is not asked to end by itself first.
-async fn cancel(shared: Arc<Shared>, execution: ExecutionKey) {
+pub(crate) async fn cancel(shared: Arc<Shared>, execution: ExecutionKey) {
     if !shared.hands.has(&execution) {
+        // It may be on its way here.
+        shared.cancelled.note(execution);
         return;
     }
     // The word of the store, not the order's, says that it is over.
@@ -52,5 +58,46 @@ async fn cancel(shared: Arc<Shared>, execution: ExecutionKey) {
         }
         Ok(_) => shared.hands.stop(&execution),
         Err(error) => debug!(%execution, %error, "whether the action is over is not known yet"),
+    }
+}
+
+/// What was ordered to be killed and was not in hand: an order may overtake what it is about. Of the last moments only.
+#[derive(Debug, Default)]
+pub(crate) struct Cancelled(Mutex<VecDeque<(Instant, ExecutionKey)>>);
+
+/// Nothing is on its way here for longer.
+const ON_ITS_WAY: Duration = Duration::from_secs(5);
+
+impl Cancelled {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, ExecutionKey)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, execution: ExecutionKey) {
+        let mut all = self.lock();
+        while all.front().is_some_and(|(at, _)| at.elapsed() > ON_ITS_WAY) {
+            all.pop_front();
+        }
+        all.push_back((Instant::now(), execution));
+    }
+
+    /// Whether an order for it came in the last moments.
+    pub(crate) fn has(&self, execution: &ExecutionKey) -> bool {
+        self.lock().iter().any(|(at, key)| key == execution && at.elapsed() <= ON_ITS_WAY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::ExecutionId;
+
+    use super::*;
+
+    #[test]
+    fn an_order_that_overtakes_what_it_is_about_is_remembered() {
+        let key = || ExecutionKey { group: "g".parse().unwrap(), id: ExecutionId::generate() };
+        let (cancelled, one) = (Cancelled::default(), key());
+        cancelled.note(one.clone());
+        assert!(cancelled.has(&one) && !cancelled.has(&key()));
     }
 }

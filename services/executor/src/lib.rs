@@ -74,6 +74,7 @@ struct Shared {
     queue: Mutex<Queue>,
     /// A reservation came that counts only after a while.
     later: Notify,
+    cancelled: control::Cancelled,
     admission: Admission,
     stages: Stages,
     usage: Usage,
@@ -138,6 +139,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
             hands: Hands::new(all, settings.starting_max),
             queue: Mutex::default(),
             later: Notify::new(),
+            cancelled: control::Cancelled::default(),
             admission: Admission::new(settings, sensors),
             stages: stages.clone(),
             usage: Usage::new(settings.executor_type.clone()),

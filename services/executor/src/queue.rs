@@ -90,13 +90,13 @@ impl Queue {
         self.ripe.values().take(most).cloned().collect()
     }
 
-    /// When the next one counts that does not at `now`.
-    pub(crate) fn next_ripe(&mut self, now: Instant) -> Option<Instant> {
-        self.ripen(now);
+    /// When the next one counts that was not counted yet; may have passed.
+    pub(crate) fn next_ripe(&self) -> Option<Instant> {
         self.early.keys().next().map(|(at, _)| *at)
     }
 
-    fn ripen(&mut self, now: Instant) {
+    /// Counts those whose time has come.
+    pub(crate) fn ripen(&mut self, now: Instant) {
         while let Some(first) = self.early.first_entry()
             && first.key().0 <= now
         {
@@ -153,7 +153,7 @@ mod tests {
         queue.trim(&b);
         queue.trim(&key());
         assert_eq!(queue.len(), 0);
-        assert_eq!(queue.next_ripe(now), None);
+        assert_eq!(queue.next_ripe(), None);
         assert!(queue.first(64, now + Duration::from_millis(5)).is_empty());
     }
 
@@ -164,14 +164,15 @@ mod tests {
         queue.put(reservation(&a, 1, 4), now);
         queue.put(reservation(&b, 2, 0), now);
         assert_eq!(queue.first(64, now), std::slice::from_ref(&b));
-        let ripe = queue.next_ripe(now).unwrap();
+        let ripe = queue.next_ripe().unwrap();
         assert_eq!(ripe, now + Duration::from_millis(4));
         // What is told again is not put off any longer.
         queue.put(reservation(&a, 1, 4), now + Duration::from_millis(3));
         assert_eq!(queue.first(64, ripe), [a.clone(), b]);
         queue.put(reservation(&a, 1, 4), ripe);
         assert_eq!(queue.first(1, ripe), [a]);
-        assert_eq!(queue.next_ripe(ripe), None);
+        queue.ripen(ripe);
+        assert_eq!(queue.next_ripe(), None);
     }
 
     #[test]

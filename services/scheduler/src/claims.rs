@@ -1,8 +1,8 @@
 //! Executors that ask for work: each request goes to one scheduler, and waits there for the next pass.
 
-use bus::{Encoding, Subject, decode};
+use bus::{Encoding, Subject, decode, encode};
 use futures::StreamExt as _;
-use model::{ClaimNotice, ClaimRequest, HandOver, Millis};
+use model::{ClaimNotice, ClaimRequest, HandOver, Millis, WaitAgain};
 use service::ServiceError;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{debug, warn};
@@ -68,6 +68,47 @@ pub(crate) async fn hear(shared: Shared) -> Result<(), ServiceError> {
     }
 }
 
+/// Hears what waits again, here or by the word of another scheduler.
+pub(crate) async fn hear_again(shared: Shared) -> Result<(), ServiceError> {
+    let failed = |error| ServiceError::failed("subscribing to what waits again", error);
+    let subscribed = shared.context.bus.client().subscribe(Subject::ExecutionsAgain.to_string()).await;
+    let mut messages = subscribed.map_err(failed)?;
+    loop {
+        let message = tokio::select! {
+            () = shared.context.stop.cancelled() => return Ok(()),
+            message = messages.next() => message,
+        };
+        let Some(message) = message else {
+            return Err(ServiceError::failed("subscribing to what waits again", "it ended"));
+        };
+        if let Ok(again) = decode::<WaitAgain>(Encoding::Json, &message.payload) {
+            note_again(&shared, &again);
+        }
+    }
+}
+
+/// Tells every scheduler, this one at once, that these wait again: whoever asks for them is not told that nothing waits.
+pub(crate) async fn tell_again(shared: &Shared, again: WaitAgain) {
+    if again.executions.is_empty() {
+        return;
+    }
+    note_again(shared, &again);
+    let payload = encode(Encoding::Json, &again);
+    if let Err(error) =
+        shared.context.bus.client().publish(Subject::ExecutionsAgain.to_string(), payload).await
+    {
+        debug!(%error, "other schedulers were not told what waits again");
+    }
+}
+
+fn note_again(shared: &Shared, again: &WaitAgain) {
+    for key in &again.executions {
+        shared.view.waits_again(key);
+    }
+    shared.news(&again.pool);
+    shared.wakes.dispatch.notify_one();
+}
+
 /// Takes over what executors that go away did not start.
 pub(crate) async fn take_over(shared: Shared) -> Result<(), ServiceError> {
     let failed = |error| ServiceError::failed("subscribing to executors that go away", error);
@@ -94,7 +135,7 @@ async fn hand_over(shared: &Shared, handed: HandOver) {
     debug!(%executor, claimed = count, reserved = handed.reserved.len(), "an executor hands its queue over");
     if !handed.claimed.is_empty() {
         match shared.actions.give_back(executor, &handed.claimed, Millis::now()).await {
-            Ok(again) => again.iter().for_each(|key| shared.view.waits_again(key)),
+            Ok(executions) => tell_again(shared, WaitAgain { pool: handed.pool.clone(), executions }).await,
             // It names them no more: its next heartbeat puts them in doubt.
             Err(error) => warn!(error = telemetry::error_chain(&error), "a hand-over was not taken"),
         }

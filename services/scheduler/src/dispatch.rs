@@ -21,8 +21,11 @@ use crate::{
     reserve,
 };
 
-/// Executions of a pool looked at in one pass.
+/// Executions of a pool looked at in one pass: more than can be granted, since not all fit, but not many more.
 const HEAD_MAX: usize = 256;
+const HEAD_MORE: usize = 32;
+/// Looked at when there is nothing for someone among these: many may wait for what is not free.
+const HEAD_DEEP: usize = 1024;
 /// Reservations of which it is looked in one pass whether they still stand.
 const RESERVED_MAX: usize = 1024;
 /// How long an executor that does not name what it should have may take to say whether it has it.
@@ -52,16 +55,17 @@ pub(crate) async fn run(shared: Shared, mut pending: UnboundedReceiver<Pending>)
             continue;
         }
         tokio::time::sleep_until(next_pass).await;
+        let due = timer.is_some_and(|at| at <= Instant::now());
         while let Ok(more) = pending.try_recv() {
             asked.push(more);
         }
         let begun = Instant::now();
-        match Pass::new(&shared).run(asked).await {
+        match Pass::new(&shared, due).run(asked).await {
             Ok(Passed { again, crowded }) => {
                 failing = false;
                 next_pass = if crowded { begun + APART } else { begun };
                 // What was due before is due still.
-                timer = again.into_iter().chain(timer.filter(|at| *at > Instant::now())).min();
+                timer = again.into_iter().chain(timer.filter(|_| !due)).min();
             }
             Err(error) => {
                 // Once for a Redis that is away, however long. Those who asked ask again.
@@ -96,32 +100,38 @@ struct Passed {
 struct Pass<'a> {
     shared: &'a Shared,
     now: Millis,
+    /// Whether it is time to look at all pools, and to wake who has room.
+    due: bool,
 }
 
 impl<'a> Pass<'a> {
-    fn new(shared: &'a Shared) -> Self {
-        Self { shared, now: Millis::now() }
+    fn new(shared: &'a Shared, due: bool) -> Self {
+        Self { shared, now: Millis::now(), due }
     }
 
     async fn run(&self, asked: Vec<Pending>) -> Result<Passed, IndexError> {
-        let asked_any = !asked.is_empty();
         let mut open = self.answer_the_quiet(asked).await;
-        if asked_any && open.is_empty() {
+        if !self.due && open.is_empty() {
             // Nothing was read: what was due before is due still.
             let again = Some(Instant::now() + REPAIR);
             return Ok(Passed { again, crowded: false });
         }
+        let mut depth = Depth::Shallow;
         let mut round = 0;
         loop {
             round += 1;
             let pools: BTreeMap<PoolName, u64> = self.pools(&open);
-            let heads = self.heads(&open, &pools).await?;
+            let heads = self.heads(&open, &pools, depth).await?;
             if !heads.ready {
                 self.shared.wakes.rebuild.notify_one();
                 answer::nothing(self.shared, &open, &heads).await;
                 return Ok(Passed { again: Some(Instant::now() + RETRY), crowded: false });
             }
             let granted = self.decide(&heads.pools, &open);
+            if depth == Depth::Shallow && hides_something(&heads, &granted, &open) {
+                depth = Depth::Deep;
+                continue;
+            }
             let grants: Vec<Grant> = granted.iter().map(|it| self.grant(it, &open)).collect();
             let (committed, all) = self.commit(&grants).await?;
             for head in &heads.pools {
@@ -135,7 +145,7 @@ impl<'a> Pass<'a> {
             answer::answer(self.shared, &mut open, &granted, committed, &heads, all || round == ROUNDS).await;
             if open.is_empty() {
                 let taken = granted.len() as u64;
-                if !asked_any {
+                if self.due {
                     self.wake(&heads).await;
                 }
                 return Ok(Passed { again: next_look(&heads, self.now), crowded: heads.waiting > taken });
@@ -159,26 +169,38 @@ impl<'a> Pass<'a> {
 
     /// The pools to look at, with how often something was heard of each before.
     fn pools(&self, open: &[Pending]) -> BTreeMap<PoolName, u64> {
-        let names: Vec<PoolName> = if open.is_empty() {
-            self.shared.view.pools()
-        } else {
-            open.iter().map(|pending| pending.request.pool.clone()).collect()
-        };
-        names.into_iter().map(|pool| (pool.clone(), self.shared.news_of(&pool))).collect()
+        let asked = open.iter().map(|pending| pending.request.pool.clone());
+        let all = if self.due { self.shared.view.pools() } else { Vec::new() };
+        asked.chain(all).map(|pool| (pool.clone(), self.shared.news_of(&pool))).collect()
     }
 
-    async fn heads(&self, open: &[Pending], pools: &BTreeMap<PoolName, u64>) -> Result<Heads, IndexError> {
+    async fn heads(
+        &self,
+        open: &[Pending],
+        pools: &BTreeMap<PoolName, u64>,
+        depth: Depth,
+    ) -> Result<Heads, IndexError> {
         let pools: Vec<PoolName> = pools.keys().cloned().collect();
         let reserved: Vec<ExecutionKey> = open
             .iter()
             .flat_map(|pending| pending.request.reserved.iter().cloned())
             .take(RESERVED_MAX)
             .collect();
-        let heads = self.shared.actions.heads(self.now, HEAD_MAX, GRACE, &pools, &reserved).await?;
+        let room: usize =
+            open.iter().map(|it| usize::from(it.request.starts) + usize::from(it.request.ahead)).sum();
+        let most = match depth {
+            Depth::Shallow => room.saturating_add(HEAD_MORE).min(HEAD_MAX),
+            Depth::Deep => HEAD_DEEP,
+        };
+        let heads = self.shared.actions.heads(self.now, most, GRACE, &pools, &reserved).await?;
         set(Gauge::ExecutionsWaiting, &[], i64::try_from(heads.waiting).unwrap_or(i64::MAX));
         let wakes = &self.shared.wakes;
         if heads.silent > 0 {
             wakes.ask.notify_one();
+        }
+        if heads.doubtful > 0 {
+            // Some of them may have been given back, in any pool.
+            self.shared.view.pools().iter().for_each(|pool| self.shared.news(pool));
         }
         if heads.next_overdue.is_some_and(|at| at <= self.now) {
             wakes.overdue.notify_one();
@@ -264,6 +286,26 @@ impl<'a> Pass<'a> {
             reserve::nudge(self.shared, idle).await;
         }
     }
+}
+
+/// How far into the queues a pass looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    Shallow,
+    Deep,
+}
+
+/// Whether what waits behind what was read may be for someone who has room and got nothing.
+fn hides_something(heads: &Heads, granted: &[Granted], open: &[Pending]) -> bool {
+    let has_room =
+        |at: usize, pending: &Pending| pending.request.starts > 0 && !granted.iter().any(|it| it.ask == at);
+    open.iter().enumerate().any(|(at, pending)| {
+        let cut = heads.pools.iter().any(|head| {
+            let read: usize = head.groups.iter().map(|group| group.waiting.len()).sum();
+            head.pool == pending.request.pool && head.waiting > read as u64
+        });
+        cut && has_room(at, pending)
+    })
 }
 
 fn executor(open: &[Pending], at: usize) -> ExecutorId {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use bus::{Encoding, Subject, decode, encode};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use model::{ExecutionKey, ExecutorControl, ExecutorHeartbeat, ExecutorId, Millis};
+use model::{ExecutionKey, ExecutorControl, ExecutorHeartbeat, ExecutorId, Millis, WaitAgain};
 use service::{Context, ServiceError};
 use tracing::{debug, warn};
 
-use crate::{Shared, ask};
+use crate::{Shared, ask, claims};
 
 const QUEUE_GROUP: &str = "scheduler";
 /// What an executor should have and does not name may be on its way, for as long as it waits for an answer and a little longer.
@@ -84,11 +84,8 @@ async fn take(shared: &Shared, payload: &Bytes) {
     if !heard.ready {
         wakes.rebuild.notify_one();
     }
-    heard.again.iter().for_each(|key| shared.view.waits_again(key));
-    if !heard.again.is_empty() {
-        shared.news(&heartbeat.pool);
-    }
-    if !heard.again.is_empty() || !heartbeat.running.is_empty() {
+    claims::tell_again(shared, WaitAgain { pool: heartbeat.pool.clone(), executions: heard.again }).await;
+    if !heartbeat.running.is_empty() {
         wakes.dispatch.notify_one();
     }
     for execution in heard.dead {

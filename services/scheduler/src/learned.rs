@@ -62,7 +62,10 @@ impl Learned {
         drop(history);
         let size = packing(needs, learned, record.so_far.memory_bytes, capacity);
         let esu = occupancy(&size).units();
-        let asked = asked(needs, capacity);
+        let mut asked = asked(needs, capacity);
+        // What ran out of memory needs an executor that has more.
+        let grown = record.so_far.memory_bytes.unwrap_or_default().min(capacity.memory_bytes);
+        asked.memory_bytes = asked.memory_bytes.max(grown);
         Wanted {
             cost: thousandths(esu),
             length: thousandths(esu * wall.as_secs_f64()).max(1),
@@ -83,10 +86,14 @@ impl Learned {
 
     /// What an execution cost its invocation beyond what it was thought to cost: thousandths of ESU times seconds.
     pub(crate) fn beyond(&self, keys: &ActionKeys, measured: &Measured) -> i64 {
-        let thought = self.history().wall(keys).unwrap_or(UNKNOWN).as_secs_f64();
+        let history = self.history();
+        let thought = history.wall(keys).unwrap_or(UNKNOWN).as_secs_f64();
+        let size = history.size(keys).unwrap_or_default();
+        drop(history);
+        let held = Resources::new(size.cpu_millis.unwrap_or(1000), size.memory_bytes.unwrap_or_default());
         let took = Duration::from_millis(measured.wall_ms).as_secs_f64();
         #[expect(clippy::cast_possible_truncation, reason = "cut off where it is too much")]
-        let beyond = ((took - thought) * 1000.0) as i64;
+        let beyond = ((took - thought) * occupancy(&held).units() * 1000.0) as i64;
         beyond
     }
 

@@ -64,6 +64,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     tasks.spawn(heartbeat::hear(shared.clone()));
     tasks.spawn(claims::serve(shared.clone(), asked));
     tasks.spawn(claims::hear(shared.clone()));
+    tasks.spawn(claims::hear_again(shared.clone()));
     tasks.spawn(claims::take_over(shared.clone()));
     tasks.spawn(projector::run(shared.clone()));
     tasks.spawn(recall::run(shared.clone()));

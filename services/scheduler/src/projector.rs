@@ -1,6 +1,9 @@
 //! The projection: records of executions into the index, in order, each once; all of them when Redis forgot.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use bus::{ActionSubject, Follower, Start, Stored, stream};
 use index::{
@@ -148,6 +151,7 @@ impl Projector {
                 (Told::Open(_), Change::Finished { .. }) => {}
             }
         }
+        reserve::trim(&self.shared, self.told_of_ended(read)).await;
         let new: HashSet<ExecutionKey> = effects.fresh.into_iter().collect();
         let fresh: Vec<Fresh<'_>> = read.iter().filter_map(|it| it.fresh(&new)).collect();
         for one in &fresh {
@@ -174,7 +178,17 @@ impl Projector {
             }
         }
         shared.learned.learn(keys, ended.measured.as_ref(), ended.home.as_ref(), ended.is_success());
-        shared.view.ended(&ended.key());
+    }
+
+    /// Who was told of what ended before anyone claimed it.
+    fn told_of_ended(&self, read: &[Read]) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
+        let mut trim: HashMap<ExecutorId, Vec<ExecutionKey>> = HashMap::new();
+        for it in read.iter().filter(|it| matches!(it.told, Told::Ended(_))) {
+            for executor in self.shared.view.ended(&it.event.key) {
+                trim.entry(executor).or_default().push(it.event.key.clone());
+            }
+        }
+        trim
     }
 
     fn read(&self, batch: &[Stored]) -> Vec<Read> {

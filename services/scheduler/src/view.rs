@@ -86,6 +86,9 @@ impl View {
     /// An executor says how it is.
     pub(crate) fn heartbeat(&self, heartbeat: &ExecutorHeartbeat) {
         let mut inner = self.lock();
+        // Those that died unheard.
+        let now = Instant::now();
+        inner.executors.retain(|_, seen| seen.until > now);
         if heartbeat.status == ExecutorStatus::Gone {
             inner.executors.remove(&heartbeat.executor);
             return;
@@ -135,7 +138,6 @@ impl View {
             seen.free.clone_from(free);
             seen.starts = starts;
             seen.queued = 0;
-            seen.open = true;
         }
     }
 
@@ -226,7 +228,10 @@ impl View {
     /// Executors of a pool that have room for one of `sizes`, as far as is known.
     pub(crate) fn with_room(&self, pool: &PoolName, sizes: &[&Resources]) -> Vec<ExecutorId> {
         let inner = self.lock();
-        let has_room = |seen: &Seen| seen.pool == *pool && sizes.iter().any(|size| seen.has_room(size));
+        let now = Instant::now();
+        let has_room = |seen: &Seen| {
+            seen.pool == *pool && seen.until > now && sizes.iter().any(|size| seen.has_room(size))
+        };
         inner.executors.iter().filter(|(_, seen)| has_room(seen)).map(|(id, _)| id.clone()).collect()
     }
 

@@ -226,6 +226,21 @@ async fn a_gpu_is_waited_for_while_others_flow() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn however_many_wait_for_a_gpu_others_flow() {
+    let test = Test::start().await;
+    let _scheduler = test.scheduler().await;
+    let gpu = std::collections::BTreeMap::from([("gpu".parse().unwrap(), model::Amount::whole(1))]);
+    let has = Resources { custom: gpu.clone(), ..Resources::default() };
+    let executor = FakeExecutor::start_with(&test, "a", 2, has, Manner::Hold).await;
+    for _ in 0..300 {
+        test.accept_with(|it| it.needs.custom.clone_from(&gpu)).await;
+    }
+    test.until(|| executor.held() == 1).await;
+    let other = test.accept(1).await.remove(0);
+    test.until(|| executor.history().contains(&other)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_execution_gets_a_copy_elsewhere_and_the_first_success_ends_both() {
     let hedged = |settings: &mut settings::Settings| {
         settings.action_hedges = 1;

@@ -275,6 +275,8 @@ pub enum Subject {
     ExecutorClaim,
     /// A scheduler tells the others how it answered an executor.
     ExecutorClaimed,
+    /// A scheduler tells the others what waits again.
+    ExecutionsAgain,
     /// An executor that goes away gives back what it did not start.
     ExecutorHandOver,
     /// Orders to an executor.
@@ -309,6 +311,7 @@ impl fmt::Display for Subject {
             Self::ActionUsage(worker) => write!(f, "forebay.worker.usage.{worker}"),
             Self::ExecutorReserve(executor) => write!(f, "forebay.executor.reserve.{executor}"),
             Self::ExecutorClaim => f.write_str("forebay.executor.claim"),
+            Self::ExecutionsAgain => f.write_str("forebay.action.again"),
             Self::ExecutorClaimed => f.write_str("forebay.executor.claimed"),
             Self::ExecutorHandOver => f.write_str("forebay.executor.handover"),
             Self::ExecutorControl(executor) => write!(f, "forebay.executor.control.{executor}"),

@@ -73,6 +73,9 @@ local function unclaim(key, executor, pool, cost, now)
   if #left == 0 then
     redis.call('HDEL', P .. 'claims', key)
     redis.call('ZREM', P .. 'hedges', key)
+    -- A copy that waited beside it is all that is left.
+    local _, _, expires = entry(key)
+    if expires and redis.call('ZSCORE', queue_of(key, pool), key) then redis.call('ZADD', P .. 'expires', expires, key) end
   else
     redis.call('HSET', P .. 'claims', key, table.concat(left, ' '))
   end
@@ -83,7 +86,8 @@ end
 
 local function wait(key, score, expires, pool)
   if redis.call('ZADD', queue_of(key, pool), score, key) == 1 then redis.call('HINCRBY', P .. 'waiting', pool, 1) end
-  redis.call('ZADD', P .. 'expires', expires, key)
+  -- One copy more of what runs may wait as long as that runs.
+  if redis.call('HEXISTS', P .. 'claims', key) == 0 then redis.call('ZADD', P .. 'expires', expires, key) end
   redis.call('SADD', P .. 'pools', pool)
   redis.call('SADD', P .. 'groups:' .. pool, group_of(key))
 end

@@ -69,5 +69,7 @@ local function first(name) return tonumber(redis.call('ZRANGE', P .. name, 0, 0,
 local doubt, asked, overdue = first('doubtful'), first('asked'), first('expires')
 if doubt == 0 or (asked > 0 and asked < doubt) then doubt = asked end
 if overdue > 0 then overdue = math.max(overdue, tonumber(state[3] or 0)) end
-return {1, redis.call('ZCARD', P .. 'expires'), redis.call('ZCARD', P .. 'doubtful') + redis.call('ZCARD', P .. 'asked'),
+local waiting = 0
+for _, count in ipairs(redis.call('HVALS', P .. 'waiting')) do waiting = waiting + tonumber(count) end
+return {1, waiting, redis.call('ZCARD', P .. 'doubtful') + redis.call('ZCARD', P .. 'asked'),
   redis.call('HLEN', P .. 'claims'), whole(doubt), whole(overdue), whole(first('hedges')), until_ms, silent, ended, heads}

@@ -84,6 +84,23 @@ async fn one_copy_more_waits_beside_the_one_that_runs_and_all_end_together() {
 }
 
 #[tokio::test]
+async fn what_runs_is_never_overdue_because_a_copy_of_it_waits() {
+    let mut test = Test::start().await;
+    let one = test.accept(1).await.remove(0);
+    test.commit(&one, "x").await.unwrap();
+    let events = [test.hedged(&one)];
+    test.apply(&events).await;
+    let overdue = || test.actions.due(Due::Expiry, LATER, LATER.after(GRACE), 10);
+    assert_eq!(overdue().await.unwrap(), []);
+    assert_eq!(test.heads(NOW).await.waiting, 1);
+    // When the one that ran is gone, the copy is all that there is.
+    let events = [test.copy_ended(&one, "x")];
+    test.apply(&events).await;
+    let overdue = test.actions.due(Due::Expiry, LATER, LATER.after(GRACE), 10).await.unwrap();
+    assert_eq!(overdue[0].key, one);
+}
+
+#[tokio::test]
 async fn a_copy_that_ended_leaves_the_others_alone() {
     let mut test = Test::start().await;
     let one = test.accept(1).await.remove(0);

@@ -172,6 +172,15 @@ pub struct ClaimNotice {
     pub claimed: Vec<ExecutionKey>,
 }
 
+/// Executions wait again that an executor had claimed. Plain message, one scheduler to all; may be lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WaitAgain {
+    /// In this pool.
+    pub pool: PoolName,
+    /// Which.
+    pub executions: Vec<ExecutionKey>,
+}
+
 /// An execution that is an executor's now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Claimed {

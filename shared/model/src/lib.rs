@@ -39,7 +39,7 @@ pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, So
 pub use executor::{
     ClaimNotice, ClaimReply, ClaimRequest, Claimed, ExecutionProgress, ExecutionStage, ExecutorControl,
     ExecutorHeartbeat, ExecutorStatus, HandOver, LiveOutputReply, LiveOutputRequest, Pool, Reservation,
-    Reservations, WindowState,
+    Reservations, WaitAgain, WindowState,
 };
 pub use explain::{GroupStanding, InProgress, QuotaReply, ThrottledBy, Waiting, WhyReply, WhyRequest};
 pub use ids::{

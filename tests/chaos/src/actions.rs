@@ -83,7 +83,7 @@ pub async fn run(plan: &ActionPlan) -> (Farm, ActionAftermath) {
         Farm::builder().only(&[]).env("FOREBAY_SANDBOX", "none").env("FOREBAY_ACTION_ATTEMPTS", "50");
     let builder = builder.env("FOREBAY_ACTION_HEDGES", HEDGES.to_string());
     let builder = builder.env("FOREBAY_ACTION_HEDGE_DELAY_MS", HEDGE_DELAY_MS);
-    let farm = builder.env("FOREBAY_EXECUTOR_SLOTS", "3").start().await;
+    let farm = builder.env("FOREBAY_EXECUTOR_SLOTS", "4").start().await;
     let outside = farm.folder().join("outside");
     fs::create_dir(&outside).expect("a folder for what commands write");
     fs::set_permissions(&outside, fs::Permissions::from_mode(0o777)).expect("our own folder");

@@ -74,10 +74,11 @@ impl Pools {
             if let Ok(Ok(queue)) = tokio::time::timeout(INDEX_PATIENCE, asked).await
                 && queue.ready
             {
-                return Some(match &queue.executor {
-                    Some(executor) => Whereabouts::With(executor.clone()),
-                    None => Whereabouts::Waits(why_in(record, &queue)),
-                });
+                if let Some(executor) = &queue.executor {
+                    return Some(Whereabouts::With(executor.clone()));
+                }
+                let closed = self.look().await.ok().and_then(|seen| seen.closed(pool));
+                return Some(Whereabouts::Waits(why_in(record, &queue, closed.as_deref())));
             }
         }
         let seen = self.look().await.ok()?;
@@ -158,6 +159,18 @@ impl Seen {
         !self.executors.iter().any(|executor| executor.pool == *pool)
     }
 
+    /// Why no executor of `pool` admits anything, where its window or a sensor is the reason.
+    fn closed(&self, pool: &PoolName) -> Option<String> {
+        let of_pool = || self.executors.iter().filter(|executor| executor.pool == *pool);
+        let closed = || of_pool().filter(|executor| executor.status == ExecutorStatus::Closed);
+        if of_pool().any(|executor| executor.status == ExecutorStatus::Ready) || closed().next().is_none() {
+            return None;
+        }
+        let red = closed().find_map(|executor| executor.window.red.first());
+        let because = red.map(|red| format!(": {red}")).unwrap_or_default();
+        Some(format!("are as busy as they may be{because}"))
+    }
+
     /// What an execution that no executor has waits for, as a sentence.
     pub(crate) fn why(&self, record: &ExecutionRecord) -> String {
         let pool = &record.execution.pool;
@@ -165,17 +178,14 @@ impl Seen {
         let of_pool = || self.executors.iter().filter(|executor| executor.pool == *pool);
         let ready = || of_pool().filter(|executor| executor.status == ExecutorStatus::Ready);
         let (all, taking) = (of_pool().count(), ready().count());
-        let closed = || of_pool().filter(|executor| executor.status == ExecutorStatus::Closed);
         let slots: usize = ready().map(|executor| usize::from(executor.slots)).sum();
         let busy: usize = ready().map(|executor| executor.running.len()).sum();
         let why = match (all, taking) {
             (0, _) => format!("pool {pool} has no executor now; the action waits for one to start"),
-            (all, 0) if closed().next().is_some() => {
-                let red = closed().find_map(|executor| executor.window.red.first());
-                let because = red.map(|red| format!(": {red}")).unwrap_or_default();
-                format!("the {all} executors of pool {pool} are as busy as they may be{because}")
-            }
-            (all, 0) => format!("the {all} executors of pool {pool} drain and take nothing new"),
+            (all, 0) => match self.closed(pool) {
+                Some(closed) => format!("the {all} executors of pool {pool} {closed}"),
+                None => format!("the {all} executors of pool {pool} drain and take nothing new"),
+            },
             (_, taking) if busy >= slots => {
                 format!("pool {pool} is full: {busy} actions run on {slots} slots of {taking} executors")
             }
@@ -190,18 +200,19 @@ impl Seen {
 }
 
 /// What an execution waits for, as the index sees it.
-fn why_in(record: &ExecutionRecord, queue: &Queue) -> String {
+fn why_in(record: &ExecutionRecord, queue: &Queue, closed: Option<&str>) -> String {
     let (pool, before) = (&record.execution.pool, before(record));
     let Queue { executors, waiting, running, .. } = queue;
     let ahead = queue.place.map(|place| format!(", {place} of them before this one")).unwrap_or_default();
-    match executors {
-        0 => format!(
+    if *executors == 0 {
+        return format!(
             "{before}pool {pool} has no executor now; the action waits for one to start ({waiting} wait{ahead})"
-        ),
-        _ => format!(
-            "{before}pool {pool} has {running} actions in hand on {executors} executors and {waiting} that wait{ahead}"
-        ),
+        );
     }
+    let closed = closed.map(|closed| format!("; its executors {closed}")).unwrap_or_default();
+    format!(
+        "{before}pool {pool} has {running} actions in hand on {executors} executors and {waiting} that wait{ahead}{closed}"
+    )
 }
 
 fn before(record: &ExecutionRecord) -> String {
@@ -291,12 +302,14 @@ mod tests {
         let free = why(vec![executor("big", 2, 1, ExecutorStatus::Ready)]);
         assert!(free.contains("1 executors with 1 of 2 slots in use"), "{free}");
         let queue = Queue { executors: 2, waiting: 9, running: 4, place: Some(7), ..Queue::default() };
-        let why = why_in(&record(), &queue);
+        let why = why_in(&record(), &queue, None);
         assert!(
             why.ends_with("4 actions in hand on 2 executors and 9 that wait, 7 of them before this one"),
             "{why}"
         );
-        assert!(why_in(&record(), &Queue::default()).contains("pool big has no executor now"));
+        let short = why_in(&record(), &queue, Some("are as busy as they may be: no memory is left"));
+        assert!(short.ends_with("; its executors are as busy as they may be: no memory is left"), "{short}");
+        assert!(why_in(&record(), &Queue::default(), None).contains("pool big has no executor now"));
         let again = record().requeued(Sequence(1), "its executor died".into(), None, true, Millis(5));
         let seen = Seen { pools: Vec::new(), executors: Vec::new(), at: Instant::now() };
         assert!(
