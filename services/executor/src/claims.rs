@@ -18,8 +18,6 @@ use tracing::{debug, warn};
 
 use crate::{Shared, admission, control, hand_over, hands::Wish, heartbeat, run};
 
-/// How long an answer is awaited.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// Reservations named in a question at most.
 const NAMED_MAX: usize = 16;
 /// How long after a question without an answer the next is asked, on the average; and at most, when that goes on.
@@ -87,7 +85,7 @@ async fn ask(shared: &Arc<Shared>) -> Asked {
     admission::look(shared);
     let Some(wish) = shared.hands.wish() else { return Asked::Enough };
     let payload = encode(Encoding::Json, &question(shared, wish));
-    let request = Request::new().payload(payload).timeout(Some(PATIENCE));
+    let request = Request::new().payload(payload).timeout(Some(ClaimRequest::PATIENCE));
     let answer = shared.context.bus.client().send_request(Subject::ExecutorClaim.to_string(), request).await;
     match answer {
         Ok(message) => match decode::<ClaimReply>(Encoding::Json, &message.payload) {
@@ -117,7 +115,6 @@ fn question(shared: &Shared, wish: Wish) -> ClaimRequest {
         ahead: wish.ahead,
         idle: wish.idle,
         reserved: shared.queue().first(NAMED_MAX, Instant::now()),
-        deadline_ms: Millis::now().after(PATIENCE),
     }
 }
 

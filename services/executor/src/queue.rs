@@ -116,7 +116,7 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use model::{ExecutionId, Resources};
+    use model::ExecutionId;
 
     use super::*;
 
@@ -125,8 +125,7 @@ mod tests {
     }
 
     fn reservation(execution: &ExecutionKey, turn: u64, after_ms: u64) -> Reservation {
-        let size = Resources::default();
-        Reservation { execution: execution.clone(), turn, size, exclusive: false, after_ms }
+        Reservation { execution: execution.clone(), turn, after_ms }
     }
 
     #[test]

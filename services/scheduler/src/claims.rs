@@ -1,10 +1,12 @@
 //! Executors that ask for work: each request goes to one scheduler, and waits there for the next pass.
 
+use async_nats::Message;
 use bus::{Encoding, Subject, decode, encode};
 use futures::StreamExt as _;
 use model::{ClaimNotice, ClaimRequest, HandOver, Millis, WaitAgain};
+use serde::de::DeserializeOwned;
 use service::ServiceError;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 use tracing::{debug, warn};
 
 use crate::{Shared, reserve};
@@ -16,73 +18,87 @@ const QUEUE_GROUP: &str = "scheduler";
 pub(crate) struct Pending {
     pub(crate) request: ClaimRequest,
     pub(crate) reply: async_nats::Subject,
+    came: Instant,
+}
+
+impl Pending {
+    /// Whether nobody waits for its answer any more.
+    pub(crate) fn is_late(&self) -> bool {
+        self.came.elapsed() > ClaimRequest::PATIENCE
+    }
 }
 
 /// Takes requests until the service stops.
 pub(crate) async fn serve(shared: Shared, pending: UnboundedSender<Pending>) -> Result<(), ServiceError> {
-    let failed = |error| ServiceError::failed("subscribing to executors that ask for work", error);
-    let subject = Subject::ExecutorClaim.to_string();
-    let client = shared.context.bus.client();
-    let subscribed = client.queue_subscribe(subject, QUEUE_GROUP.to_owned()).await;
-    let mut requests = subscribed.map_err(failed)?;
-    loop {
-        let message = tokio::select! {
-            () = shared.context.stop.cancelled() => return Ok(()),
-            message = requests.next() => message,
-        };
-        let Some(message) = message else {
-            return Err(ServiceError::failed("subscribing to executors that ask for work", "it ended"));
-        };
-        let request: ClaimRequest = match decode(Encoding::Json, &message.payload) {
-            Ok(request) => request,
-            Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "what an executor asks for cannot be read");
-                continue;
-            }
-        };
+    each(&shared, Subject::ExecutorClaim, Heard::ByOne, |message, request: ClaimRequest| {
         shared.view.asks(&request);
         if let Some(reply) = message.reply {
             // Fails when the service stops: the executor asks another.
-            let _ = pending.send(Pending { request, reply });
+            let _ = pending.send(Pending { request, reply, came: Instant::now() });
         }
-    }
+        std::future::ready(())
+    })
+    .await
 }
 
 /// Hears what other schedulers answered.
 pub(crate) async fn hear(shared: Shared) -> Result<(), ServiceError> {
-    let failed = |error| ServiceError::failed("subscribing to what other schedulers answer", error);
-    let subscribed = shared.context.bus.client().subscribe(Subject::ExecutorClaimed.to_string()).await;
-    let mut notices = subscribed.map_err(failed)?;
-    loop {
-        let message = tokio::select! {
-            () = shared.context.stop.cancelled() => return Ok(()),
-            message = notices.next() => message,
-        };
-        let Some(message) = message else {
-            return Err(ServiceError::failed("subscribing to what other schedulers answer", "it ended"));
-        };
-        if let Ok(notice) = decode::<ClaimNotice>(Encoding::Json, &message.payload) {
-            let trim = shared.view.answered(&notice);
-            reserve::trim(&shared, trim).await;
-        }
-    }
+    each(&shared, Subject::ExecutorClaimed, Heard::ByAll, |_, notice: ClaimNotice| {
+        let trim = shared.view.answered(&notice);
+        reserve::trim(&shared, trim)
+    })
+    .await
 }
 
 /// Hears what waits again, here or by the word of another scheduler.
 pub(crate) async fn hear_again(shared: Shared) -> Result<(), ServiceError> {
-    let failed = |error| ServiceError::failed("subscribing to what waits again", error);
-    let subscribed = shared.context.bus.client().subscribe(Subject::ExecutionsAgain.to_string()).await;
-    let mut messages = subscribed.map_err(failed)?;
+    each(&shared, Subject::ExecutionsAgain, Heard::ByAll, |_, again: WaitAgain| {
+        note_again(&shared, &again);
+        std::future::ready(())
+    })
+    .await
+}
+
+/// Takes over what executors give back that they did not start.
+pub(crate) async fn take_over(shared: Shared) -> Result<(), ServiceError> {
+    each(&shared, Subject::ExecutorHandOver, Heard::ByOne, |_, handed: HandOver| hand_over(&shared, handed))
+        .await
+}
+
+/// Which schedulers hear a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    ByOne,
+    ByAll,
+}
+
+/// Gives each message on `subject` to `take`, in order, until the service stops.
+async fn each<T: DeserializeOwned, Taken: Future<Output = ()>>(
+    shared: &Shared,
+    subject: Subject,
+    heard: Heard,
+    take: impl Fn(Message, T) -> Taken,
+) -> Result<(), ServiceError> {
+    let (client, subject) = (shared.context.bus.client(), subject.to_string());
+    let what = || format!("subscribing to {subject}");
+    let subscribed = match heard {
+        Heard::ByOne => client.queue_subscribe(subject.clone(), QUEUE_GROUP.to_owned()).await,
+        Heard::ByAll => client.subscribe(subject.clone()).await,
+    };
+    let mut messages = subscribed.map_err(|error| ServiceError::failed(what(), error))?;
     loop {
         let message = tokio::select! {
             () = shared.context.stop.cancelled() => return Ok(()),
             message = messages.next() => message,
         };
         let Some(message) = message else {
-            return Err(ServiceError::failed("subscribing to what waits again", "it ended"));
+            return Err(ServiceError::failed(what(), "the subscription ended"));
         };
-        if let Ok(again) = decode::<WaitAgain>(Encoding::Json, &message.payload) {
-            note_again(&shared, &again);
+        match decode(Encoding::Json, &message.payload) {
+            Ok(content) => take(message, content).await,
+            Err(error) => {
+                warn!(%subject, error = telemetry::error_chain(&error), "a message cannot be read");
+            }
         }
     }
 }
@@ -107,27 +123,6 @@ fn note_again(shared: &Shared, again: &WaitAgain) {
     }
     shared.news(&again.pool);
     shared.wakes.dispatch.notify_one();
-}
-
-/// Takes over what executors that go away did not start.
-pub(crate) async fn take_over(shared: Shared) -> Result<(), ServiceError> {
-    let failed = |error| ServiceError::failed("subscribing to executors that go away", error);
-    let subject = Subject::ExecutorHandOver.to_string();
-    let subscribed = shared.context.bus.client().queue_subscribe(subject, QUEUE_GROUP.to_owned()).await;
-    let mut handed = subscribed.map_err(failed)?;
-    loop {
-        let message = tokio::select! {
-            () = shared.context.stop.cancelled() => return Ok(()),
-            message = handed.next() => message,
-        };
-        let Some(message) = message else {
-            return Err(ServiceError::failed("subscribing to executors that go away", "it ended"));
-        };
-        match decode::<HandOver>(Encoding::Json, &message.payload) {
-            Ok(handed) => hand_over(&shared, handed).await,
-            Err(error) => warn!(error = telemetry::error_chain(&error), "a hand-over cannot be read"),
-        }
-    }
 }
 
 async fn hand_over(shared: &Shared, handed: HandOver) {

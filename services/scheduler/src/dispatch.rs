@@ -155,9 +155,8 @@ impl<'a> Pass<'a> {
 
     /// Answers those at once for whom nothing can wait: nothing waited in their pool, and nothing came since.
     async fn answer_the_quiet(&self, asked: Vec<Pending>) -> Vec<Pending> {
-        let late = |pending: &Pending| pending.request.deadline_ms < self.now;
         let (quiet, open): (Vec<Pending>, Vec<Pending>) =
-            asked.into_iter().filter(|pending| !late(pending)).partition(|pending| {
+            asked.into_iter().filter(|pending| !pending.is_late()).partition(|pending| {
                 let request = &pending.request;
                 self.shared.is_quiet(&request.pool) && self.shared.view.all_claimed(&request.reserved)
             });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bus::{Encoding, Subject, decode, encode};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use model::{ExecutionKey, ExecutorControl, ExecutorHeartbeat, ExecutorId, Millis, WaitAgain};
+use model::{ClaimRequest, ExecutionKey, ExecutorControl, ExecutorHeartbeat, ExecutorId, Millis, WaitAgain};
 use service::{Context, ServiceError};
 use tracing::{debug, warn};
 
@@ -13,7 +13,7 @@ use crate::{Shared, ask, claims};
 
 const QUEUE_GROUP: &str = "scheduler";
 /// What an executor should have and does not name may be on its way, for as long as it waits for an answer and a little longer.
-const GRACE: Duration = Duration::from_millis(1500);
+const GRACE: Duration = ClaimRequest::PATIENCE.saturating_add(Duration::from_millis(500));
 
 /// Takes heartbeats until the service stops.
 pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {

@@ -9,6 +9,7 @@ mod ask;
 mod brief;
 mod claims;
 mod dispatch;
+mod due;
 mod floor;
 mod heartbeat;
 mod hedges;

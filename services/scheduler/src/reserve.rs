@@ -45,8 +45,6 @@ fn choose(shared: &Shared, fresh: &Fresh<'_>, letters: &mut Letters) {
         let reservation = Reservation {
             execution: fresh.key.clone(),
             turn: turn(demand.priority, fresh.place),
-            size: demand.size.clone(),
-            exclusive: demand.exclusive,
             after_ms: delay.saturating_mul(rank as u64),
         };
         letters.entry(candidate.executor.clone()).or_default().reserve.push(reservation);

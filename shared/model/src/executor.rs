@@ -1,6 +1,6 @@
 //! What schedulers, executors and gateways say to each other.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -109,11 +109,6 @@ pub struct Reservation {
     pub execution: ExecutionKey,
     /// Its place among the reservations of all groups when this was sent: lower is sooner.
     pub turn: u64,
-    /// What it will hold.
-    pub size: Resources,
-    /// Whether it needs the executor for itself.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub exclusive: bool,
     /// Milliseconds after which it counts: those who are better for it come first.
     #[serde(default)]
     pub after_ms: u64,
@@ -140,8 +135,11 @@ pub struct ClaimRequest {
     /// The first of its queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reserved: Vec<ExecutionKey>,
-    /// When nobody waits for the answer any more.
-    pub deadline_ms: Millis,
+}
+
+impl ClaimRequest {
+    /// How long an executor waits for the answer. What is claimed for it later is known by its heartbeats, which do not name it.
+    pub const PATIENCE: Duration = Duration::from_secs(1);
 }
 
 /// Reply to [`ClaimRequest`].

@@ -21,6 +21,6 @@ pub use keys::{KeyedAction, action_keys};
 pub use route::{Candidate, Routing, Warmth, route};
 pub use size::{
     AskedFor, CPU_PROPERTY, EXCLUSIVE_PROPERTY, InvalidNeed, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage,
-    UNITS_PROPERTY, asked, fits_pool, packing, read_needs, shortage,
+    UNITS_PROPERTY, asked, packing, read_needs, shortage,
 };
 pub use window::{Signal, Window, points};

@@ -310,10 +310,9 @@ impl Inner {
             ahead: 0,
             idle: content.running.is_empty(),
             reserved: Vec::new(),
-            deadline_ms: Millis::now().after(Duration::from_secs(1)),
         };
         let payload = encode(Encoding::Json, &request);
-        let request = async_nats::Request::new().payload(payload).timeout(Some(Duration::from_secs(1)));
+        let request = async_nats::Request::new().payload(payload).timeout(Some(ClaimRequest::PATIENCE));
         let answer = self.bus.client().send_request(Subject::ExecutorClaim.to_string(), request).await;
         let Ok(answer) = answer else {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -7,7 +7,7 @@ use std::{
 
 use model::{ActionKey, ExecutorHome, ExecutorId, Resources};
 
-use crate::Random;
+use crate::{Random, hash::Hasher};
 
 /// An executor that may be told.
 #[derive(Debug, Clone, PartialEq)]
@@ -77,11 +77,7 @@ fn draw(count: usize, random: &mut Random) -> usize {
 /// How well an executor suits an execution when nothing can be said of either: the same for all who ask, and for each
 /// execution another one is first (rendezvous hashing).
 pub(super) fn rendezvous(execution: &str, executor: &ExecutorId) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(execution.as_bytes()).update(executor.as_str().as_bytes());
-    let mut bytes = [0; 8];
-    hasher.finalize_xof().fill(&mut bytes);
-    u64::from_le_bytes(bytes)
+    Hasher::new("rendezvous").text(execution).text(executor.as_str()).key()
 }
 
 /// Homes that are remembered for a key.

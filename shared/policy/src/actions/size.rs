@@ -13,7 +13,7 @@
 //!
 //! Of a property that is given more than once the largest value counts.
 
-use model::{Amount, Needs, Pool, ResourceName, Resources, TestSize};
+use model::{Amount, Needs, ResourceName, Resources, TestSize};
 
 use super::history::Learned;
 
@@ -186,11 +186,6 @@ impl Shortage<'_> {
 /// one whose client says nothing on a machine smaller than the default.
 pub fn shortage<'a>(needs: &'a Needs, capacity: &Resources) -> Option<Shortage<'a>> {
     wanted(needs).find(|wanted| wanted.is_short(capacity))
-}
-
-/// Whether the largest executor of `pool` can run what asks for `needs`, and what it lacks if not.
-pub fn fits_pool<'a>(needs: &'a Needs, pool: &Pool) -> Result<(), Shortage<'a>> {
-    shortage(needs, &pool.capacity).map_or(Ok(()), Err)
 }
 
 /// What an action counts as of which nobody says how much memory it needs.

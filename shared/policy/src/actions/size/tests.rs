@@ -174,17 +174,11 @@ fn what_ran_out_of_memory_has_more_but_never_more_than_there_is() {
 }
 
 #[test]
-fn a_pool_can_run_what_its_largest_executor_can() {
-    let pool = |capacity| Pool {
-        name: "p".parse().unwrap(),
-        properties: BTreeMap::new(),
-        root_is_input: false,
-        capacity,
-    };
+fn an_executor_can_run_what_it_has_as_much_for() {
     let needs = Needs { cpu_millis: Some(8001), ..Needs::default() };
-    assert_eq!(fits_pool(&needs, &pool(machine())), Err(Shortage::Cpu(8001)));
-    assert_eq!(fits_pool(&needs, &pool(Resources::new(8001, 1))), Ok(()), "the default is no demand");
-    assert_eq!(fits_pool(&needs, &pool(Resources::default())), Ok(()), "nobody knows how large it is");
+    assert_eq!(shortage(&needs, &machine()), Some(Shortage::Cpu(8001)));
+    assert_eq!(shortage(&needs, &Resources::new(8001, 1)), None, "the default is no demand");
+    assert_eq!(shortage(&needs, &Resources::default()), None, "nobody knows how large it is");
     let memory = Needs { memory_bytes: Some(16_000_000_001), ..Needs::default() };
     assert_eq!(shortage(&memory, &machine()), Some(Shortage::Memory(16_000_000_001)));
     let gpu: ResourceName = "gpu".parse().unwrap();

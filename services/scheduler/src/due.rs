@@ -1,0 +1,76 @@
+//! What is due for executions, done to each that the index names: the end of what waited too long, a copy of what takes long.
+
+use std::time::Duration;
+
+use bus::{BusError, Encoding, decode};
+use futures::{StreamExt as _, TryStreamExt as _};
+use index::{
+    IndexError,
+    actions::{Due, LiveExecution},
+};
+use model::{ExecutionRecord, Millis, Sequence};
+use service::ServiceError;
+use tokio::sync::Notify;
+use tracing::warn;
+
+use crate::Shared;
+
+const BATCH: usize = 500;
+const WRITES: usize = 64;
+/// How long one write may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// When another scheduler may try what this one found and did not do.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Why it was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DueError {
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error(transparent)]
+    Bus(#[from] BusError),
+}
+
+/// Does it to all of them whenever the dispatcher's timer wakes us, until the service stops. What fails is due again soon.
+pub(crate) async fn run<F, Done>(shared: Shared, due: Due, wake: &Notify, act: F) -> Result<(), ServiceError>
+where
+    F: Fn(Shared, ExecutionRecord, Sequence) -> Done + Sync,
+    Done: Future<Output = Result<(), DueError>> + Send,
+{
+    loop {
+        tokio::select! {
+            () = shared.context.stop.cancelled() => return Ok(()),
+            () = wake.notified() => {}
+        }
+        if let Err(error) = all(&shared, due, &act).await {
+            warn!(error = telemetry::error_chain(&error), ?due, "what is due is done later");
+        }
+        shared.wakes.dispatch.notify_one();
+    }
+}
+
+async fn all<F, Done>(shared: &Shared, due: Due, act: &F) -> Result<(), DueError>
+where
+    F: Fn(Shared, ExecutionRecord, Sequence) -> Done + Sync,
+    Done: Future<Output = Result<(), DueError>> + Send,
+{
+    loop {
+        let now = Millis::now();
+        let found = shared.actions.due(due, now, now.after(AGAIN), BATCH).await?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let acts = found.iter().filter_map(read).map(|(record, at)| act(shared.clone(), record, at));
+        futures::stream::iter(acts).buffer_unordered(WRITES).try_collect::<()>().await?;
+    }
+}
+
+fn read(execution: &LiveExecution) -> Option<(ExecutionRecord, Sequence)> {
+    match decode(Encoding::Json, &execution.record) {
+        Ok(record) => Some((record, execution.sequence)),
+        Err(error) => {
+            warn!(key = %execution.key, %error, "redis holds a record that cannot be read");
+            None
+        }
+    }
+}
