@@ -4,6 +4,8 @@ local P = string.sub(KEYS[1], 1, -5)
 
 -- Seconds after which what was used counts 1/e: policy::actions::HALF_LIFE / ln 2.
 local LIFE = 60 / math.log(2)
+-- Milliseconds that what is given back may wait at least.
+local AGAIN = 60000
 -- Room for start tags below the priority in a score.
 local TAGS = 2 ^ 38
 
@@ -118,7 +120,8 @@ local function give_back(key, executor, now)
     return false
   end
   if #unclaim(key, executor, pool, cost, now) == 0 then return false end
-  wait(key, score, expires, pool)
+  -- What was taken in time has not waited too long: it gets the time to be taken once more.
+  wait(key, score, math.max(tonumber(expires), now + AGAIN), pool)
   return true
 end
 

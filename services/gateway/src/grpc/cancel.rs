@@ -7,16 +7,14 @@
 
 use std::time::Duration;
 
-use bus::{BusError, Encoding, Subject, Written, decode, encode};
-use futures::StreamExt as _;
+use bus::{BusError, Written};
 use model::ExecutionKey;
-use tokio::time::Instant;
 use tracing::debug;
 
 use super::{
     Core,
     interest::Invocation,
-    nobody::{self, Answer, PATIENCE, Question},
+    nobody::{self, PATIENCE, Question},
 };
 
 /// How long the other gateways have to say that others want it. A cancellation reaches the process in under 200 ms.
@@ -73,26 +71,12 @@ async fn is_wanted(core: &Core, key: &ExecutionKey, caller: &Invocation) -> Resu
     if standing.is_wanted() {
         return Ok(true);
     }
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| BusError::Failed {
-        what: format!("asking who waits for {key}"),
-        source: error,
-    };
-    let until = Instant::now() + SILENCE;
-    let client = core.bus.client();
-    let inbox = client.new_inbox();
-    let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
     let question = Question::Besides { execution: key.clone(), caller: caller.clone() };
-    let subject = Subject::ExecutionWaiters.to_string();
-    let asked = client.publish_with_reply(subject, inbox, encode(Encoding::Json, &question)).await;
-    asked.map_err(|error| failed(error.into()))?;
-    while let Ok(Some(message)) = tokio::time::timeout_at(until, answers.next()).await {
-        let Ok(answer) = decode::<Answer>(Encoding::Json, &message.payload) else { continue };
-        if answer.gateway != core.waiters.shared.id {
-            standing = standing.and(answer.standing);
+    nobody::ask(&core.waiters, question, SILENCE, |is_another, there| {
+        if is_another {
+            standing = standing.and(there);
         }
-        if standing.is_wanted() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+        standing.is_wanted()
+    })
+    .await
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::Attempt;
+use model::{Attempt, TaskLimits};
 use policy::{InstanceRules, ParseRuleError};
 use settings::Settings;
 
@@ -17,6 +17,8 @@ pub struct GrpcConfig {
     pub instances: InstanceRules,
     /// How long a command may run.
     pub(crate) timeouts: TimeoutLimits,
+    /// What a command may be allowed to use.
+    pub limits: TaskLimits,
     /// How long an action may wait for an executor.
     pub queue_timeout: Duration,
     /// Runs of an action at most, when executors die under it.
@@ -49,6 +51,7 @@ impl GrpcConfig {
                 default: Duration::from_secs(settings.action_timeout_seconds),
                 max: Duration::from_secs(settings.action_timeout_seconds_max),
             },
+            limits: settings.action_limits(),
             queue_timeout: Duration::from_secs(settings.action_queue_timeout_seconds),
             attempts: Attempt(settings.action_attempts),
             grace: Duration::from_millis(settings.action_waiter_grace_ms),

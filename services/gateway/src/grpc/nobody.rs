@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{ExecutionKey, ExecutionOutcome, ExecutionRecord, ExecutorControl, ExecutorId, Millis, Sequence};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tracing::{debug, info, warn};
@@ -28,7 +29,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const TRIES: u32 = 20;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What gateways ask each other. Those that have nothing to say are silent.
+/// What gateways ask each other. Those that have nothing to say are silent, but for the one that asks: hearing itself it
+/// knows that the bus carries, and that the silence of the others is their answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase")]
 pub(super) enum Question {
@@ -38,13 +40,21 @@ pub(super) enum Question {
     Besides { execution: ExecutionKey, caller: Invocation },
 }
 
+/// A question and who asks it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Asked {
+    gateway: uuid::Uuid,
+    #[serde(flatten)]
+    question: Question,
+}
+
 /// What a gateway answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Answer {
+struct Answer {
     /// Which gateway.
-    pub(super) gateway: uuid::Uuid,
-    /// How it stands there.
-    pub(super) standing: Standing,
+    gateway: uuid::Uuid,
+    /// How it stands there, if it has to do with it.
+    standing: Option<Standing>,
 }
 
 /// Nobody waits here for `key`: unless somebody does elsewhere, it ends. Tried until the bus is back, should it be away.
@@ -80,7 +90,7 @@ async fn end_unless_wanted(
     let bus = &waiters.shared.bus;
     let last = if last.is_some() { last } else { bus.latest_execution(key).await? };
     let Some((sequence, record)) = last else { return Ok(true) };
-    if record.outcome().is_some() || somebody_waits(bus, key).await {
+    if record.outcome().is_some() || somebody_waits(waiters, key).await? {
         return Ok(true);
     }
     let ended = cancelled(&record, sequence, "nobody waits for it any more");
@@ -92,11 +102,38 @@ async fn end_unless_wanted(
     Ok(true)
 }
 
-async fn somebody_waits(bus: &Bus, key: &ExecutionKey) -> bool {
+async fn somebody_waits(waiters: &Waiters, key: &ExecutionKey) -> Result<bool, BusError> {
     let question = Question::Anybody { execution: key.clone() };
-    let request =
-        async_nats::Request::new().payload(encode(Encoding::Json, &question)).timeout(Some(SILENCE));
-    bus.client().send_request(Subject::ExecutionWaiters.to_string(), request).await.is_ok()
+    ask(waiters, question, SILENCE, |_, _| true).await
+}
+
+/// Asks all gateways, this one too, until `is_enough` of an answer (from another gateway or not, and how it stands there) or
+/// the time is over: whether it was enough. An error where the question was not even heard here.
+pub(super) async fn ask(
+    waiters: &Waiters,
+    question: Question,
+    silence: Duration,
+    mut is_enough: impl FnMut(bool, Standing) -> bool,
+) -> Result<bool, BusError> {
+    let what = || "asking the gateways who waits".to_owned();
+    let failed =
+        |error: Box<dyn std::error::Error + Send + Sync>| BusError::Failed { what: what(), source: error };
+    let until = Instant::now() + silence;
+    let (client, own) = (waiters.shared.bus.client(), waiters.shared.id);
+    let inbox = client.new_inbox();
+    let mut answers = client.subscribe(inbox.clone()).await.map_err(|error| failed(error.into()))?;
+    let asked = encode(Encoding::Json, &Asked { gateway: own, question });
+    let sent = client.publish_with_reply(Subject::ExecutionWaiters.to_string(), inbox, asked).await;
+    sent.map_err(|error| failed(error.into()))?;
+    let mut is_heard = false;
+    while let Ok(Some(message)) = tokio::time::timeout_at(until, answers.next()).await {
+        let Ok(answer) = decode::<Answer>(Encoding::Json, &message.payload) else { continue };
+        is_heard |= answer.gateway == own;
+        if answer.standing.is_some_and(|standing| is_enough(answer.gateway != own, standing)) {
+            return Ok(true);
+        }
+    }
+    if is_heard { Ok(false) } else { Err(BusError::Timeout { what: what() }) }
 }
 
 /// Answers other gateways, and this one, too.
@@ -108,8 +145,8 @@ pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) 
                 return;
             };
             while let Some(message) = questions.next().await {
-                let Ok(question) = decode::<Question>(Encoding::Json, &message.payload) else { continue };
-                if let (Some(reply), Some(answer)) = (message.reply, reply(&waiters, &question)) {
+                let Ok(asked) = decode::<Asked>(Encoding::Json, &message.payload) else { continue };
+                if let (Some(reply), Some(answer)) = (message.reply, reply(&waiters, &asked)) {
                     let _ = bus.client().publish(reply, answer).await;
                 }
             }
@@ -121,12 +158,14 @@ pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) 
     }
 }
 
-fn reply(waiters: &Waiters, question: &Question) -> Option<Bytes> {
-    let standing = match question {
-        Question::Anybody { execution } => waiters.has(execution).then(Standing::default)?,
-        Question::Besides { execution, caller } => waiters.standing(execution, caller)?,
+fn reply(waiters: &Waiters, asked: &Asked) -> Option<Bytes> {
+    let standing = match &asked.question {
+        Question::Anybody { execution } => waiters.has(execution).then(Standing::default),
+        Question::Besides { execution, caller } => waiters.standing(execution, caller),
     };
-    Some(encode(Encoding::Json, &Answer { gateway: waiters.shared.id, standing }))
+    let own = waiters.shared.id;
+    let speaks = standing.is_some() || asked.gateway == own;
+    speaks.then(|| encode(Encoding::Json, &Answer { gateway: own, standing }))
 }
 
 /// Sees to it that the execution that `waiter` waits for is not ended because nobody waited a moment ago. Whoever begins to

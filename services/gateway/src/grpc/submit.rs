@@ -2,7 +2,7 @@
 
 use cas::TreeCheck;
 use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Millis, brief};
-use policy::actions::{KeyedAction, action_keys, read_needs};
+use policy::actions::{KeyedAction, action_keys, limits, read_needs};
 use reapi::{
     execution::{ActionResult, Command, ExecuteRequest, RequestMetadata},
     status,
@@ -68,6 +68,10 @@ pub(crate) async fn submit(
     let asked = read_needs(&platform, &environment).map_err(|invalid| {
         refused("invalid");
         Status::invalid_argument(invalid.to_string())
+    })?;
+    limits::check(&asked.limits, &core.config.limits).map_err(|too_high| {
+        refused("limits");
+        Status::failed_precondition(too_high.to_string())
     })?;
     let pool = core.pools.admit(&asked.platform, &asked.needs).await.inspect_err(|_| refused("no pool"))?;
     let client = client(&reapi::metadata::request_metadata(headers));
