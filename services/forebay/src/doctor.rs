@@ -1,6 +1,7 @@
 //! `forebay doctor`: checks that everything a farm needs is there and works, and says what to do where not.
 
 mod bus_checks;
+mod executor_checks;
 mod machine_checks;
 mod quota_checks;
 

@@ -12,7 +12,7 @@ use settings::Settings;
 use store::Store;
 use telemetry::error_chain;
 
-use super::{Finding, quota_checks};
+use super::{Finding, executor_checks, quota_checks};
 use crate::globals::Globals;
 
 const START_NATS: &str = "start nats-server (`forebay up` does), or name it with --nats";
@@ -39,6 +39,7 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
         let client = Client::new(bus);
         findings.push(enqueuer(&client).await);
         findings.push(workers(&client).await);
+        findings.push(executor_checks::run(&client).await);
         findings.extend(quota_checks::run(&client, settings).await);
     }
     findings
