@@ -70,6 +70,7 @@ impl Topology {
             logs(settings),
             quotas(settings),
             models(settings),
+            scale(settings),
             shared_settings(settings),
         ];
         Self { streams, consumers }
@@ -219,6 +220,19 @@ fn models(settings: &Settings) -> Config {
             headers_only: false,
         }),
         ..bucket(stream::MODELS, what, settings)
+    }
+}
+
+fn scale(settings: &Settings) -> Config {
+    let what = "How many processes each pool should have";
+    Config {
+        // Whoever starts and stops processes listens here.
+        republish: Some(Republish {
+            source: "$KV.FOREBAY_SCALE.>".to_owned(),
+            destination: "forebay.scale.>".to_owned(),
+            headers_only: false,
+        }),
+        ..bucket(stream::SCALE, what, settings)
     }
 }
 

@@ -17,6 +17,7 @@ mod model_bucket;
 mod queue;
 mod quota_bucket;
 mod read;
+mod scale_bucket;
 mod settings_bucket;
 mod subject;
 mod transition;
@@ -38,6 +39,7 @@ pub use model_bucket::ModelChanges;
 pub use queue::WorkQueue;
 pub use quota_bucket::{QuotaChange, QuotaChanges, QuotaOf};
 pub use read::{Stored, Tail};
+pub use scale_bucket::ScalePlans;
 pub use settings_bucket::SettingKey;
 pub use subject::{
     ApiCall, EventKind, EventSubject, LeaseSubject, ParseSubjectError, RequestSubject, Subject, stream,

@@ -24,6 +24,8 @@ pub mod stream {
     pub const QUOTA: &str = "KV_FOREBAY_QUOTA";
     /// Occupancy models: the stream of the key-value bucket `FOREBAY_MODELS`.
     pub const MODELS: &str = "KV_FOREBAY_MODELS";
+    /// How many processes pools should have: the stream of the key-value bucket `FOREBAY_SCALE`.
+    pub const SCALE: &str = "KV_FOREBAY_SCALE";
     /// Settings that services share: the stream of the key-value bucket `FOREBAY_SETTINGS`.
     pub const SETTINGS: &str = "KV_FOREBAY_SETTINGS";
 }

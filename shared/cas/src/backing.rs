@@ -24,14 +24,14 @@ use objects::Objects;
 #[derive(Debug)]
 pub(crate) enum Backing {
     Objects(Objects),
-    Remote(Farm),
+    Remote(Box<Farm>),
 }
 
 impl Backing {
     /// Opens what `url` names.
     pub(crate) fn open(url: &str, config: &CasConfig) -> Result<Self, CasError> {
         if Farm::is_meant(url) {
-            return Farm::open(url, config).map(Self::Remote);
+            return Farm::open(url, config).map(|farm| Self::Remote(Box::new(farm)));
         }
         Objects::open(url).map(Self::Objects)
     }

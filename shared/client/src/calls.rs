@@ -12,7 +12,7 @@ use model::{
 use serde::{Serialize, de::DeserializeOwned};
 use tracing::debug;
 
-use crate::{ClientError, Watch};
+use crate::{ClientError, Following, Watch, WatchKind};
 
 /// Calls a farm. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -127,6 +127,12 @@ impl Client {
     /// The events of a build behind position `after`, as they come. No kinds: all of them.
     pub fn watch(&self, key: &BuildKey, after: Sequence, kinds: &[EventKind]) -> Watch {
         Watch::new(self.bus.clone(), key.clone(), after, kinds)
+    }
+
+    /// The same with the build's place in the queue while it waits. No kinds: all of them.
+    pub fn follow(&self, key: &BuildKey, after: Sequence, kinds: &[WatchKind]) -> Following {
+        // All stored ones are read: the states tell whether it waits.
+        Following::new(self.clone(), self.watch(key, after, &[]), kinds)
     }
 
     async fn call<Q: Serialize, A: DeserializeOwned>(

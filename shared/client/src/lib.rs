@@ -6,10 +6,12 @@ mod calls;
 mod error;
 mod event;
 mod line;
+mod queue;
 mod watch;
 
 pub use calls::Client;
 pub use error::ClientError;
 pub use event::{WatchBody, WatchEvent};
 pub use line::{WatchLine, WatchLineBody};
+pub use queue::{Followed, Following, QueuePlace, UnknownKind, WatchKind};
 pub use watch::Watch;

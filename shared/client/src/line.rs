@@ -6,13 +6,14 @@ use model::{Attempt, BuildRecord, OutputStream, Sequence, ToolEvent};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{WatchBody, WatchEvent};
+use crate::{QueuePlace, WatchBody, WatchEvent};
 
 /// One event of a build, as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WatchLine {
-    /// Its position: watch from here to go on behind it.
-    pub position: Sequence,
+    /// Its position: watch from here to go on behind it. Absent for a place in the queue, which is stored nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<Sequence>,
     /// What it tells.
     #[serde(flatten)]
     pub body: WatchLineBody,
@@ -50,6 +51,8 @@ pub enum WatchLineBody {
         /// The event.
         tool: ToolEvent,
     },
+    /// The build waits, and its place or its expected start is another than before.
+    Queue(QueuePlace),
 }
 
 impl From<&WatchEvent> for WatchLine {
@@ -59,7 +62,7 @@ impl From<&WatchEvent> for WatchLine {
             WatchBody::Console(chunk) => console(chunk),
             WatchBody::Tool(tool) => WatchLineBody::Tool { tool: tool.clone() },
         };
-        Self { position: event.position, body }
+        Self { position: Some(event.position), body }
     }
 }
 
@@ -81,13 +84,21 @@ impl WatchEvent {
     }
 }
 
+impl QueuePlace {
+    /// The place as JSON, of the form [`WatchLine`].
+    pub fn to_json(&self) -> serde_json::Value {
+        let line = WatchLine { position: None, body: WatchLineBody::Queue(self.clone()) };
+        serde_json::to_value(line).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use model::OutputStream;
+    use model::{Millis, OutputStream, StartBasis};
     use serde_json::json;
 
-    use super::{Attempt, ConsoleChunk, Sequence, ToolEvent, WatchBody, WatchEvent};
+    use super::{Attempt, ConsoleChunk, QueuePlace, Sequence, ToolEvent, WatchBody, WatchEvent};
 
     fn console(data: &'static [u8], dropped: Option<u64>) -> serde_json::Value {
         let chunk = ConsoleChunk {
@@ -111,6 +122,20 @@ mod tests {
         assert_eq!(console("né\n".as_bytes(), None), with("text", json!("né\n")));
         assert_eq!(console(b"\xff\x00", None), with("base64", json!("/wA=")));
         assert_eq!(console(b"", Some(7)), with("dropped", json!(7)));
+    }
+
+    #[test]
+    fn a_place_in_the_queue_has_no_position() {
+        let place = QueuePlace {
+            place: 3,
+            queued: 9,
+            reason: "no workspace is idle".to_owned(),
+            expected_start_ms: Some(Millis(5)),
+            expected_by: Some(StartBasis::Both),
+        };
+        let line = json!({"kind": "queue", "place": 3, "queued": 9, "reason": "no workspace is idle",
+            "expected_start_ms": 5, "expected_by": "both"});
+        assert_eq!(place.to_json(), line);
     }
 
     #[test]

@@ -3,8 +3,9 @@ local P = string.sub(KEYS[1], 1, -5)
 
 -- A build's entry is 'position score time', and for a build that is not the usual one ' use occupancy' as well: use is 'w'
 -- for one that asks for a warm workspace, else '-'; occupancy is 'type:micro-ESU,...'. The usual one occupies 1 ESU of x86.
+-- At the end ' ~ms' says how long its run is expected to take, where that is known.
 local function entry_of(build)
-  local seq, score, time, use, occupancy = string.match(build, '^(%S+) (%S+) (%S+) ?(%S*) ?(%S*)$')
+  local seq, score, time, use, occupancy = string.match(build, '^(%S+) (%S+) (%S+) ?([w-]?) ?([^%s~]*)')
   return seq, score, time, use == 'w', use == '' and 'x86:1000000' or occupancy
 end
 

@@ -334,7 +334,7 @@ pub(crate) fn read_builds(flat: &[String]) -> Option<Vec<WaitingBuild>> {
         let mut fields = entry.split(' ');
         let sequence = Sequence(fields.next()?.parse().ok()?);
         let _score_and_time = (fields.next()?, fields.next()?);
-        let traits = Traits::from_text(fields.next(), fields.next())?;
+        let traits = Traits::from_fields(fields)?;
         Some(WaitingBuild { id: id.parse().ok()?, sequence, traits })
     };
     flat.chunks(2).map(read).collect()

@@ -58,12 +58,15 @@ pub struct Traits {
     pub warm: bool,
     /// What it is expected to occupy.
     pub occupancy: Occupancy,
+    /// Milliseconds that its run is expected to take, where anything is known of that.
+    pub expected_ms: Option<u64>,
 }
 
 impl Traits {
-    /// The traits of most builds, which cost no memory: 1 ESU of x86, and no warm workspace.
+    /// The traits that cost no memory: 1 ESU of x86, no warm workspace, and nothing known of how long it will take.
     pub fn usual() -> Self {
-        Self { warm: false, occupancy: Occupancy::of_each([ExecutorType::x86()], Esu::ONE) }
+        let occupancy = Occupancy::of_each([ExecutorType::x86()], Esu::ONE);
+        Self { warm: false, occupancy, expected_ms: None }
     }
 
     /// As the entry of a build holds them; empty for the usual ones, and for a build of which no type is known: a record of
@@ -71,25 +74,39 @@ impl Traits {
     pub(crate) fn to_text(&self) -> String {
         let occupancy = &self.occupancy;
         let one_x86 = occupancy.0.len() == 1 && occupancy.get(&ExecutorType::x86()) == Esu::ONE;
-        if !self.warm && (one_x86 || occupancy.is_empty()) {
-            return String::new();
+        let mut text = String::new();
+        if self.warm || !(one_x86 || occupancy.is_empty()) {
+            let usual = Self::usual().occupancy;
+            let occupancy = if occupancy.is_empty() { &usual } else { occupancy };
+            let amount =
+                |(kind, amount): (&ExecutorType, Esu)| format!("{kind}:{}", amount.or_zero().micros());
+            let amounts: Vec<String> = occupancy.iter().map(amount).collect();
+            text = format!("{} {}", if self.warm { "w" } else { "-" }, amounts.join(","));
         }
-        let usual = Self::usual().occupancy;
-        let occupancy = if occupancy.is_empty() { &usual } else { occupancy };
-        let amounts: Vec<String> =
-            occupancy.iter().map(|(kind, amount)| format!("{kind}:{}", amount.or_zero().micros())).collect();
-        format!("{} {}", if self.warm { "w" } else { "-" }, amounts.join(","))
+        if let Some(ms) = self.expected_ms {
+            let space = if text.is_empty() { "" } else { " " };
+            text = format!("{text}{space}~{ms}");
+        }
+        text
     }
 
-    /// Reads the two last fields of an entry.
-    pub(crate) fn from_text(warm: Option<&str>, amounts: Option<&str>) -> Option<Self> {
-        let (Some(warm), Some(amounts)) = (warm, amounts) else { return Some(Self::usual()) };
-        let amount = |part: &str| {
-            let (kind, micros) = part.split_once(':')?;
-            Some((kind.parse().ok()?, Esu::from_micros(micros.parse().ok()?)))
-        };
-        let occupancy = amounts.split(',').map(amount).collect::<Option<Occupancy>>()?;
-        Some(Self { warm: warm == "w", occupancy })
+    /// Reads the last fields of an entry.
+    pub(crate) fn from_fields<'a>(fields: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let mut traits = Self::usual();
+        for field in fields {
+            if let Some(ms) = field.strip_prefix('~') {
+                traits.expected_ms = Some(ms.parse().ok()?);
+            } else if field.contains(':') {
+                let amount = |part: &str| {
+                    let (kind, micros) = part.split_once(':')?;
+                    Some((kind.parse().ok()?, Esu::from_micros(micros.parse().ok()?)))
+                };
+                traits.occupancy = field.split(',').map(amount).collect::<Option<Occupancy>>()?;
+            } else {
+                traits.warm = field == "w";
+            }
+        }
+        Some(traits)
     }
 }
 
@@ -141,12 +158,13 @@ mod tests {
     fn traits_are_read_as_they_were_written() {
         let kind = |name: &str| name.parse().unwrap();
         let occupancy = Occupancy::from_iter([(kind("gpu"), Esu::from_micros(1)), (kind("x86"), Esu::MAX)]);
-        for traits in
-            [Traits::usual(), Traits { warm: true, ..Traits::usual() }, Traits { warm: false, occupancy }]
-        {
-            let text = traits.to_text();
-            let mut fields = text.split_whitespace();
-            assert_eq!(Traits::from_text(fields.next(), fields.next()), Some(traits));
+        for traits in [
+            Traits::usual(),
+            Traits { warm: true, ..Traits::usual() },
+            Traits { expected_ms: Some(0), ..Traits::usual() },
+            Traits { occupancy, expected_ms: Some(u64::MAX), ..Traits::usual() },
+        ] {
+            assert_eq!(Traits::from_fields(traits.to_text().split_whitespace()), Some(traits));
         }
         assert_eq!(Traits::usual().to_text(), "", "a million of them cost nothing");
     }

@@ -18,4 +18,4 @@ pub use dispatch::{Heads, Held, Pick, Settlement, Verdict, WaitingBuild, Waiting
 pub use event::{Change, IndexEvent, Traits};
 pub use query::{Counts, Health};
 pub use rebuild::{Applied, RebuildToken};
-pub use why::{Demand, Standing};
+pub use why::{BusyWith, Demand, Standing, StandingLimits};

@@ -46,6 +46,23 @@ impl Index {
         self.until("running", since, max).await
     }
 
+    /// All builds that wait, are offered or run. Several calls, so not one moment: what changes meanwhile may be there or not.
+    pub async fn unfinished(&self) -> Result<Vec<BuildKey>, IndexError> {
+        let what = "unfinished";
+        let mut found = std::collections::BTreeSet::new();
+        let mut cursor = 0_u64;
+        loop {
+            let mut page = cmd("HSCAN");
+            page.arg(key("builds")).arg(cursor).arg("COUNT").arg(PAGE);
+            let (next, flat): (u64, Vec<String>) = self.ask(what, &page).await?;
+            found.extend(flat.chunks(2).filter_map(|pair| pair.first()?.parse::<BuildKey>().ok()));
+            cursor = next;
+            if cursor == 0 {
+                return Ok(found.into_iter().collect());
+            }
+        }
+    }
+
     /// How many builds wait and run.
     pub async fn counts(&self) -> Result<Counts, IndexError> {
         let waiting = self.ask("counts", cmd("ZCARD").arg(key("expires"))).await?;
@@ -63,6 +80,12 @@ impl Index {
             watermark: Sequence(found.1.unwrap_or_default()),
             epoch: found.2.unwrap_or_default(),
         }))
+    }
+
+    /// By what the queues are ordered, as it was said when the index was built.
+    pub async fn order(&self) -> Result<String, IndexError> {
+        let found: Option<String> = self.ask("order", cmd("HGET").arg(META).arg("order")).await?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Groups that had a build lately.
@@ -139,5 +162,7 @@ impl Index {
     }
 }
 
+/// Entries that are asked for at once.
+const PAGE: usize = 1000;
 const ASK_AGAIN: u32 = 3;
 const ASK_PAUSE: Duration = Duration::from_millis(50);

@@ -56,17 +56,19 @@ impl Index {
         self.apply_as(&token.0, Sequence(0), Sequence(0), events).await
     }
 
-    /// Declares the index ready at `watermark`; false when the right was lost.
+    /// Declares the index ready at `watermark`; false when the right was lost. `order` names by what its queues are ordered.
     pub async fn finish_rebuild(
         &self,
         token: &RebuildToken,
         watermark: Sequence,
+        order: &str,
     ) -> Result<bool, IndexError> {
         let script = &self.scripts.finish_rebuild;
         let done: u8 = script
             .key(META)
             .arg(&token.0)
             .arg(watermark.0)
+            .arg(order)
             .invoke_async(&mut self.connection.clone())
             .await
             .map_err(|source| IndexError::Call { what: "finish_rebuild", source })?;

@@ -6,13 +6,14 @@ use redis::Script;
 
 /// Every key has this prefix; the braces keep them in one slot of a cluster.
 ///
-/// - `meta` HASH: `ready`, `watermark`, `epoch`, `groups_version` (of the names in `groups`). No TTL. Its absence means:
+/// - `meta` HASH: `ready`, `watermark`, `epoch`, `order` (of the queues), `groups_version` (of the names in `groups`). No TTL. Its absence means:
 ///   rebuild. `rebuild` STRING with TTL: who rebuilds.
 /// - `groups` SET: groups with waiting builds. `queue:<group>` ZSET: its waiting builds by priority, then their order.
 ///   `recent:<group>` LIST and `seen` SET: for listing. `ends:<group>` LIST: when its last runs ended, in ms.
 /// - `inprogress:<group>` HASH: micro-ESU by executor type of its builds that are offered or run, by their estimates.
 ///   `ended:<group>` HASH: the same of all its runs that ended. `versions` HASH: of the budget of each group; changes whenever builds of it are offered.
-/// - `builds` HASH: position, score, time and, where it is not the usual one, use and occupancy of every unfinished build.
+/// - `builds` HASH: position, score, time and, where it is not the usual one, use and occupancy of every unfinished build, and
+///   how long it is expected to run.
 /// - `expires`, `offered`, `running`, `deadlines` ZSET by time in ms. `offers` HASH: build to workspace.
 /// - `idle` SET and `taken` HASH of workspaces. `workers` ZSET by expiry, `workerinfo`, `slots` HASH, `draining` SET.
 pub(crate) const META: &str = "forebay:{index}:meta";

@@ -4,7 +4,7 @@ use model::{BuildKey, Group, Millis, Occupancy};
 use redis::{FromRedisValue, Value, cmd};
 
 use crate::{
-    Index, IndexError, WaitingBuild,
+    Index, IndexError, Traits, WaitingBuild,
     dispatch::{read_amounts, read_builds},
     script::{META, key},
 };
@@ -28,6 +28,38 @@ pub struct Standing {
     pub idle: u64,
     /// When runs of its group ended, newest first.
     pub ends: Vec<Millis>,
+    /// Workspaces of the farm that have a build.
+    pub busy: u64,
+    /// What these have, of any group; a bounded part.
+    pub busy_with: Vec<BusyWith>,
+    /// Groups that have builds waiting.
+    pub waiting_groups: u64,
+    /// Some of these, by chance.
+    pub some_waiting: Vec<Group>,
+}
+
+/// What a workspace is busy with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BusyWith {
+    /// Whether the build is of the group that was asked about.
+    pub own: bool,
+    /// Since when it runs; `None`: it is offered.
+    pub since: Option<Millis>,
+    /// Milliseconds that its run is expected to take, where anything is known of that.
+    pub expected_ms: Option<u64>,
+}
+
+/// How much of a standing is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StandingLimits {
+    /// Builds before the one that is asked about.
+    pub ahead: usize,
+    /// Builds of its group in progress.
+    pub running: usize,
+    /// Builds of all groups in progress.
+    pub busy: usize,
+    /// Names of waiting groups.
+    pub groups: usize,
 }
 
 /// What a group asks of the governor.
@@ -46,16 +78,12 @@ pub struct Demand {
 }
 
 impl Index {
-    /// Where a build stands, with at most `ahead_max` of those before it and `running_max` of those in progress.
-    pub async fn standing(
-        &self,
-        of: &BuildKey,
-        ahead_max: usize,
-        running_max: usize,
-    ) -> Result<Standing, IndexError> {
+    /// Where a build stands, with at most so much of everything.
+    pub async fn standing(&self, of: &BuildKey, most: StandingLimits) -> Result<Standing, IndexError> {
         let what = "why";
         let mut invocation = self.scripts.why.prepare_invoke();
-        invocation.key(META).arg(of.group.as_str()).arg(of.id.to_string()).arg(ahead_max).arg(running_max);
+        invocation.key(META).arg(of.group.as_str()).arg(of.id.to_string());
+        invocation.arg(most.ahead).arg(most.running).arg(most.busy).arg(most.groups);
         let raw: Vec<Value> = invocation
             .invoke_async(&mut self.connection.clone())
             .await
@@ -107,9 +135,12 @@ fn read_demand(group: &Group, parts: &[Value]) -> Option<Demand> {
 }
 
 fn read_standing(raw: &[Value]) -> Option<Standing> {
-    let [ready, place, queued, ahead, in_progress, running, idle, ends] = raw else { return None };
+    let [ready, place, queued, ahead, in_progress, running, idle, ends, rest @ ..] = raw else { return None };
+    let [busy, runs, offered, waiting_groups, some_waiting] = rest else { return None };
     let texts = |value: &Value| Vec::<String>::from_redis_value_ref(value).ok();
     let number = |value: &Value| u64::from_redis_value_ref(value).ok();
+    let mut busy_with = read_busy(&texts(runs)?, true)?;
+    busy_with.extend(read_busy(&texts(offered)?, false)?);
     Some(Standing {
         ready: number(ready)? == 1,
         place: u64::try_from(i64::from_redis_value_ref(place).ok()?).ok(),
@@ -119,5 +150,23 @@ fn read_standing(raw: &[Value]) -> Option<Standing> {
         running: read_builds(&texts(running)?)?,
         idle: number(idle)?,
         ends: texts(ends)?.iter().filter_map(|text| text.parse().ok().map(Millis)).collect(),
+        busy: number(busy)?,
+        busy_with,
+        waiting_groups: number(waiting_groups)?,
+        some_waiting: texts(some_waiting)?.iter().filter_map(|name| name.parse().ok()).collect(),
     })
+}
+
+/// Whether of the group, and entries, in turn.
+fn read_busy(flat: &[String], running: bool) -> Option<Vec<BusyWith>> {
+    let read = |pair: &[String]| {
+        let [own, entry] = pair else { return None };
+        let mut fields = entry.split(' ');
+        let _position_and_score = (fields.next()?, fields.next()?);
+        // Of one that is offered it says when it would have waited too long.
+        let since = Millis(fields.next()?.parse().ok()?);
+        let expected_ms = Traits::from_fields(fields)?.expected_ms;
+        Some(BusyWith { own: own == "1", since: running.then_some(since), expected_ms })
+    };
+    flat.chunks(2).map(read).collect()
 }

@@ -4,13 +4,17 @@
 use std::{slice::from_ref, time::Duration};
 
 use farm::Servers;
-use index::{Applied, Change, Heads, Held, Index, IndexEvent, Pick, Settlement, Traits, Verdict, Wanted};
+use index::{
+    Applied, BusyWith, Change, Heads, Held, Index, IndexEvent, Pick, Settlement, StandingLimits, Traits,
+    Verdict, Wanted,
+};
 use model::{
     BuildId, BuildKey, Esu, Group, Heartbeat, Millis, Occupancy, Priority, Sequence, WorkerStatus, Workspace,
     WorkspaceState,
 };
 
 const NOW: Millis = Millis(1_000_000);
+const MOST: StandingLimits = StandingLimits { ahead: 10, running: 10, busy: 10, groups: 10 };
 const SOON: Duration = Duration::from_secs(5);
 
 struct Test {
@@ -42,7 +46,7 @@ impl Test {
         servers.start_redis().await;
         let index = Index::connect(&servers.redis_url(), true).await.unwrap();
         let token = index.begin_rebuild().await.unwrap().unwrap();
-        assert!(index.finish_rebuild(&token, Sequence(0)).await.unwrap());
+        assert!(index.finish_rebuild(&token, Sequence(0), "fcfs").await.unwrap());
         let test = Self { _servers: servers, index, last: 0 };
         let heartbeat = Heartbeat {
             worker: "w".parse().unwrap(),
@@ -68,7 +72,7 @@ impl Test {
 
     async fn enqueue(&mut self, key: &BuildKey, occupies: &str) {
         let rank = self.last + 1;
-        let traits = Traits { warm: false, occupancy: occupancy(occupies) };
+        let traits = Traits { occupancy: occupancy(occupies), ..Traits::default() };
         let expires_at = Millis(u64::MAX >> 12);
         self.apply(
             key,
@@ -78,7 +82,7 @@ impl Test {
     }
 
     async fn start_build(&mut self, key: &BuildKey, slot: u16, occupies: &str) {
-        let traits = Traits { warm: false, occupancy: occupancy(occupies) };
+        let traits = Traits { occupancy: occupancy(occupies), ..Traits::default() };
         let change = Change::Started { started_at: NOW, deadline: NOW, workspace: workspace(slot), traits };
         self.apply(key, change).await;
     }
@@ -205,7 +209,7 @@ async fn a_build_counts_as_what_it_was_offered_as() {
     let large = key("g");
     test.enqueue(&large, "x86=5000").await;
     let mut picked = picks(&test.heads().await, 0, &[0]);
-    picked[0].counts_as = Some(Traits { warm: false, occupancy: occupancy("x86=40") });
+    picked[0].counts_as = Some(Traits { occupancy: occupancy("x86=40"), ..Traits::default() });
     assert_eq!(test.commit(&picked).await, [Held::Yes]);
     assert_eq!(test.in_progress("g").await, occupancy("x86=40"));
     test.start_build(&large, 0, "x86=5000").await;
@@ -297,15 +301,47 @@ async fn why_tells_the_place_and_what_is_before_it() {
     let picked = picks(&test.heads().await, 0, &[0]);
     assert_eq!(test.commit(&picked).await, [Held::Yes]);
     test.start_build(&keys[0], 0, "x86=1").await;
-    let standing = test.index.standing(&keys[2], 10, 10).await.unwrap();
+    let standing = test.index.standing(&keys[2], MOST).await.unwrap();
     assert_eq!((standing.place, standing.queued, standing.idle), (Some(1), 2, 0));
     assert_eq!(standing.ahead.iter().map(|build| build.id).collect::<Vec<_>>(), [keys[1].id, keys[2].id]);
     assert_eq!(standing.running.iter().map(|build| build.id).collect::<Vec<_>>(), [keys[0].id]);
     assert_eq!(standing.in_progress, occupancy("x86=1"));
     test.apply(&keys[0], Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false })
         .await;
-    assert_eq!(test.index.standing(&keys[2], 10, 10).await.unwrap().ends, [NOW]);
-    assert_eq!(test.index.standing(&keys[0], 10, 10).await.unwrap().place, None, "it waits no more");
+    assert_eq!(test.index.standing(&keys[2], MOST).await.unwrap().ends, [NOW]);
+    assert_eq!(test.index.standing(&keys[0], MOST).await.unwrap().place, None, "it waits no more");
+}
+
+#[tokio::test]
+async fn how_long_builds_will_take_is_known_from_the_queue_to_the_end() {
+    let mut test = Test::start(2).await;
+    let (running, offered, waiting, other) = (key("g"), key("g"), key("g"), key("h"));
+    for (at, key) in [&running, &offered, &waiting, &other].into_iter().enumerate() {
+        let (rank, expires_at) = (test.last + 1, Millis(u64::MAX >> 12));
+        // The second is not the usual build, the others are.
+        let occupancy = if at == 1 { occupancy("x86=2") } else { Traits::usual().occupancy };
+        let traits = Traits { warm: false, occupancy, expected_ms: Some(1000 * (at as u64 + 1)) };
+        let change = Change::Enqueued { priority: Priority::Batch, rank, first: true, expires_at, traits };
+        test.apply(key, change).await;
+    }
+    let heads = test.heads().await;
+    let own = heads.groups.iter().position(|head| head.group.as_str() == "g").unwrap();
+    assert_eq!(test.commit(&picks(&heads, own, &[0, 1])).await, [Held::Yes, Held::Yes]);
+    let traits = Traits { expected_ms: Some(1000), ..Traits::usual() };
+    let started =
+        Change::Started { started_at: NOW, deadline: NOW, workspace: workspace(0), traits: traits.clone() };
+    test.apply(&running, started).await;
+    let standing = test.index.standing(&waiting, MOST).await.unwrap();
+    let expected: Vec<Option<u64>> = standing.ahead.iter().map(|build| build.traits.expected_ms).collect();
+    assert_eq!(expected, [Some(3000)]);
+    let with = |since, expected_ms| BusyWith { own: true, since, expected_ms: Some(expected_ms) };
+    assert_eq!(standing.busy_with, [with(Some(NOW), 1000), with(None, 2000)]);
+    assert_eq!((standing.busy, standing.waiting_groups), (2, 2));
+    let mut groups: Vec<&str> = standing.some_waiting.iter().map(Group::as_str).collect();
+    groups.sort_unstable();
+    assert_eq!(groups, ["g", "h"]);
+    let elsewhere = test.index.standing(&other, MOST).await.unwrap();
+    assert!(elsewhere.busy_with.iter().all(|build| !build.own));
 }
 
 #[tokio::test]

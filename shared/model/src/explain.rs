@@ -32,6 +32,9 @@ pub struct WhyReply {
     pub reason: String,
     /// What it is expected to occupy; this it keeps from the builds behind it.
     pub reserves: Occupancy,
+    /// Milliseconds that its run is expected to take, where anything is known of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_ms: Option<u64>,
     /// What keeps it in the queue; absent when it does not wait there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
@@ -55,15 +58,36 @@ pub struct Waiting {
     pub counts_as: Occupancy,
     /// Idle workspaces of the farm.
     pub idle_workspaces: u64,
+    /// Workspaces of the farm, idle or not.
+    #[serde(default)]
+    pub workspaces: u64,
+    /// Milliseconds that the builds before it are expected to run, all together; absent where something is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead_ms: Option<u64>,
     /// Its group's builds in progress, some of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_progress: Vec<InProgress>,
     /// Runs of its group that ended lately, a second: each made room for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_per_second: Option<f64>,
-    /// When it is expected to start, if builds go on ending as lately.
+    /// When it is expected to start; absent where nothing is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<Millis>,
+    /// By what; absent too where it is about to start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_by: Option<StartBasis>,
+}
+
+/// What a prediction of a start rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StartBasis {
+    /// How long the builds before it are expected to run, on the workspaces that there are.
+    Estimates,
+    /// How often runs of its group ended lately.
+    Rate,
+    /// The mean of both: other groups or a quota take part in who starts.
+    Both,
 }
 
 /// An executor type of which a build needs more than there is for it.

@@ -144,6 +144,44 @@ token!(
     "pool"
 );
 
+/// A task's name in its job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct TaskId(#[schemars(regex(pattern = r"^[A-Za-z0-9_./+:=@-]{1,200}$"))] String);
+
+impl TaskId {
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for TaskId {
+    type Err = ParseIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let good = |c: u8| c.is_ascii_alphanumeric() || b"_./+:=@-".contains(&c);
+        if (1..=200).contains(&text.len()) && text.bytes().all(good) {
+            return Ok(Self(text.to_owned()));
+        }
+        let wanted = "1 to 200 letters, digits or characters of _./+:=@- are expected";
+        Err(ParseIdError::new("task id", text, wanted))
+    }
+}
+
+impl<'de> Deserialize<'de> for TaskId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// A build's full name: ids are unique inside a group only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildKey {

@@ -14,12 +14,14 @@ mod executor;
 mod explain;
 mod hash_key;
 mod ids;
+mod job;
 mod needs;
 mod quota;
 mod record;
 mod request;
 mod resources;
 mod result;
+mod scale;
 mod tool;
 mod validate;
 mod worker;
@@ -41,17 +43,25 @@ pub use executor::{
     ExecutorHeartbeat, ExecutorStatus, HandOver, LiveOutputReply, LiveOutputRequest, Pool, Reservation,
     Reservations, WaitAgain, WindowState,
 };
-pub use explain::{GroupStanding, InProgress, QuotaReply, ThrottledBy, Waiting, WhyReply, WhyRequest};
+pub use explain::{
+    GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply, WhyRequest,
+};
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutorHome, ExecutorId, Group, Millis, ParseIdError, PoolName, Priority,
-    Sequence, WorkerId, Workspace,
+    Sequence, TaskId, WorkerId, Workspace,
+};
+pub use job::{
+    BadPath, CommandStep, DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT, FetchStep, FromTo, Graph, Input,
+    InvalidJob, Job, JobFault, JobGlob, JobLimits, JobPath, JobResult, JobSource, Step, StoredJob, Task,
+    TaskDefaults, TaskIndex, TaskLimits, TaskReport, TaskRequest, TaskStatus,
 };
 pub use needs::{ActionKey, ActionKeys, Demand, Measured, Needs, TestSize};
 pub use quota::{ActionUsage, Governed, GovernorRecord, ModelNotice, Quota, Quotas, UsageReport};
-pub use record::{Build, BuildRecord, Invocation, Phase, Queued, Retry, State};
+pub use record::{Build, BuildJob, BuildRecord, Invocation, Phase, Queued, Retry, State};
 pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits};
 pub use resources::{Amount, ResourceName, Resources};
 pub use result::{BuildResult, LogSummary, Outcome, OutputFile, OutputStream, Reason, ReasonCode, brief};
+pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};
 pub use tool::{ToolCall, WorkspaceKind, WorkspaceUse};
 pub use validate::{Accepted, InvalidRequest};
 pub use worker::{

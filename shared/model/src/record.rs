@@ -22,8 +22,11 @@ pub struct Build {
     pub group: Group,
     /// Its priority.
     pub priority: Priority,
-    /// The program and its arguments.
+    /// The program and its arguments; empty where it is a job.
     pub command: Vec<String>,
+    /// The job that it is, in the place of a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<BuildJob>,
     /// Environment variables of the command.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -56,6 +59,12 @@ pub struct Build {
     /// The version of the occupancy model that said so; absent: the publisher, or the default of 1 ESU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_by: Option<u64>,
+    /// Who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitter: Option<String>,
+    /// Milliseconds that its run is expected to take; absent where nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_ms: Option<u64>,
     /// When it was accepted.
     pub submitted_at_ms: Millis,
     /// Digest of what was asked: the same id with another digest is another build, and refused.
@@ -63,6 +72,15 @@ pub struct Build {
     /// W3C trace context of the submission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+}
+
+/// The job of a build, in the farm's store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BuildJob {
+    /// Of its JSON.
+    pub digest: Digest,
+    /// How many tasks it has.
+    pub tasks: u64,
 }
 
 impl Build {
@@ -81,14 +99,16 @@ impl Build {
 
     /// The digest of everything that was asked for, without when and by which trace; before anything is estimated.
     pub(crate) fn content_digest(&self, executor_types: &BTreeSet<ExecutorType>) -> Digest {
+        let job = self.job.as_ref().map(|job| &job.digest);
         let asked = (
-            (&self.id, &self.group, self.priority, &self.command, &self.env, &self.context),
+            (&self.id, &self.group, self.priority, &self.command, job, &self.env, &self.context),
             (
                 self.timeout_seconds,
                 self.queue_timeout_seconds,
                 self.max_attempts,
                 &self.outputs,
                 &self.labels,
+                &self.submitter,
             ),
             (self.lease_ttl_seconds, &self.tool, self.workspace, &self.occupancy, executor_types),
         );

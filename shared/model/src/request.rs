@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildId, Digest, ExecutorType, Group, Occupancy, Priority, ToolCall, WorkspaceUse};
+use crate::{BuildId, Digest, ExecutorType, Group, JobSource, Occupancy, Priority, ToolCall, WorkspaceUse};
 
 /// A build as a client publishes it. Written by any client, read by the enqueuer.
 ///
@@ -22,8 +22,12 @@ pub struct BuildRequest {
     /// The priority; when given on a plain publish it must be the subject's. Default: interactive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// The program and its arguments; the first is looked up in `PATH`.
+    /// The program and its arguments; the first is looked up in `PATH`. A build has this or a job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// The graph of tasks that it is, in the place of a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobSource>,
     /// Environment variables of the command, beside `PATH`, `HOME`, `TMPDIR` and `FOREBAY_*`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -57,7 +61,10 @@ pub struct BuildRequest {
     /// The ESU that it will occupy, by executor type, where its publisher knows. Default: predicted.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub occupancy: Occupancy,
-    /// Free labels, shown and not interpreted.
+    /// Who asks for it, by whatever name; how long it will take is estimated from earlier builds of the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitter: Option<String>,
+    /// Free labels, shown; how long a build will take is estimated from earlier builds with the same.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }

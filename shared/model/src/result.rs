@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Digest, Occupancy};
+use crate::{Digest, JobResult, Occupancy};
 
 /// Characters of a message for people. What a client sent may stand in it, and that can be long.
 const BRIEF: usize = 1000;
@@ -49,6 +49,9 @@ pub struct BuildResult {
     /// The files that its output globs matched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputFile>,
+    /// What became of its tasks, where it is a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Box<JobResult>>,
     /// What became of its console output.
     #[serde(default)]
     pub log: LogSummary,
@@ -68,6 +71,7 @@ impl BuildResult {
             peak_memory_bytes: 0,
             usage: Occupancy::default(),
             outputs: Vec::new(),
+            job: None,
             log: LogSummary::default(),
         }
     }
@@ -154,6 +158,8 @@ pub enum ReasonCode {
     CommandFailed,
     /// The command could not be started.
     CommandNotStarted,
+    /// Tasks of its job failed.
+    TasksFailed,
     /// The workspace could not be prepared: no such folder, revision, archive, or another digest.
     ContextUnavailable,
     /// The worker's disk is full.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    Attempt, Build, BuildId, BuildRequest, Context, Digest, Esu, ExecutorType, Group, Millis, Priority,
-    RequestLimits,
+    Attempt, Build, BuildId, BuildJob, BuildRequest, Context, Digest, Esu, ExecutorType, Group, JobSource,
+    Millis, Priority, RequestLimits,
 };
 
 /// Why a request was refused.
@@ -38,8 +38,19 @@ pub enum InvalidRequest {
         subject: Priority,
     },
     /// Nothing to run.
-    #[error("field command is empty: give the program and its arguments")]
+    #[error("field command is empty: give the program and its arguments, or a job")]
     EmptyCommand,
+    /// Two things to run.
+    #[error("a build has a command or a job, not both")]
+    CommandAndJob,
+    /// Who would get them?
+    #[error("field env is for a build's command: the tasks of a job have their own env, and its defaults")]
+    EnvOfJob,
+    /// Nobody's name.
+    #[error(
+        "field submitter is {0:?}: 1 to {SUBMITTER_MAX} characters are expected, none of them a control character"
+    )]
+    BadSubmitter(String),
     /// A NUL byte can be passed to no process.
     #[error("field {field} holds a NUL byte")]
     Nul {
@@ -103,6 +114,8 @@ pub struct Accepted {
     pub build: Build,
     /// Executor types that the request named.
     pub executor_types: BTreeSet<ExecutorType>,
+    /// The job, where it is one: yet to be checked and stored. The build has its digest.
+    pub job: Option<JobSource>,
 }
 
 impl BuildRequest {
@@ -120,8 +133,8 @@ impl BuildRequest {
     ) -> Result<Accepted, InvalidRequest> {
         let id = self.checked_id(header_id)?;
         let priority = self.checked_place(group, subject_priority)?;
-        check_command(&self.command)?;
-        check_env(self.env.iter())?;
+        self.check_work()?;
+        self.submitter.as_deref().map_or(Ok(()), check_submitter)?;
         self.outputs.iter().try_for_each(|pattern| check_output(pattern))?;
         check_context(&self.context)?;
         self.check_occupancy(limits)?;
@@ -148,6 +161,7 @@ impl BuildRequest {
             group: group.clone(),
             priority,
             command: self.command,
+            job: self.job.as_ref().map(|job| BuildJob { digest: job.digest(), tasks: 0 }),
             env: self.env,
             context: self.context,
             timeout_seconds,
@@ -156,6 +170,8 @@ impl BuildRequest {
             max_attempts: Attempt(u32::try_from(attempts).unwrap_or(u32::MAX)),
             outputs: self.outputs,
             labels: self.labels,
+            submitter: self.submitter,
+            expected_ms: None,
             tool: self.tool,
             workspace: self.workspace,
             occupancy: self.occupancy,
@@ -165,7 +181,20 @@ impl BuildRequest {
             traceparent: None,
         };
         build.request_digest = build.content_digest(&self.executor_types);
-        Ok(Accepted { build, executor_types: self.executor_types })
+        Ok(Accepted { build, executor_types: self.executor_types, job: self.job })
+    }
+
+    /// Whether there is one thing to run.
+    fn check_work(&self) -> Result<(), InvalidRequest> {
+        match &self.job {
+            None => {
+                check_command(&self.command)?;
+                check_env(self.env.iter())
+            }
+            Some(_) if !self.command.is_empty() => Err(InvalidRequest::CommandAndJob),
+            Some(_) if !self.env.is_empty() => Err(InvalidRequest::EnvOfJob),
+            Some(_) => Ok(()),
+        }
     }
 
     fn check_occupancy(&self, limits: &RequestLimits) -> Result<(), InvalidRequest> {
@@ -208,6 +237,8 @@ impl BuildRequest {
 
 /// ESU of a type that one build may say that it occupies.
 const OCCUPANCY_MAX: Esu = Esu::from_micros(100_000 * 1_000_000);
+/// Characters of a submitter's name.
+const SUBMITTER_MAX: usize = 200;
 
 fn check_command(command: &[String]) -> Result<(), InvalidRequest> {
     if command.first().is_none_or(|program| program.trim().is_empty()) {
@@ -217,6 +248,15 @@ fn check_command(command: &[String]) -> Result<(), InvalidRequest> {
         return Err(InvalidRequest::Nul { field: "command" });
     }
     Ok(())
+}
+
+fn check_submitter(name: &str) -> Result<(), InvalidRequest> {
+    let is_sound = (1..=SUBMITTER_MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+    if is_sound {
+        Ok(())
+    } else {
+        Err(InvalidRequest::BadSubmitter(name.chars().take(SUBMITTER_MAX).collect()))
+    }
 }
 
 fn check_env<'a>(env: impl Iterator<Item = (&'a String, &'a String)>) -> Result<(), InvalidRequest> {

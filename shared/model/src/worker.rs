@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Attempt, BuildId, Group, Millis, Sequence, WorkerId, WorkspaceKeys, WorkspaceKind};
+use crate::{Attempt, BuildId, Group, Millis, Sequence, TaskReport, WorkerId, WorkspaceKeys, WorkspaceKind};
 
 /// A worker says that it lives and what is free. Plain message, worker to any dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -145,5 +145,17 @@ pub enum ToolEvent {
         attempt: Attempt,
         /// Seconds it took.
         wall_seconds: f64,
+    },
+    /// Tasks of the build's job ended, or will never start.
+    #[serde(rename = "TASKS_ENDED")]
+    TasksEnded {
+        /// The run.
+        attempt: Attempt,
+        /// Those of the job that have ended, these included.
+        ended: u64,
+        /// All of the job.
+        tasks: u64,
+        /// Since the last such event.
+        reports: Vec<TaskReport>,
     },
 }

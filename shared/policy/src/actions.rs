@@ -7,6 +7,7 @@ mod grant;
 mod hedge;
 mod history;
 mod keys;
+pub mod limits;
 mod route;
 mod size;
 mod window;

@@ -2,20 +2,27 @@
 
 pub mod actions;
 mod allowance;
+pub mod autoscale;
 mod band;
+mod build_work;
 mod dequeue;
 mod dispatch;
+pub mod estimate;
 mod executor_types;
 mod governor;
+pub mod graph;
 mod hash;
 mod instances;
+pub mod queue;
 mod random;
+pub mod requirements;
 mod retry;
 mod why;
 pub mod workspace;
 
 pub use allowance::{Admission, Allowance, Clamped, Held, QuotaTotals};
 pub use band::band_rank;
+pub use build_work::BuildWork;
 pub use dequeue::{Dequeue, Lack, Throttled, dequeue};
 pub use dispatch::{GroupHead, Placement, draws, place, weight};
 pub use executor_types::executor_types;
@@ -25,4 +32,4 @@ pub use instances::{
 };
 pub use random::Random;
 pub use retry::{AfterLoss, after_loss};
-pub use why::{Stand, why, why_text};
+pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text};

@@ -1,8 +1,10 @@
 //! Why a build waits, from the facts that dispatch decides by.
 
-use std::time::Duration;
+mod start;
 
-use model::{Esu, Millis, Occupancy, ThrottledBy, Waiting};
+use model::{Esu, Millis, Occupancy, StartBasis, ThrottledBy, Waiting};
+pub use start::{Busy, Workspaces};
+use start::{Line, expected_wait};
 
 use crate::{Allowance, Held};
 
@@ -15,12 +17,14 @@ pub struct Stand<'a> {
     pub queued: u64,
     /// The estimates of those before it, from the head; a bounded part.
     pub ahead: &'a [&'a Occupancy],
+    /// Milliseconds that each of these is expected to run, where anything is known of that.
+    pub ahead_ms: &'a [Option<u64>],
     /// Its own estimate.
     pub estimate: &'a Occupancy,
     /// The estimates of its group's builds in progress.
     pub in_progress: &'a Occupancy,
-    /// Idle workspaces of the farm.
-    pub idle: u64,
+    /// Those of the farm.
+    pub workspaces: Workspaces<'a>,
     /// When runs of its group ended, newest first.
     pub ends: &'a [Millis],
     /// The clock.
@@ -49,27 +53,72 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
             (told.collect(), Vec::new())
         }
     };
-    let about_to_start =
-        throttled_by.is_empty() && without_quota.is_empty() && stand.before < stand.idle && stand.idle > 0;
+    let idle = stand.workspaces.idle;
+    let about_to_start = throttled_by.is_empty() && without_quota.is_empty() && stand.before < idle;
     let counts_as = allowance.clamped(stand.estimate);
     let rate = rate(stand.ends, stand.now).filter(|_| without_quota.is_empty());
+    let line = Line {
+        before: stand.before,
+        ahead_ms: stand.ahead_ms,
+        at_once: at_once(stand, allowance),
+        rate: rate.map(|rate| (rate, stand.ends.len())),
+    };
+    let expected = match expected_wait(&line, &stand.workspaces).filter(|_| without_quota.is_empty()) {
+        _ if about_to_start => Some((stand.now, None)),
+        expected => expected.map(|(wait, basis)| (stand.now.after(wait), Some(basis))),
+    };
     Waiting {
         place: stand.before + 1,
         queued: stand.queued,
         throttled_by,
         without_quota,
         counts_as: counts_as.into_iter().map(|less| (less.executor_type, less.counts_as)).collect(),
-        idle_workspaces: stand.idle,
+        idle_workspaces: idle,
+        workspaces: idle + stand.workspaces.busy,
+        ahead_ms: ahead_ms(stand),
         in_progress: Vec::new(),
         ends_per_second: rate,
-        expected_start_ms: rate.filter(|_| !about_to_start).map_or(
-            about_to_start.then_some(stand.now),
-            |rate| {
-                let wait = Duration::try_from_secs_f64((stand.before as f64 + 1.0) / rate).ok()?;
-                Some(stand.now.after(wait))
-            },
-        ),
+        expected_start_ms: expected.map(|(at, _)| at),
+        expected_by: expected.and_then(|(_, basis)| basis),
     }
+}
+
+/// How long those before it are expected to run, all together; `None` where something is not known.
+fn ahead_ms(stand: &Stand<'_>) -> Option<u64> {
+    let all = stand.ahead_ms.len() as u64 >= stand.before;
+    let known = stand.ahead_ms.iter().try_fold(0_u64, |sum, ms| Some(sum.saturating_add((*ms)?)));
+    known.filter(|_| all)
+}
+
+/// How many builds like this one and those before it the group can have in progress at a time.
+fn at_once(stand: &Stand<'_>, allowance: &Allowance) -> Option<u64> {
+    let Allowance::Governed { types, .. } = allowance else { return None };
+    let builds: Vec<Occupancy> =
+        stand.ahead.iter().copied().chain([stand.estimate]).map(|build| allowance.counted(build)).collect();
+    let of_type = |kind| {
+        let all: Esu = builds.iter().map(|build| build.get(kind).or_zero()).sum();
+        let mean = all.units() / builds.len() as f64;
+        let target = allowance.target(kind).or_zero().units();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "cut off where it is too much"
+        )]
+        let fit = (target / mean) as u64;
+        (mean > 0.0).then_some(fit.max(1))
+    };
+    types.keys().filter_map(of_type).min()
+}
+
+/// The part of the workspaces that become free which goes to a group of this `weight`, while `waiting` groups wait of which
+/// some have the weights of `some`, its own perhaps among them.
+pub fn share_of(weight: u64, waiting: u64, some: &[u64]) -> f64 {
+    if waiting <= 1 || some.is_empty() {
+        return 1.0;
+    }
+    let sum: f64 = some.iter().map(|weight| *weight as f64).sum();
+    let all = sum / some.len() as f64 * waiting as f64;
+    (weight as f64 / all.max(weight as f64)).clamp(0.001, 1.0)
 }
 
 /// Ends a second, over the last ones; nothing while none was seen. Each makes room for another.
@@ -77,6 +126,17 @@ fn rate(ends: &[Millis], now: Millis) -> Option<f64> {
     let oldest = ends.last()?;
     let seconds = now.since(*oldest).as_secs_f64().max(0.001);
     Some(ends.len() as f64 / seconds)
+}
+
+/// How a prediction came about, in words.
+pub fn basis_text(basis: StartBasis) -> &'static str {
+    match basis {
+        StartBasis::Estimates => "by how long those before it are expected to run",
+        StartBasis::Rate => "as builds of its group end lately",
+        StartBasis::Both => {
+            "by how long those before it are expected to run, and as builds of its group end lately"
+        }
+    }
 }
 
 /// In a sentence.

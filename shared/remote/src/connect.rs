@@ -13,7 +13,10 @@ use reapi::{
     },
     longrunning::operations_client::OperationsClient,
 };
-use tonic::transport::{Channel, Endpoint};
+use tonic::{
+    metadata::MetadataMap,
+    transport::{Channel, Endpoint},
+};
 
 use crate::RemoteError;
 
@@ -23,6 +26,8 @@ pub struct Remote {
     pub(crate) channel: Channel,
     pub(crate) instance: String,
     pub(crate) function: DigestFunction,
+    /// Sent with what concerns executions.
+    pub(crate) headers: MetadataMap,
 }
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -35,7 +40,7 @@ impl Remote {
     pub async fn connect(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
         let channel = endpoint(url).map_err(unreachable)?.connect().await.map_err(unreachable)?;
-        Ok(Self { channel, instance: instance.to_owned(), function })
+        Ok(Self { channel, instance: instance.to_owned(), function, headers: MetadataMap::new() })
     }
 
     /// As [`Remote::connect`], but connects with the first call, and again whenever the connection is gone. Must be called
@@ -43,7 +48,7 @@ impl Remote {
     pub fn lazily(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
         let channel = endpoint(url).map_err(unreachable)?.connect_lazy();
-        Ok(Self { channel, instance: instance.to_owned(), function })
+        Ok(Self { channel, instance: instance.to_owned(), function, headers: MetadataMap::new() })
     }
 
     /// The same connection with another digest function.
@@ -56,6 +61,13 @@ impl Remote {
     #[must_use]
     pub fn with_instance(&self, instance: &str) -> Self {
         Self { instance: instance.to_owned(), ..self.clone() }
+    }
+
+    /// The same connection with other headers on the calls that execute actions, wait for them and cancel them: on whose
+    /// behalf they are made.
+    #[must_use]
+    pub fn with_headers(&self, headers: MetadataMap) -> Self {
+        Self { headers, ..self.clone() }
     }
 
     /// The digest function that it uses.

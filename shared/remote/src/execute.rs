@@ -56,7 +56,8 @@ impl Remote {
         };
         let refused =
             |status: tonic::Status| RemoteError::Refused { what: what.clone(), status: Box::new(status) };
-        let mut stream = self.execution().execute(request).await.map_err(refused)?.into_inner();
+        let mut stream =
+            self.execution().execute(self.on_behalf(request)).await.map_err(refused)?.into_inner();
         let mut name = String::new();
         let mut away: Option<Instant> = None;
         loop {
@@ -84,7 +85,7 @@ impl Remote {
             }
             let again = WaitExecutionRequest { name: name.clone() };
             tokio::time::sleep(RETRY).await;
-            match self.execution().wait_execution(again).await {
+            match self.execution().wait_execution(self.on_behalf(again)).await {
                 Ok(answer) => stream = answer.into_inner(),
                 // The old stream has ended: it says so again.
                 Err(error) if is_broken(&error) => {}
@@ -96,8 +97,14 @@ impl Remote {
     /// Ends an execution.
     pub async fn cancel(&self, operation: &str) -> Result<(), RemoteError> {
         let request = CancelOperationRequest { name: operation.to_owned() };
-        let answer = self.operations().cancel_operation(request).await;
+        let answer = self.operations().cancel_operation(self.on_behalf(request)).await;
         answer.map(drop).map_err(RemoteError::refused(format!("cancelling {operation}")))
+    }
+
+    fn on_behalf<T>(&self, message: T) -> tonic::Request<T> {
+        let mut request = tonic::Request::new(message);
+        *request.metadata_mut() = self.headers.clone();
+        request
     }
 
     /// The cached result of an action.

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sandbox::{Bubblewrap, Cgroups, Outcome, Parent, Run, Sandbox, Slot, SlotConfig, User};
+use sandbox::{Bubblewrap, Cgroups, Limits, Outcome, Parent, Run, Sandbox, Slot, SlotConfig, User};
 
 const USER: User = User { uid: 65534, gid: 65534 };
 
@@ -145,6 +145,7 @@ async fn one_slot(mut slot: Slot, place: PathBuf, root_is_input: bool, time: Dur
         stderr: place.join("stderr"),
         output_bytes_max: 1 << 32,
         memory_bytes_max: None,
+        limits: Limits::default(),
     };
     let began = Instant::now();
     let mut count = 0;

@@ -1,5 +1,6 @@
 //! How bubblewrap is called.
 
+use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -29,7 +30,7 @@ pub struct Bubblewrap {
     pub read_only: Vec<PathBuf>,
     /// Folders that are empty to commands though they are under one of `read_only`: the data folder.
     pub hidden: Vec<PathBuf>,
-    /// The most bytes in `/tmp`, which is in memory; half of the machine's if it is not said.
+    /// The most bytes in `/tmp` and in `/dev/shm`, which are in memory; half of the machine's if it is not said.
     pub tmp_bytes_max: Option<u64>,
 }
 
@@ -56,6 +57,14 @@ impl Bubblewrap {
         bind(&mut call, work, INSIDE);
         put(&mut call, &["--remount-ro", "/", "--chdir", "/", "--"]);
         Ok(call)
+    }
+
+    /// The same with no more room in memory than this, in bytes.
+    pub(crate) fn with_room(&self, bytes: Option<u64>) -> Cow<'_, Self> {
+        match bytes.filter(|bytes| self.tmp_bytes_max.is_none_or(|max| max > *bytes)) {
+            Some(bytes) => Cow::Owned(Self { tmp_bytes_max: Some(bytes), ..self.clone() }),
+            None => Cow::Borrowed(self),
+        }
     }
 
     /// The sandbox of one command. `root` is at [`INSIDE_ROOT`], or is `/` and the command root if `as_root`.
@@ -121,13 +130,13 @@ impl Bubblewrap {
     }
 
     fn put_devices(&self, call: &mut Call, tmp: bool) {
-        put(call, &["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm"]);
-        if tmp {
+        put(call, &["--proc", "/proc", "--dev", "/dev"]);
+        for folder in ["/dev/shm", "/tmp"].into_iter().filter(|folder| tmp || *folder != "/tmp") {
             put(call, &["--perms", "1777"]);
             if let Some(bytes) = self.tmp_bytes_max {
                 put(call, &["--size", &bytes.to_string()]);
             }
-            put(call, &["--tmpfs", "/tmp"]);
+            put(call, &["--tmpfs", folder]);
         }
     }
 }

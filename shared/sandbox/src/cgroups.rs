@@ -1,13 +1,18 @@
-//! Control groups, where there are any to use: limits on memory and processes, and the peak of memory.
+//! Control groups, where there are any to use: limits on memory and processes, the peak of memory, and processor time.
 //!
 //! A group may be put only below one that is ours: the root that this process sees (of a machine, or of a
 //! container), or one that the settings name. A service's own group belongs to who started the service.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+mod memory;
+mod pids;
+
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::time::Duration;
+
+use memory::Memory;
+use pids::Pids;
 
 /// Where to put groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +33,8 @@ pub enum Parent {
 pub struct Cgroups {
     memory: Option<(Version, PathBuf)>,
     pids: Option<(Version, PathBuf)>,
+    /// Of version 2 every group tells processor time; of version 1 there is a hierarchy for that.
+    cpu: Option<(Version, PathBuf)>,
 }
 
 /// Which interface a group has.
@@ -72,7 +79,12 @@ impl Cgroups {
                     .or_else(|| two().filter(|(_, path)| delegate(path, controller)))
             }
         };
-        Self { memory: usable("memory"), pids: usable("pids") }
+        let (memory, pids) = (usable("memory"), usable("pids"));
+        // Where that hierarchy also shares out processors, a group of ours would change whose they are.
+        let alone = folder(own, mounts, Some("cpu"), true) != folder(own, mounts, Some("cpuacct"), true);
+        let cpu = memory.iter().chain(&pids).find(|(version, _)| *version == Version::Two).cloned();
+        let cpu = cpu.or_else(|| usable("cpuacct").filter(|(version, _)| alone && *version == Version::One));
+        Self { memory, pids, cpu }
     }
 
     /// A group of this name, with what there is; what fails is told and left out.
@@ -91,15 +103,11 @@ impl Cgroups {
             }
             Some((*version, folder))
         };
-        let pids = processes_max.and_then(|max| {
-            let (_, folder) = make(&self.pids)?;
-            if let Err(error) = fs::write(folder.join("pids.max"), max.to_string()) {
-                tracing::warn!(folder = %folder.display(), %error, "no limit on a slot's processes");
-                return None;
-            }
-            Some(folder)
-        });
-        Group { memory: make(&self.memory).map(|(version, folder)| Memory::new(version, folder)), pids }
+        Group {
+            memory: make(&self.memory).map(|(version, folder)| Memory::new(version, folder)),
+            pids: make(&self.pids).map(|(_, folder)| Pids::new(folder, processes_max)),
+            cpu: make(&self.cpu),
+        }
     }
 }
 
@@ -189,28 +197,63 @@ fn delegate(folder: &Path, controller: &str) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     memory: Option<Memory>,
-    pids: Option<PathBuf>,
+    pids: Option<Pids>,
+    cpu: Option<(Version, PathBuf)>,
 }
 
 impl Group {
-    /// The files through which a process enters.
-    pub(crate) fn join_files(&self) -> Vec<PathBuf> {
-        let folders = [self.memory.as_ref().map(|memory| &memory.folder), self.pids.as_ref()];
-        let mut files: Vec<_> =
-            folders.into_iter().flatten().map(|folder| folder.join("cgroup.procs")).collect();
-        files.dedup();
-        files
+    fn folders(&self) -> Vec<&PathBuf> {
+        let memory = self.memory.as_ref().map(|memory| &memory.folder);
+        let pids = self.pids.as_ref().map(|pids| &pids.folder);
+        let cpu = self.cpu.as_ref().map(|(_, folder)| folder);
+        let mut folders: Vec<_> = [memory, pids, cpu].into_iter().flatten().collect();
+        folders.sort();
+        folders.dedup();
+        folders
     }
 
-    /// Whether the number of processes is limited.
+    /// The files through which a process enters.
+    pub(crate) fn join_files(&self) -> Vec<PathBuf> {
+        self.folders().into_iter().map(|folder| folder.join("cgroup.procs")).collect()
+    }
+
+    /// Whether the number of processes is always limited.
     pub(crate) fn limits_processes(&self) -> bool {
+        self.pids.as_ref().is_some_and(Pids::limits)
+    }
+
+    /// Whether memory can be limited.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Whether the number of processes can be limited.
+    pub(crate) fn has_processes(&self) -> bool {
         self.pids.is_some()
     }
 
-    /// Before a run: sets its limit and forgets the last peak.
-    pub(crate) fn begin(&self, memory_bytes_max: Option<u64>) {
+    /// Before a run: sets its limits and forgets the last peak. `processes` are counted from those that are there now.
+    pub(crate) fn begin(&self, memory_bytes_max: Option<u64>, processes: Option<u64>) {
         if let Some(memory) = &self.memory {
             memory.begin(memory_bytes_max);
+        }
+        if let Some(pids) = &self.pids {
+            pids.begin(processes);
+        }
+    }
+
+    /// Whether the run was refused a process or thread for its limit.
+    pub(crate) fn is_over_processes(&self) -> bool {
+        self.pids.as_ref().is_some_and(Pids::is_over)
+    }
+
+    /// User and system time of all that ever was in the group, the slot's own process among it.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        match self.cpu.as_ref()? {
+            (Version::One, folder) => number_in(&folder.join("cpuacct.usage"), "").map(Duration::from_nanos),
+            (Version::Two, folder) => {
+                number_in(&folder.join("cpu.stat"), "usage_usec ").map(Duration::from_micros)
+            }
         }
     }
 
@@ -220,100 +263,18 @@ impl Group {
     }
 }
 
+/// The number behind `name` at the beginning of a line of a file.
+fn number_in(file: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
-        for folder in self.memory.iter().map(|memory| &memory.folder).chain(&self.pids) {
+        for folder in self.folders() {
             // While the last process is dying it stays; the next of that name uses it.
             let _ = fs::remove_dir(folder);
         }
-    }
-}
-
-#[derive(Debug)]
-struct Memory {
-    version: Version,
-    folder: PathBuf,
-    /// Read from and reset through this one descriptor: that is how version 2 has it.
-    peak: Option<File>,
-    before: Mutex<Before>,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Before {
-    limit: Option<u64>,
-    kills: u64,
-    /// Whether the peak was reset.
-    reset: bool,
-}
-
-impl Memory {
-    fn new(version: Version, folder: PathBuf) -> Self {
-        let peak = match version {
-            Version::One => "memory.max_usage_in_bytes",
-            Version::Two => "memory.peak",
-        };
-        let peak = File::options().read(true).write(true).open(folder.join(peak)).ok();
-        let memory = Self { version, folder, peak, before: Mutex::default() };
-        // Left by a predecessor, perhaps.
-        memory.limit(None);
-        memory
-    }
-
-    fn begin(&self, limit: Option<u64>) {
-        let mut before = self.before();
-        if before.limit != limit {
-            self.limit(limit);
-            before.limit = limit;
-        }
-        before.reset = self.peak.as_ref().is_some_and(|mut peak| peak.write(b"0").is_ok());
-        before.kills = self.kills();
-    }
-
-    fn end(&self) -> (Option<u64>, bool) {
-        let before = *self.before();
-        let peak = self.peak.as_ref().filter(|_| before.reset).and_then(|peak| {
-            let mut text = [0; 32];
-            let length = peak.read_at(&mut text, 0).ok()?;
-            std::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
-        });
-        (peak, self.kills() > before.kills)
-    }
-
-    fn before(&self) -> std::sync::MutexGuard<'_, Before> {
-        self.before.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn limit(&self, bytes: Option<u64>) {
-        let write = |file: &str, text: String| fs::write(self.folder.join(file), text);
-        let text = |none: &str| bytes.map_or(none.to_owned(), |bytes| bytes.to_string());
-        let done = match self.version {
-            Version::One => {
-                // Memory and swap together may never be less than memory alone, so it makes way first. A kernel
-                // that does not count swap has no such file.
-                let _ = write("memory.memsw.limit_in_bytes", "-1".to_owned());
-                let done = write("memory.limit_in_bytes", text("-1"));
-                let _ = write("memory.memsw.limit_in_bytes", text("-1"));
-                done
-            }
-            Version::Two => {
-                let _ = write("memory.swap.max", bytes.map_or("max", |_| "0").to_owned());
-                write("memory.max", text("max"))
-            }
-        };
-        if let Err(error) = done {
-            tracing::warn!(folder = %self.folder.display(), %error, "no limit on a slot's memory");
-        }
-    }
-
-    /// How many processes were killed in this group for want of memory, ever.
-    fn kills(&self) -> u64 {
-        let file = match self.version {
-            Version::One => "memory.oom_control",
-            Version::Two => "memory.events",
-        };
-        let text = fs::read_to_string(self.folder.join(file)).unwrap_or_default();
-        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
-        count.unwrap_or_default()
     }
 }
 

@@ -50,6 +50,23 @@ pub struct SlotConfig {
     pub cgroups: Cgroups,
 }
 
+/// What a command may use, all its processes together; what is absent is not limited. Whoever uses more is killed:
+/// [`crate::Cause::OverLimit`]. What is not exact is looked at many times a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// User and system time.
+    pub cpu: Option<Duration>,
+    /// Bytes of memory. Exact where there is a control group for it ([`Cgroups::limits_memory`]), which also counts
+    /// what the command leaves in `/tmp` of a sandbox; else looked at.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads at a time. Exact where there is a control group for it ([`Cgroups::limits_processes`]).
+    pub processes: Option<u64>,
+    /// Files, folders and links added to the input root; and as many in `/tmp` and `/dev/shm` of a sandbox.
+    pub files: Option<u64>,
+    /// Bytes added to the input root; and as many in `/tmp` and `/dev/shm` of a sandbox.
+    pub disk_bytes: Option<u64>,
+}
+
 /// A command to run.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -75,10 +92,12 @@ pub struct Run {
     pub stdout: PathBuf,
     /// The file that takes standard error. It is made, or emptied.
     pub stderr: PathBuf,
-    /// The most bytes that the command may write to one of its outputs. The files are looked at four times a
+    /// The most bytes that the command may write to one of its outputs. The files are looked at several times a
     /// second, and cut to this length at the end.
     pub output_bytes_max: u64,
     /// The most memory it may use together with what it leaves in `/tmp`. It has no effect where there is no
     /// control group for it ([`Cgroups::limits_memory`]).
     pub memory_bytes_max: Option<u64>,
+    /// What it may use: where that is less than `memory_bytes_max`, too much of it is its own fault.
+    pub limits: Limits,
 }

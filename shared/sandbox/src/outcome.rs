@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use shim::{SpawnErrorKind, Stream};
+use shim::{Over, SpawnErrorKind, Stream};
 
 /// How a run went.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub enum Cause {
     Killed,
     /// It failed, and a process of it was killed for want of memory within its limit.
     OutOfMemory,
-    /// It wrote more to this stream than it may.
-    OutputTooLarge(Stream),
+    /// It wrote more to this stream than it may: so many bytes, when that was seen.
+    OutputTooLarge(Stream, u64),
+    /// It used more than one of its [`crate::Limits`] allows.
+    OverLimit(Over),
 }

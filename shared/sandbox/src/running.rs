@@ -5,13 +5,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use shim::{Exit, Stream};
+use shim::{Exit, Limit, Over, Stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cgroups::Group;
 use crate::config::Run;
 use crate::error::SandboxError;
+use crate::limits::Guard;
 use crate::log::Log;
 use crate::outcome::{Cause, Ended, NotStarted, Outcome};
 
@@ -32,6 +33,8 @@ pub(crate) struct Under {
     pub(crate) made: Vec<PathBuf>,
     /// Says to those who follow the logs that it is over.
     pub(crate) over: watch::Sender<bool>,
+    /// Looks after its limits, if it has any that are seen from here.
+    pub(crate) guard: Option<Guard>,
 }
 
 /// What happens to a command: started (unless it never is), then done.
@@ -124,7 +127,8 @@ impl<'slot> Running<'slot> {
     /// limits to be kept; after [`Event::Done`] there is nothing more to call it for.
     pub async fn next_event(&mut self) -> Result<Event, SandboxError> {
         loop {
-            let due = self.timeout_at.map_or(self.look_at, |timeout| timeout.min(self.look_at));
+            let guard = self.under.guard.as_ref().map(Guard::due);
+            let due = [self.timeout_at, guard].into_iter().flatten().fold(self.look_at, Instant::min);
             let shim = match &mut self.state {
                 State::UnderWay { shim, .. } => shim,
                 State::Never(outcome) => {
@@ -184,7 +188,7 @@ impl<'slot> Running<'slot> {
             cpu: Duration::ZERO,
             peak_memory_bytes: 0,
         };
-        self.reason = Some(Cause::OutOfMemory);
+        self.reason = Some(self.under.out_of_memory(None));
         self.ended(&exit).map(Event::Done)
     }
 
@@ -208,10 +212,16 @@ impl<'slot> Running<'slot> {
         }
         if self.look_at <= now {
             self.look_at = now + LOOK;
-            if let Some(stream) = self.under.too_large() {
-                self.reason.get_or_insert(Cause::OutputTooLarge(stream));
+            if let Some(cause) = self.under.too_large() {
+                self.reason.get_or_insert(cause);
                 self.control().kill(Duration::ZERO).await?;
             }
+        }
+        if let (Some(guard), State::UnderWay { group, .. }) = (&mut self.under.guard, &self.state)
+            && let Some(over) = guard.look(group)
+        {
+            self.reason.get_or_insert(Cause::OverLimit(over));
+            self.control().kill(Duration::ZERO).await?;
         }
         Ok(())
     }
@@ -230,6 +240,7 @@ impl<'slot> Running<'slot> {
             shim::Cause::Ended => None,
             shim::Cause::Killed => Some(self.reason.unwrap_or(Cause::Killed)),
             shim::Cause::Deadline => Some(Cause::TimedOut),
+            shim::Cause::OverLimit(over) => Some(Cause::OverLimit(over)),
         };
         if let Some(status) = &under.status {
             match (exit_code_in(status), asked) {
@@ -241,16 +252,17 @@ impl<'slot> Running<'slot> {
                 }
             }
         }
-        let (peak, out_of_memory) = match &self.state {
-            State::UnderWay { group, .. } => group.end(),
-            State::Never(_) => (None, false),
+        let (peak, cause) = match &self.state {
+            State::UnderWay { group, .. } => {
+                let (peak, out_of_memory) = group.end();
+                let memory = || out_of_memory.then(|| under.out_of_memory(peak));
+                let memory = || memory().filter(|cause| code != 0 || *cause != Cause::OutOfMemory);
+                let over = || under.guard.as_ref()?.look_back(group).map(Cause::OverLimit);
+                (peak, asked.or_else(|| under.too_large()).or_else(memory).or_else(over))
+            }
+            State::Never(_) => (None, asked),
         };
-        let cause = match (asked, under.too_large()) {
-            (Some(cause), _) => cause,
-            (None, Some(stream)) => Cause::OutputTooLarge(stream),
-            (None, None) if out_of_memory && code != 0 => Cause::OutOfMemory,
-            (None, None) => Cause::Ended,
-        };
+        let cause = cause.unwrap_or(Cause::Ended);
         let (stdout_bytes, stderr_bytes) = (under.cut(&under.stdout)?, under.cut(&under.stderr)?);
         under.over.send_replace(true);
         let started_at = self.started_at.unwrap_or_else(SystemTime::now);
@@ -271,11 +283,24 @@ impl<'slot> Running<'slot> {
 }
 
 impl Under {
-    /// The stream with more bytes than are allowed.
-    fn too_large(&self) -> Option<Stream> {
-        let over = |log: &Log| log.len().is_ok_and(|length| length > self.run.output_bytes_max);
+    /// That a stream has more bytes than are allowed.
+    fn too_large(&self) -> Option<Cause> {
+        let over = |log: &Log| log.len().ok().filter(|length| *length > self.run.output_bytes_max);
         let streams = [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)];
-        streams.into_iter().find(|(_, log)| over(log)).map(|(stream, _)| stream)
+        let mut found = streams.into_iter().filter_map(|(stream, log)| Some((stream, over(log)?)));
+        found.next().map(|(stream, bytes)| Cause::OutputTooLarge(stream, bytes))
+    }
+
+    /// What it means that the kernel killed for want of memory: the command's own limit, unless it was given less.
+    fn out_of_memory(&self, peak: Option<u64>) -> Cause {
+        let given = self.run.memory_bytes_max;
+        match self.run.limits.memory_bytes.filter(|own| given.is_none_or(|given| *own <= given)) {
+            Some(allowed) => {
+                let used = peak.unwrap_or_default().max(allowed.saturating_add(1));
+                Cause::OverLimit(Over { limit: Limit::Memory, allowed, used })
+            }
+            None => Cause::OutOfMemory,
+        }
     }
 
     /// Cuts a log to what is allowed; tells its length then.

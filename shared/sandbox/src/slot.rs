@@ -14,6 +14,7 @@ use crate::bubblewrap::{self, INSIDE, PRIVATE};
 use crate::cgroups::Group;
 use crate::config::{Run, Sandbox, SlotConfig};
 use crate::error::SandboxError;
+use crate::limits::{self, Guard};
 use crate::log::Log;
 use crate::outcome::{NotStarted, Outcome};
 use crate::running::{Running, Under};
@@ -114,16 +115,20 @@ impl Slot {
         let command = self.command(&run, alone);
         let kind = self.kind(run.root_is_input);
         self.ready(kind).await?;
-        let under = Under { run, stdout, stderr, status, made, over };
+        let guard = Guard::new(&run, &made, &self.group);
+        let under = Under { run, stdout, stderr, status, made, over, guard };
         let command = match command? {
             Ok(command) => command,
             Err((why, message)) => return Ok(Running::never(under, Outcome::NotStarted { why, message })),
         };
-        self.group.begin(under.run.memory_bytes_max);
+        let (memory, processes) = limits::groups(&under.run, alone);
+        self.group.begin(memory, processes);
+        let uid = self.config.user.map_or_else(|| geteuid().as_raw(), |user| user.uid);
+        let limits = limits::shims(&under.run, under.guard.as_ref(), &self.group, uid);
         let files =
             under.files().map_err(|source| SandboxError::file("passing", &under.run.stdout, source))?;
         let Some((_, shim)) = &mut self.shim else { return Err(ShimError::Gone.into()) };
-        match shim.run_into(&command, files).await {
+        match shim.run_into(&command, files, &limits).await {
             Ok(running) => Ok(Running::under_way(under, running, &self.group)),
             Err(ShimError::TooLarge { bytes, limit }) => {
                 let message = format!("the command takes {bytes} bytes, more than {limit}");
@@ -245,7 +250,8 @@ impl Slot {
             run.timeout.map(|timeout| timeout.saturating_add(run.kill_grace).saturating_add(BACKSTOP));
         let (mut argv, mut cwd) = (run.argv.clone(), within(&self.path_inside(run), &run.cwd));
         if alone {
-            let call = self.config.bubblewrap.alone(&run.root, &run.cwd, run.root_is_input)?;
+            let bubblewrap = self.config.bubblewrap.with_room(run.limits.disk_bytes);
+            let call = bubblewrap.alone(&run.root, &run.cwd, run.root_is_input)?;
             let not_text = |path: OsString| SandboxError::Root { path: path.into(), why: "it is not UTF-8" };
             let call = call.into_iter().map(|argument| argument.into_string().map_err(not_text));
             argv = call.chain(argv.into_iter().map(Ok)).collect::<Result<_, _>>()?;

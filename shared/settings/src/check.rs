@@ -61,6 +61,12 @@ impl Settings {
             let wanted = "default or refuse is expected";
             return Err(invalid("groups_without_quota", &self.groups_without_quota, wanted));
         }
+        if !["thesis", "adaptive"].contains(&self.estimator.as_str()) {
+            return Err(invalid("estimator", &self.estimator, "thesis or adaptive is expected"));
+        }
+        if self.job_tasks_in_flight == 0 {
+            return Err(invalid("job_tasks_in_flight", &0, "at least 1 is expected"));
+        }
         if self.governor_tick_ms < 100 {
             return Err(invalid("governor_tick_ms", &self.governor_tick_ms, "at least 100 is expected"));
         }
@@ -75,6 +81,7 @@ impl Settings {
         }
         self.check_amounts()?;
         self.check_scheduling()?;
+        self.check_autoscale()?;
         if self.attempts == 0 || self.attempts > self.attempts_max {
             return Err(invalid("attempts", &self.attempts, "1 to attempts_max is expected"));
         }
@@ -123,6 +130,21 @@ impl Settings {
         }
         if self.load_max.is_nan() || self.load_max < 0.0 {
             return Err(invalid("load_max", &self.load_max, "0 or more is expected"));
+        }
+        Ok(())
+    }
+
+    /// What the planner cannot use it refuses itself: ranges of times and shares.
+    fn check_autoscale(&self) -> Result<(), SettingsError> {
+        if self.autoscale_tick_ms < 100 {
+            return Err(invalid("autoscale_tick_ms", &self.autoscale_tick_ms, "at least 100 is expected"));
+        }
+        for (pool, scaling) in &self.autoscale {
+            let (min, max) = (scaling.min, scaling.max);
+            if max == 0 || min > max {
+                let wanted = "at least one process, and no more at least than at most, are expected";
+                return Err(invalid("autoscale", &format!("{min}..{max} of {pool}"), wanted));
+            }
         }
         Ok(())
     }

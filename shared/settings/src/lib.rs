@@ -10,14 +10,18 @@ use std::{
 
 use config::{Config, Environment, File, FileFormat};
 use model::{
-    Amount, BandOrder, ExecutorType, Occupancy, Priority, RequestLimits, ResourceName, SomeTimeLimits,
-    TimeLimits,
+    Amount, BandOrder, ExecutorType, Occupancy, Priority, RequestLimits, ResourceName, ScaledPool,
+    SomeTimeLimits, TimeLimits,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
+mod autoscale;
 mod check;
 mod defaults;
+mod jobs;
+mod limits;
 
+pub use autoscale::PoolScaling;
 pub use check::SettingsError;
 
 /// All settings of all services.
@@ -55,6 +59,10 @@ pub struct Settings {
 
     /// Bytes of a request message at most.
     pub request_bytes_max: usize,
+    /// Tasks of a job at most.
+    pub job_tasks_max: usize,
+    /// Bytes of a job as JSON at most.
+    pub job_bytes_max: usize,
     /// Seconds a build may run when it says nothing.
     pub timeout_seconds: u64,
     /// Seconds a build may run at most.
@@ -98,8 +106,19 @@ pub struct Settings {
     pub groups_without_quota: String,
     /// Milliseconds between two decisions of the governor.
     pub governor_tick_ms: u64,
-    /// Order of a group's builds of the same priority: `request_time`.
+    /// Order of a group's builds of the same priority: `fcfs`, `spt`, `edf`, `oagm`, `least_flex` or `spt-aged`.
     pub band_order: BandOrder,
+    /// The same for `emergency`, `interactive`, `automated` or `batch`, where it is another.
+    #[serde(deserialize_with = "structured")]
+    pub band_orders: BTreeMap<Priority, BandOrder>,
+    /// How it is estimated how long builds will run: `thesis` or `adaptive`.
+    pub estimator: String,
+    /// The pools whose number of processes follows the work: `workers`, `executors` (of the pool `default`) or
+    /// `executors.POOL`, each with its bounds. Where none is named, nothing is scaled.
+    #[serde(deserialize_with = "structured")]
+    pub autoscale: BTreeMap<ScaledPool, PoolScaling>,
+    /// Milliseconds between two looks at a pool that is scaled, while anything waits or runs there.
+    pub autoscale_tick_ms: u64,
     /// Whether warm workspaces are looked for. Off, each build starts in an empty one.
     pub warm_workspaces: bool,
     /// Percent of the machine's memory in use above which idle tool servers are shut down, the least valuable first.
@@ -121,6 +140,8 @@ pub struct Settings {
     pub output_bytes_max: u64,
     /// Keeps the workspace folder of a failed build, for looking at.
     pub keep_failed_workspaces: bool,
+    /// Tasks of one job that a worker has executed at a time.
+    pub job_tasks_in_flight: usize,
 
     /// Which instance names there are and which quota group each stands for, with spaces between:
     /// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;readonly]`. The pattern is a name, `NAME/*` or `*`; the first that
@@ -149,6 +170,15 @@ pub struct Settings {
     pub action_output_bytes_max: u64,
     /// Bytes of memory of an action at most, where cgroups can be had; 0 is no limit.
     pub action_memory_bytes_max: u64,
+    /// Seconds of processor time of an action at most, of all its processes together; 0 is no limit. This and the three
+    /// that follow hold also for actions that ask for no limit (`limit-cpu-ms` and the like); one that asks for more is refused.
+    pub action_cpu_seconds_max: u64,
+    /// Processes and threads of an action at a time at most; 0 is no limit.
+    pub action_processes_max: u64,
+    /// Files and folders that an action may add at most; 0 is no limit.
+    pub action_files_max: u64,
+    /// Bytes by which an action may make its folder larger at most; 0 is no limit.
+    pub action_disk_bytes_max: u64,
     /// User and group id of actions when the executor runs as root. Must own nothing.
     pub action_uid: u32,
     /// Whether an action that is asked for while the same one waits or runs joins it instead of running again.
@@ -263,6 +293,11 @@ impl Settings {
             attempts_max: self.attempts_max,
             executor_types: self.executor_types.keys().cloned().collect(),
         }
+    }
+
+    /// By what a group's builds of this priority are ordered.
+    pub fn band_order_of(&self, priority: Priority) -> BandOrder {
+        self.band_orders.get(&priority).copied().unwrap_or(self.band_order)
     }
 
     /// How many actions an executor runs at a time.

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::frame::{self, HEADER, MAX_BODY, Malformed, Reply};
 use crate::link::Link;
-use crate::model::{Command, Event, Measured, Mode};
+use crate::model::{Command, Event, Limits, Measured, Mode};
 use crate::options::{Files, Options};
 use crate::running::Running;
 
@@ -172,7 +172,7 @@ impl Shim {
 
     /// Starts a command. If an earlier one has not been followed to its end, that one is killed first.
     pub async fn run(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
-        self.launch(command, Vec::new(), false).await
+        self.launch(command, Vec::new(), false, &Limits::default()).await
     }
 
     /// Like [`Shim::run`], but when the command's own process ends by itself, what else lives stays alive: what it
@@ -183,13 +183,18 @@ impl Shim {
     ///
     /// Processor time of survivors counts for the command during which they use it.
     pub async fn run_and_keep(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
-        self.launch(command, Vec::new(), true).await
+        self.launch(command, Vec::new(), true, &Limits::default()).await
     }
 
-    /// Like [`Shim::run`], with its outputs going into files.
-    pub async fn run_into(&mut self, command: &Command, files: Files) -> Result<Running<'_>, ShimError> {
+    /// Like [`Shim::run`], with its outputs going into files, and kept to `limits`.
+    pub async fn run_into(
+        &mut self,
+        command: &Command,
+        files: Files,
+        limits: &Limits,
+    ) -> Result<Running<'_>, ShimError> {
         let Files { stdout, stderr, status } = files;
-        self.launch(command, [stdout, stderr].into_iter().chain(status).collect(), false).await
+        self.launch(command, [stdout, stderr].into_iter().chain(status).collect(), false, limits).await
     }
 
     async fn launch(
@@ -197,10 +202,11 @@ impl Shim {
         command: &Command,
         files: Vec<OwnedFd>,
         keep: bool,
+        limits: &Limits,
     ) -> Result<Running<'_>, ShimError> {
         let mut frame = Vec::with_capacity(1024);
         let count = u8::try_from(files.len()).unwrap_or_default();
-        frame::put_run(&mut frame, self.run + 1, command, count, keep);
+        frame::put_run(&mut frame, self.run + 1, command, count, keep, limits);
         let bytes = frame.len() - HEADER;
         if bytes > MAX_BODY {
             return Err(ShimError::TooLarge { bytes, limit: MAX_BODY });

@@ -1,6 +1,8 @@
 //! The frames on the socket between worker and shim: a kind byte, the body's length as u32, the body.
 //! All numbers are little-endian. Both ends are the same executable, so there is no version.
 
+mod limits;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -8,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
-use crate::model::{Cause, Command, Deadline, Event, Exit, Measured, Mode, SpawnErrorKind, Stream};
+use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Measured, Mode, SpawnErrorKind, Stream};
+use limits::{get_limits, get_over, put_limits, put_over};
 
 /// Bytes before each body.
 pub(crate) const HEADER: usize = 5;
@@ -54,6 +57,7 @@ pub(crate) enum Request {
         run: u64,
         files: u8,
         keep: bool,
+        limits: Limits,
         command: Command,
     },
     Renew {
@@ -134,11 +138,19 @@ fn framed(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 }
 
 /// Appends a [`Request::Run`].
-pub(crate) fn put_run(out: &mut Vec<u8>, run: u64, command: &Command, files: u8, keep: bool) {
+pub(crate) fn put_run(
+    out: &mut Vec<u8>,
+    run: u64,
+    command: &Command,
+    files: u8,
+    keep: bool,
+    limits: &Limits,
+) {
     framed(out, RUN, |out| {
         out.put_u64_le(run);
         out.put_u8(files);
         out.put_u8(u8::from(keep));
+        put_limits(out, limits);
         out.put_u64_le(command.deadline.map_or(u64::MAX, Deadline::as_millis));
         put_bytes(out, command.cwd.as_os_str().as_bytes());
         put_count(out, command.argv.len());
@@ -214,7 +226,7 @@ pub(crate) fn request(kind: u8, mut body: &[u8]) -> Result<Request, Malformed> {
     match kind {
         RUN => {
             let (files, keep) = (body.try_get_u8()?, body.try_get_u8()? != 0);
-            Ok(Request::Run { run, files, keep, command: get_command(body)? })
+            Ok(Request::Run { run, files, keep, limits: get_limits(body)?, command: get_command(body)? })
         }
         RENEW => Ok(Request::Renew { run, deadline: Deadline::from_millis(body.try_get_u64_le()?) }),
         KILL => Ok(Request::Kill { run, grace: get_duration(body)? }),
@@ -258,7 +270,11 @@ fn put_exit(out: &mut Vec<u8>, exit: &Exit) {
         Cause::Ended => 0,
         Cause::Killed => 1,
         Cause::Deadline => 2,
+        Cause::OverLimit(_) => 3,
     });
+    if let Cause::OverLimit(over) = exit.cause {
+        put_over(out, over);
+    }
     for number in [exit.exit_code, exit.signal] {
         out.put_u8(u8::from(number.is_some()));
         out.put_i32_le(number.unwrap_or_default());
@@ -272,7 +288,8 @@ fn get_exit(body: &mut impl Buf) -> Result<Exit, Malformed> {
     let cause = match body.try_get_u8()? {
         0 => Cause::Ended,
         1 => Cause::Killed,
-        _ => Cause::Deadline,
+        2 => Cause::Deadline,
+        _ => Cause::OverLimit(get_over(body)?),
     };
     let mut number = || -> Result<_, Malformed> {
         let there = body.try_get_u8()? != 0;

@@ -16,6 +16,9 @@
 //! Where namespaces are refused the shim falls back to [`Mode::Subreaper`], which keeps the same promises
 //! except against a command that kills or stops its shim and that shim's guardian on purpose.
 //!
+//! A command can be kept to [`Limits`], which the shim looks after by itself: it sees what all its processes use, in
+//! whatever namespaces they are.
+//!
 //! A shim may belong to another user than its owner, and be wrapped by a program that makes a sandbox around it
 //! ([`Options`]); what it runs may write to files in place of pipes ([`Files`]).
 //!
@@ -31,7 +34,9 @@ mod running;
 mod server;
 
 pub use client::{Shim, ShimError};
-pub use model::{Cause, Command, Deadline, Event, Exit, Measured, Mode, SpawnErrorKind, Stream};
+pub use model::{
+    Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Over, SpawnErrorKind, Stream,
+};
 pub use options::{Files, Options, STATUS_DESCRIPTOR, User};
 pub use outer::main;
 pub use running::{Control, Running};

@@ -130,6 +130,54 @@ pub struct Measured {
     pub memory_bytes: u64,
 }
 
+/// What a command may use, all its processes together. What is absent is not limited. Whoever uses more is killed with all
+/// that it started, and its end says so: [`Cause::OverLimit`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// User and system time.
+    pub cpu: Option<Duration>,
+    /// Bytes of memory that are theirs alone, and of what they put into the private folders
+    /// ([`Options::tidy`](crate::Options::tidy)).
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads at a time.
+    pub processes: Option<u64>,
+    /// Bytes in the private folders, and in files without a name that are open.
+    pub disk_bytes: Option<u64>,
+    /// Files in the private folders.
+    pub files: Option<u64>,
+    /// Bytes of any one file (`RLIMIT_FSIZE`), also of those that take its outputs. Not told apart from a failure of the
+    /// command's own: who says it is to look at the file.
+    pub file_bytes: Option<u64>,
+    /// Processes and threads of its user on the whole machine (`RLIMIT_NPROC`). Not told apart either.
+    pub user_processes: Option<u64>,
+}
+
+/// One of the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// Processor time, in milliseconds.
+    Cpu,
+    /// Memory, in bytes.
+    Memory,
+    /// Processes and threads.
+    Processes,
+    /// Bytes in files.
+    Disk,
+    /// Files and folders.
+    Files,
+}
+
+/// A limit that was broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Over {
+    /// Which.
+    pub limit: Limit,
+    /// How much of it was allowed, in its unit.
+    pub allowed: u64,
+    /// How much was used when that was seen.
+    pub used: u64,
+}
+
 /// What made a command end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
@@ -139,6 +187,8 @@ pub enum Cause {
     Killed,
     /// Its deadline passed.
     Deadline,
+    /// It used more than one of its [`Limits`] allows.
+    OverLimit(Over),
 }
 
 /// Why a command could not be started.

@@ -8,6 +8,7 @@ mod spawn;
 mod sys;
 mod tidy;
 mod tree;
+mod watch;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -21,7 +22,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::frame::{self, HEADER, Reply, Request};
-use crate::model::{Cause, Command, Deadline, Event, Exit, Mode, Stream};
+use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, Stream};
 use alarm::Alarm;
 use outbox::Outbox;
 use remains::Remains;
@@ -42,7 +43,7 @@ pub(crate) fn serve(socket: UnixStream, guard: OwnedFd, mode: Mode, tidy: Vec<Pa
     default_child_signal()?;
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
-    signals.thread_block()?; // The standard library unblocks it again in what it spawns.
+    signals.thread_block()?;
     let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     socket.set_nonblocking(true)?;
     let mut server = Server {
@@ -125,6 +126,9 @@ impl Server {
         if self.running.as_ref().and_then(|run| run.kill_at).is_some_and(|at| at <= Instant::now()) {
             self.end(Cause::Killed)?;
         }
+        if let Some(over) = self.running.as_mut().and_then(|run| run.look(&self.tidy)) {
+            self.end(Cause::OverLimit(over))?;
+        }
         if let Remains::Ending { number, at } = self.remains
             && at <= Instant::now()
         {
@@ -189,7 +193,8 @@ impl Server {
 
     fn timeout(&self) -> PollTimeout {
         let kill_at = self.running.as_ref().and_then(|run| run.kill_at);
-        let all = self.outbox.due().into_iter().chain(kill_at).chain(self.remains.kill_at());
+        let look_at = self.running.as_ref().and_then(Run::look_at);
+        let all = self.outbox.due().into_iter().chain(kill_at).chain(look_at).chain(self.remains.kill_at());
         let Some(next) = all.min() else { return PollTimeout::NONE };
         let wait = next.saturating_duration_since(Instant::now());
         // Rounded up, lest the last millisecond be spent in a loop.
@@ -232,10 +237,10 @@ impl Server {
             Request::Forget { .. } if current.is_some() => {
                 Err(io::Error::other("the worker forgot what a command left before that had ended"))
             }
-            Request::Run { run, files, keep, command } => {
+            Request::Run { run, files, keep, limits, command } => {
                 let files = usize::from(files).min(self.files.len());
                 let outputs = Outputs::of(self.files.drain(..files));
-                self.start(run, keep, &command, outputs)
+                self.start(&command, outputs, (run, keep, limits))
             }
             Request::Forget { number, grace } => self.forget(number, grace),
             Request::Measure { run: number } => {
@@ -264,19 +269,36 @@ impl Server {
         }
     }
 
-    fn start(&mut self, number: u64, keep: bool, command: &Command, outputs: Outputs) -> io::Result<()> {
+    fn start(
+        &mut self,
+        command: &Command,
+        outputs: Outputs,
+        (number, keep, limits): (u64, bool, Limits),
+    ) -> io::Result<()> {
         let started = Instant::now();
         if command.deadline.is_some_and(Deadline::has_passed) {
             self.report(&Event::Exited(never_started()));
             return Ok(());
         }
         let adopted_cpu = self.remains.cpu();
-        match spawn::spawn(command, outputs) {
+        // A command begins with the mask that we have at its start, and shells wait for ever for a signal that is blocked.
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGCHLD);
+        signals.thread_unblock()?;
+        let spawned = spawn::spawn(command, outputs, &limits);
+        signals.thread_block()?;
+        match spawned {
             Ok(spawned) => {
                 let event = Event::Started { pid: spawned.pid, at: SystemTime::now() };
                 self.outbox.put(&Reply::Event(event));
-                let terms = Terms { number, deadline: command.deadline, keep, adopted_cpu };
-                self.running = Some(Run::new(terms, started, spawned));
+                let terms = Terms { number, deadline: command.deadline, keep, adopted_cpu, limits };
+                let mut run = Run::new(terms, started, spawned);
+                // Meanwhile we heard of nobody's end.
+                let is_over = run.reap()?;
+                self.running = Some(run);
+                if is_over {
+                    return self.end(Cause::Ended);
+                }
                 self.watch_deadline()?;
             }
             Err(error) => {
@@ -308,7 +330,7 @@ impl Server {
     fn end(&mut self, cause: Cause) -> io::Result<()> {
         if let Some(run) = self.running.take() {
             let (keeps, number, deadline) = (run.keeps(cause), run.number, run.deadline);
-            let Over { exit, kept } = run.end(cause, self.tree, &mut self.outbox)?;
+            let Over { exit, kept } = run.end(cause, self.tree, &self.tidy, &mut self.outbox)?;
             if keeps || self.remains != Remains::None {
                 self.remains = if kept { Remains::Alive { run: number, deadline } } else { Remains::None };
                 self.outbox.put(&Reply::Kept(kept));

@@ -13,7 +13,10 @@ use std::fs::File;
 use std::io::Seek;
 use std::time::{Duration, Instant};
 
-use shim::{Cause, Event, Files, Mode, Options, STATUS_DESCRIPTOR, Shim, SpawnErrorKind, Stream, User};
+use shim::{
+    Cause, Event, Exit, Files, Limit, Limits, Mode, Options, Over, STATUS_DESCRIPTOR, Shim, SpawnErrorKind,
+    Stream, User,
+};
 use support::{command, finish, host, output, run, script, shim};
 
 in_both_modes! {
@@ -30,6 +33,9 @@ in_both_modes! {
     many_commands_one_after_another
     outputs_may_go_into_files
     commands_may_be_another_user
+    shells_may_wait_for_what_they_started
+    limits_are_kept
+    what_keeps_to_its_limits_ends_by_itself
 }
 
 async fn exit_codes_and_signals_are_told(mode: Option<Mode>) {
@@ -213,7 +219,7 @@ async fn outputs_may_go_into_files(mode: Option<Mode>) {
             status: None,
         };
         let asked = script(&format!("echo {round}; echo err >&2; ls /proc/self/fd | wc -l"));
-        let outcome = finish(shim.run_into(&asked, files).await.unwrap()).await;
+        let outcome = finish(shim.run_into(&asked, files, &Limits::default()).await.unwrap()).await;
         assert_eq!(outcome.exit().exit_code, Some(0));
         assert!(outcome.output.is_empty());
         assert_eq!((text(stdout), text(stderr)), (format!("{round}\n4\n"), "err\n".to_owned()));
@@ -226,7 +232,7 @@ async fn outputs_may_go_into_files(mode: Option<Mode>) {
     let files = Files { stdout: own(&log), stderr: own(&log), status: Some(own(&status)) };
     let asked = script(&format!("sh -c 'echo up; exec sleep 1000' >&{STATUS_DESCRIPTOR}; echo $? >&2"));
     let asked = shim::Command { argv: vec!["/bin/bash".into(), "-c".into(), asked.argv[2].clone()], ..asked };
-    let running = shim.run_into(&asked, files).await.unwrap();
+    let running = shim.run_into(&asked, files, &Limits::default()).await.unwrap();
     while status.metadata().unwrap().len() == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -261,4 +267,67 @@ async fn the_best_mode_is_taken() {
 async fn a_program_that_is_no_shim_is_an_error() {
     assert!(matches!(Shim::start("/no/such/shim".as_ref()).await, Err(shim::ShimError::Start { .. })));
     assert!(matches!(Shim::start("/bin/true".as_ref()).await, Err(shim::ShimError::Gone)));
+}
+
+async fn shells_may_wait_for_what_they_started(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    // No signal is blocked: dash sleeps until the one that tells of a child's end.
+    let outcome = run(&mut shim, &script("grep SigBlk /proc/self/status; sleep 0.1 & wait; exit 5")).await;
+    assert_eq!(outcome.all(Stream::Stdout), b"SigBlk:\t0000000000000000\n");
+    assert_eq!(outcome.exit().exit_code, Some(5));
+    // What ends at once is heard of all the same.
+    for _ in 0..200 {
+        assert_eq!(run(&mut shim, &command(&["true"])).await.exit().exit_code, Some(0));
+    }
+    shim.stop().await.unwrap();
+}
+
+/// Runs a script with its outputs going nowhere.
+async fn run_limited(shim: &mut Shim, text: &str, limits: Limits) -> Exit {
+    let null = || File::options().write(true).open("/dev/null").unwrap().into();
+    let files = Files { stdout: null(), stderr: null(), status: None };
+    finish(shim.run_into(&script(text), files, &limits).await.unwrap()).await.exit().clone()
+}
+
+async fn limits_are_kept(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let second = Some(Duration::from_secs(1));
+    let over = |exit: Exit| {
+        let Cause::OverLimit(Over { limit, allowed, used }) = exit.cause else { panic!("{exit:?}") };
+        assert!(used > allowed, "{exit:?}");
+        (limit, allowed)
+    };
+    let cpu = Limits { cpu: second, ..Limits::default() };
+    let exit = run_limited(&mut shim, "for i in 1 2 3; do (while :; do :; done) & done; wait", cpu).await;
+    assert!(exit.cpu >= Duration::from_secs(1) && exit.cpu < Duration::from_secs(2), "{exit:?}");
+    assert_eq!(over(exit), (Limit::Cpu, 1000));
+    let processes = Limits { processes: Some(4), ..Limits::default() };
+    let script = "sleep 9 & sleep 9 & sleep 9 & sleep 9 & wait";
+    assert_eq!(over(run_limited(&mut shim, script, processes).await), (Limit::Processes, 4));
+    let memory = Limits { memory_bytes: Some(50 << 20), ..Limits::default() };
+    let script = "dd if=/dev/zero of=/dev/null bs=80M count=10000";
+    assert_eq!(over(run_limited(&mut shim, script, memory).await), (Limit::Memory, 50 << 20));
+    // The kernel's own are seen by their signals.
+    let folder = tempfile::tempdir().unwrap();
+    let file = Limits { file_bytes: Some(5000), ..Limits::default() };
+    let script = format!("exec head -c 10000 /dev/zero >{}/x", folder.path().display());
+    let exit = run_limited(&mut shim, &script, file).await;
+    assert_eq!((exit.signal, exit.cause), (Some(25), Cause::Ended));
+    assert_eq!(folder.path().join("x").metadata().unwrap().len(), 5000);
+    shim.stop().await.unwrap();
+}
+
+async fn what_keeps_to_its_limits_ends_by_itself(mode: Option<Mode>) {
+    let mut shim = shim(mode).await;
+    let limits = Limits {
+        cpu: Some(Duration::from_secs(5)),
+        memory_bytes: Some(100 << 20),
+        processes: Some(3),
+        ..Limits::default()
+    };
+    let exit = run_limited(&mut shim, "sleep 0.2 & sleep 0.2 & wait; exit 6", limits).await;
+    assert_eq!((exit.exit_code, exit.cause), (Some(6), Cause::Ended));
+    let exit = run_limited(&mut shim, "sleep 0.1 & sleep 0.1 & sleep 0.1 & wait", Limits::default()).await;
+    assert_eq!((exit.exit_code, exit.cause), (Some(0), Cause::Ended));
+    shim.stop().await.unwrap();
 }

@@ -1,5 +1,7 @@
 //! Builds made by chance.
 
+use std::f64::consts::TAU;
+
 use model::{Esu, ExecutorType, Occupancy};
 use policy::Random;
 
@@ -32,6 +34,12 @@ impl Build {
 /// A number by chance, exponential, 1 on the average.
 pub(crate) fn exponential(random: &mut Random) -> f64 {
     -(1.0 - random.unit()).ln()
+}
+
+/// A number by chance, normal, with mean 0 and standard deviation 1.
+pub(crate) fn normal(random: &mut Random) -> f64 {
+    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
+    radius * (TAU * random.unit()).cos()
 }
 
 /// Seconds as whole milliseconds, at least one.

@@ -5,15 +5,26 @@
 //! declare and through what is learned of them. Equal scenarios give equal bytes.
 
 mod builds;
+mod estimates;
 mod farm;
 mod measure;
 mod plot;
+pub mod queues;
+mod scaling;
 mod scenario;
 mod series;
 mod sizing;
 
+pub use estimates::{
+    EstimateFigures, EstimateItem, EstimateScenario, EstimatedBy, Habits, compare_estimates,
+    read_estimate_items,
+};
 pub use measure::{GroupPhase, QuotaMetrics};
 pub use plot::plot;
+pub use scaling::{
+    Autoscale, InvalidScaling, Pattern, PoolSize, ScalingFigures, ScalingItem, ScalingRun, ScalingScenario,
+    plot_scaling, scale,
+};
 pub use scenario::{BuildMix, Estimator, InvalidScenario, Load, QuotaGroup, QuotaPhase, QuotaScenario};
 pub use series::{GroupSeries, QuotaRun};
 pub use sizing::{SizingFigures, SizingRun, SizingScenario, compare_sizes};

@@ -171,7 +171,7 @@ impl Panel {
 }
 
 /// A round number not below `rough`: 1, 2 or 5 with zeros.
-fn round_step(rough: f64) -> f64 {
+pub(crate) fn round_step(rough: f64) -> f64 {
     let tens = 10_f64.powf(rough.max(1e-3).log10().floor());
     let fits = |factor: &f64| tens * factor >= rough * 0.999;
     [1.0, 2.0, 5.0].into_iter().find(fits).unwrap_or(10.0) * tens

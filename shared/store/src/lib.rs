@@ -62,6 +62,16 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
+    /// More than whoever asked can take.
+    #[error("blob {digest} has {size} bytes, at most {most} are read")]
+    TooLarge {
+        /// Which.
+        digest: Digest,
+        /// Its bytes.
+        size: u64,
+        /// At most.
+        most: u64,
+    },
     /// What came out is not what went in.
     #[error("blob {wanted} is damaged: its content hashes to {found}")]
     Damaged {
@@ -178,6 +188,23 @@ impl Store {
         };
         let length = found.meta.size;
         Ok((length, found.into_stream().map(|part| part.map_err(failed("read"))).boxed()))
+    }
+
+    /// The content of a blob of at most `most` bytes, verified.
+    pub async fn read(&self, digest: &Digest, most: u64) -> Result<Bytes, StoreError> {
+        let (size, mut parts) = self.stream(digest).await?;
+        if size > most {
+            return Err(StoreError::TooLarge { digest: digest.clone(), size, most });
+        }
+        let mut content = Vec::new();
+        while let Some(part) = parts.next().await {
+            content.extend_from_slice(&part?);
+        }
+        let found = Digest::of(&content);
+        if found != *digest {
+            return Err(StoreError::Damaged { wanted: digest.clone(), found });
+        }
+        Ok(content.into())
     }
 
     /// Writes a blob to `destination`, verified: a damaged one leaves no file.

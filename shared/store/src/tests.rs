@@ -29,6 +29,19 @@ async fn a_damaged_blob_is_refused_and_leaves_no_file() {
 }
 
 #[tokio::test]
+async fn what_is_read_whole_is_as_large_as_expected_and_undamaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&Store::url_of(folder.path())).unwrap();
+    let digest = store.put(Bytes::from_static(b"good")).await.unwrap();
+    assert_eq!(store.read(&digest, 4).await.unwrap(), "good");
+    let error = store.read(&digest, 3).await.unwrap_err();
+    assert!(matches!(error, StoreError::TooLarge { size: 4, most: 3, .. }), "{error}");
+    let hex = digest.hex();
+    std::fs::write(folder.path().join("sha256").join(&hex[..2]).join(hex), b"evil").unwrap();
+    assert!(matches!(store.read(&digest, 4).await, Err(StoreError::Damaged { .. })));
+}
+
+#[tokio::test]
 async fn a_missing_blob_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&Store::url_of(folder.path())).unwrap();

@@ -66,6 +66,35 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
+fn a_build_is_a_command_or_a_job() {
+    let job =
+        || Some(serde_json::from_str::<JobSource>(r#"{"tasks": [{"id": "a", "command": ["x"]}]}"#).unwrap());
+    let build = request(|r| (r.command, r.job) = (Vec::new(), job())).unwrap();
+    let kept = build.job.as_ref().unwrap();
+    assert_eq!(kept.digest, job().unwrap().digest());
+    let stored = Some(JobSource::Stored(crate::StoredJob { digest: kept.digest.clone() }));
+    let by_digest = request(|r| (r.command, r.job) = (Vec::new(), stored)).unwrap();
+    assert_eq!(by_digest.request_digest, build.request_digest, "it is the same build, wherever its job was");
+    let mut counted = build.clone();
+    counted.job.as_mut().unwrap().tasks = 1;
+    assert_eq!(counted.content_digest(&BTreeSet::new()), build.request_digest);
+    assert_eq!(request(|r| r.job = job()), Err(InvalidRequest::CommandAndJob));
+    let env = |r: &mut BuildRequest| {
+        (r.command, r.job) = (Vec::new(), job());
+        r.env.insert("A".into(), "b".into());
+    };
+    assert_eq!(request(env), Err(InvalidRequest::EnvOfJob));
+}
+
+#[test]
+fn a_submitter_has_a_name() {
+    assert!(request(|r| r.submitter = Some("Zdeněk <z@example.org>".into())).is_ok());
+    for name in ["", "a\nb", &"x".repeat(201)] {
+        assert!(request(|r| r.submitter = Some(name.into())).is_err(), "{name:?}");
+    }
+}
+
+#[test]
 fn a_dot_dot_inside_a_name_is_no_traversal() {
     assert!(request(|r| r.outputs = vec!["a..b/*.o".into()]).is_ok());
 }

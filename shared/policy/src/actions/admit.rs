@@ -4,6 +4,8 @@ use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
 
 use model::{Amount, Needs, Pool, PoolName, ResourceName};
 
+use crate::requirements::value_matches;
+
 use super::size::{CPU_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, wanted};
 
 /// The pool of an action that asks for nothing, where there is one of this name.
@@ -62,8 +64,8 @@ enum Wish<'a> {
 }
 
 /// The pool for an action that asks for `platform`, the properties without those that say how large it is, and for
-/// `needs`: one that offers every value asked for and whose largest executor has all that it needs. See
-/// [`super::read_needs`].
+/// `needs`: one that offers every value asked for, as [`requirements`](crate::requirements) has it, and whose largest executor
+/// has all that it needs. See [`super::read_needs`].
 ///
 /// Of several the one that offers the fewest properties and resources, so that special executors stay free for what needs
 /// them, then the first by name. An action that asks for no property goes to the pool named [`DEFAULT_POOL`] if there is
@@ -89,10 +91,10 @@ impl Wish<'_> {
     fn is_met_by(self, pool: &Pool) -> bool {
         match self {
             Self::Property((name, value)) => {
-                let caseless = CASELESS.contains(&name.as_str());
-                values(pool, name).any(|on_offer| {
-                    if caseless { on_offer.eq_ignore_ascii_case(value) } else { on_offer == value }
-                })
+                if CASELESS.contains(&name.as_str()) {
+                    return values(pool, name).any(|on_offer| on_offer.eq_ignore_ascii_case(value));
+                }
+                value_matches(name, value, values(pool, name))
             }
             Self::Size(size) => !size.is_short(&pool.capacity),
         }

@@ -11,11 +11,12 @@
 //! | `resources:NAME` | an amount of the custom resource `NAME`, spelt as its executors spell it: `1`, `0.5` |
 //! | `exclusive` | `true`: the action has its executor for itself, for stable measurements; `false` |
 //!
-//! Of a property that is given more than once the largest value counts.
+//! Of a property that is given more than once the largest value counts. What an action may use at most is said by others:
+//! see [`super::limits`].
 
-use model::{Amount, Needs, ResourceName, Resources, TestSize};
+use model::{Amount, Needs, ResourceName, Resources, TaskLimits, TestSize};
 
-use super::history::Learned;
+use super::{history::Learned, limits};
 
 /// Asks for processors.
 pub const CPU_PROPERTY: &str = "EstimatedCPU";
@@ -48,7 +49,7 @@ const AMOUNT_WANTED: &str = "an amount from 0 to 1e9 is expected, 1 or 0.5 say";
 const NAME_WANTED: &str = "the name of a resource is expected behind the colon, resources:gpu say";
 const EXCLUSIVE_WANTED: &str = "true or false is expected";
 
-/// A platform property by which a client asks for a size, and whose value says none.
+/// A platform property by which a client asks for a size or a limit, and whose value says none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the platform property {property:?} has the value {value:?}: {expected}")]
 pub struct InvalidNeed {
@@ -65,6 +66,8 @@ pub struct InvalidNeed {
 pub struct AskedFor {
     /// How large the action is.
     pub needs: Needs,
+    /// What it may use.
+    pub limits: TaskLimits,
     /// The other properties, in their order: those by which a pool is chosen.
     pub platform: Vec<(String, String)>,
 }
@@ -95,7 +98,7 @@ pub fn read_needs(
             let amount: Amount = value.parse().map_err(|_| wrong(AMOUNT_WANTED))?;
             let most = needs.custom.get(&resource).copied().unwrap_or_default().max(amount);
             needs.custom.insert(resource, most);
-        } else {
+        } else if !limits::take(&mut found.limits, name, value)? {
             found.platform.push((name.clone(), value.clone()));
         }
     }
@@ -270,7 +273,7 @@ fn truth(text: &str) -> Option<bool> {
     if is("true") { Some(true) } else { is("false").then_some(false) }
 }
 
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text.chars().take(SHOWN).collect()
 }
 

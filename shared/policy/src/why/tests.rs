@@ -28,9 +28,10 @@ fn ask(ahead: &[&Occupancy], in_progress: &Occupancy, idle: u64, ends: &[Millis]
         before: ahead.len() as u64,
         queued: 9,
         ahead,
+        ahead_ms: &vec![None; ahead.len()],
         estimate: &x86(3.0),
         in_progress,
-        idle,
+        workspaces: Workspaces { idle, busy: 1, busy_with: &[], share: 1.0 },
         ends,
         now: Millis(20_000),
     };
@@ -77,13 +78,50 @@ fn quotas_of_nothing_are_named() {
         before: 0,
         queued: 1,
         ahead: &[],
+        ahead_ms: &[],
         estimate: &gpu,
         in_progress: &none,
-        idle: 1,
+        workspaces: Workspaces { idle: 1, busy: 0, busy_with: &[], share: 1.0 },
         ends: &[Millis(1)],
         now: Millis(2),
     };
     let waiting = why(&stand, &Allowance::governed([("gpu".parse().unwrap(), nothing)].into()));
     assert!(waiting.expected_start_ms.is_none());
     assert!(why_text(&waiting).contains("quotas of gpu add up to nothing"));
+}
+
+#[test]
+fn its_start_follows_from_how_long_those_before_it_run() {
+    let (none, one) = (Occupancy::default(), x86(1.0));
+    let busy = [Busy { own: true, expected_ms: Some(10_000), ran_ms: 4000 }];
+    let mut stand = Stand {
+        before: 1,
+        queued: 2,
+        ahead: &[&one],
+        ahead_ms: &[Some(3000)],
+        estimate: &one,
+        in_progress: &none,
+        workspaces: Workspaces { idle: 0, busy: 1, busy_with: &busy, share: 1.0 },
+        ends: &[Millis(0)],
+        now: Millis(100_000),
+    };
+    let waiting = why(&stand, &Allowance::Unlimited);
+    assert_eq!(waiting.expected_start_ms, Some(Millis(109_000)));
+    assert_eq!((waiting.expected_by, waiting.ahead_ms), (Some(StartBasis::Estimates), Some(3000)));
+    // A quota of one build at a time makes it less certain, but no other.
+    let limited = why(&stand, &allowance(1.0));
+    assert_eq!(limited.expected_start_ms, Some(Millis(109_000)));
+    stand.workspaces.idle = 2;
+    let waiting = why(&stand, &Allowance::Unlimited);
+    assert_eq!((waiting.expected_start_ms, waiting.expected_by), (Some(stand.now), None), "about to start");
+}
+
+#[test]
+fn what_becomes_free_is_shared_by_weight() {
+    let near = |share: f64, wanted: f64| assert!((share - wanted).abs() < 1e-9, "{share}");
+    near(share_of(5, 1, &[5]), 1.0);
+    near(share_of(1, 2, &[1, 3]), 0.25);
+    // Of a hundred groups some are known.
+    near(share_of(2, 100, &[2, 2, 2]), 0.01);
+    near(share_of(1000, 2, &[]), 1.0);
 }

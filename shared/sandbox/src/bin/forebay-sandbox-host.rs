@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sandbox::{Bubblewrap, Cgroups, Run, Sandbox, Slot, SlotConfig, User};
+use sandbox::{Bubblewrap, Cgroups, Limits, Run, Sandbox, Slot, SlotConfig, User};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -47,6 +47,7 @@ async fn work(sandbox: Sandbox, folder: PathBuf, script: &str) {
         stderr: folder.join("stderr"),
         output_bytes_max: 1 << 20,
         memory_bytes_max: None,
+        limits: Limits::default(),
     };
     slot.run(run).await.unwrap().finish().await.unwrap();
 }

@@ -46,16 +46,41 @@ fn a_group_of_version_two_limits_and_tells() {
     let group = cgroups.group("one", Some(77));
     assert_eq!(group.join_files(), [file("cgroup.procs")]);
     assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "77");
-    group.begin(Some(1 << 20));
+    group.begin(Some(1 << 20), None);
     assert_eq!(fs::read_to_string(file("memory.max")).unwrap(), "1048576");
     assert_eq!(fs::read_to_string(file("memory.swap.max")).unwrap(), "0");
     fs::write(file("memory.peak"), "8192\n").unwrap();
     assert_eq!(group.end(), (Some(8192), false));
     fs::write(file("memory.events"), "oom_kill 3\n").unwrap();
     assert!(group.end().1);
-    group.begin(None);
+    group.begin(None, None);
     assert_eq!(fs::read_to_string(file("memory.max")).unwrap(), "max");
     assert!(!group.end().1);
+    // Three processes are there: the slot's own.
+    fs::write(file("pids.current"), "3\n").unwrap();
+    fs::write(file("pids.events"), "max 5\n").unwrap();
+    group.begin(None, Some(10));
+    assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "13");
+    assert!(!group.is_over_processes());
+    fs::write(file("pids.events"), "max 6\n").unwrap();
+    assert!(group.is_over_processes());
+    group.begin(None, None);
+    assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "77");
+    assert!(!group.is_over_processes());
+    assert_eq!(group.cpu(), None);
+    fs::write(file("cpu.stat"), "usage_usec 1500\nuser_usec 1\n").unwrap();
+    assert_eq!(group.cpu(), Some(Duration::from_micros(1500)));
+}
+
+#[test]
+fn processor_time_is_counted_where_that_changes_nothing_else() {
+    let own = "7:cpuacct:/\n6:cpu:/\n";
+    let mount = |options| format!("27 1 0:23 / /sys/x/{options} rw - cgroup cgroup rw,{options}\n");
+    let at = |controller, mounts: &str| folder(own, mounts, Some(controller), true);
+    let apart = mount("cpu") + &mount("cpuacct");
+    assert_ne!(at("cpu", &apart), at("cpuacct", &apart));
+    let together = mount("cpu,cpuacct");
+    assert_eq!(at("cpu", &together), at("cpuacct", &together));
 }
 
 #[test]
@@ -69,7 +94,7 @@ fn a_group_of_version_one_limits_and_tells() {
     fs::write(folder.join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n").unwrap();
     fs::write(folder.join("memory.max_usage_in_bytes"), "4096\n").unwrap();
     let group = cgroups.group("one", None);
-    group.begin(Some(5000));
+    group.begin(Some(5000), None);
     for file in ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"] {
         assert_eq!(fs::read_to_string(folder.join(file)).unwrap(), "5000");
     }

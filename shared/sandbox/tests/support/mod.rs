@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::unistd::geteuid;
-use sandbox::{Bubblewrap, Cgroups, Ended, Outcome, Run, Sandbox, Slot, SlotConfig, User};
+use sandbox::{Bubblewrap, Cgroups, Ended, Limits, Outcome, Run, Sandbox, Slot, SlotConfig, User};
 use tempfile::TempDir;
 
 /// The executable that plays `forebay`.
@@ -121,6 +121,7 @@ impl Place {
             stderr: self.path("stderr"),
             output_bytes_max: 1 << 32,
             memory_bytes_max: None,
+            limits: Limits::default(),
         }
     }
 
@@ -148,7 +149,7 @@ impl Place {
 /// A few programs and the libraries they need.
 const FURNISH: &str = r#"
 set -e; cd "$1"; mkdir -p bin usr/bin etc
-for program in sh ls cat sleep true env id head mkdir touch setsid kill pwd chmod ln mv dd; do
+for program in sh ls cat sleep true env id head mkdir touch setsid kill pwd chmod ln mv rm dd; do
     file=$(readlink -f /bin/$program); cp "$file" "bin/$program"
     for library in $(ldd "$file" 2>/dev/null | grep -o '/[^ ]*'); do
         mkdir -p ".$(dirname "$library")"; cp -L "$library" ".$library"

@@ -13,8 +13,10 @@ use nix::unistd::Pid;
 use super::outbox::Outbox;
 use super::spawn::Spawned;
 use super::sys::{Reaped, Waited, wait_any};
+use super::tidy::Tidy;
 use super::tree::{Alive, Tree, descendants, measure};
-use crate::model::{Cause, Deadline, Exit, Measured, Stream};
+use super::watch::Watch;
+use crate::model::{Cause, Deadline, Exit, Limits, Measured, Over as OverLimit, Stream};
 
 /// A command under way.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(crate) struct Run {
     stderr: Option<PipeReader>,
     cause: Cause,
     usage: Usage,
+    /// Keeps it to its limits, if it has any.
+    watch: Option<Watch>,
     /// Whether what outlives its own process stays.
     keep: bool,
     /// What the survivors that it adopted had used before.
@@ -53,6 +57,8 @@ pub(crate) struct Terms {
     pub(crate) keep: bool,
     /// What the survivors that it adopts had used before.
     pub(crate) adopted_cpu: Duration,
+    /// What it may use.
+    pub(crate) limits: Limits,
 }
 
 /// What the command's processes took and how its own one ended.
@@ -90,6 +96,7 @@ impl Run {
             stderr: spawned.stderr,
             cause: Cause::Ended,
             usage: Usage::default(),
+            watch: Watch::new(terms.limits, spawned.wrapper),
         }
     }
 
@@ -147,6 +154,17 @@ impl Run {
         Measured { cpu, memory_bytes: alive.memory_bytes }
     }
 
+    /// When its limits are to be looked after next.
+    pub(crate) fn look_at(&self) -> Option<Instant> {
+        self.watch.as_ref().map(Watch::due)
+    }
+
+    /// Looks after its limits, if it is time; which is broken, if one is.
+    pub(crate) fn look(&mut self, tidy: &Tidy) -> Option<OverLimit> {
+        let watch = self.watch.as_mut().filter(|watch| watch.due() <= Instant::now())?;
+        watch.look(self.usage.cpu, tidy)
+    }
+
     /// Asks the command's process group to end (or all that a wrapper started), and notes until when.
     pub(crate) fn ask_to_end(&mut self, grace: Duration) -> io::Result<()> {
         self.cause = Cause::Killed;
@@ -187,7 +205,13 @@ impl Run {
     }
 
     /// Kills and reaps whatever is left unless it keeps that, takes what is left in the pipes, and sums up.
-    pub(crate) fn end(mut self, cause: Cause, tree: Tree, outbox: &mut Outbox) -> io::Result<Over> {
+    pub(crate) fn end(
+        mut self,
+        cause: Cause,
+        tree: Tree,
+        tidy: &Tidy,
+        outbox: &mut Outbox,
+    ) -> io::Result<Over> {
         let keeps = self.keeps(cause);
         let (pid, usage) = (self.pid, &mut self.usage);
         let kept = loop {
@@ -201,12 +225,24 @@ impl Run {
         self.drain(outbox);
         let alive = if kept { measure() } else { Alive::default() };
         let status = self.usage.status;
+        let cpu = (self.usage.cpu + alive.cpu).saturating_sub(self.adopted_cpu);
+        let seen = self.watch.as_ref().map(Watch::cpu).unwrap_or_default();
+        let cpu = cpu.max(seen);
+        let broken = || self.watch.as_ref().and_then(|watch| watch.look_back(cpu, tidy));
+        let cause = match self.final_cause(cause) {
+            Cause::Ended => broken().map_or(Cause::Ended, Cause::OverLimit),
+            // All of it is known now.
+            Cause::OverLimit(over) => {
+                Cause::OverLimit(broken().filter(|all| all.limit == over.limit).unwrap_or(over))
+            }
+            other @ (Cause::Killed | Cause::Deadline) => other,
+        };
         let exit = Exit {
             exit_code: status.and_then(|status| status.code()),
             signal: status.and_then(|status| status.signal()),
-            cause: self.final_cause(cause),
+            cause,
             wall: self.started.elapsed(),
-            cpu: (self.usage.cpu + alive.cpu).saturating_sub(self.adopted_cpu),
+            cpu,
             peak_memory_bytes: self.usage.peak_memory_bytes.max(alive.largest_bytes),
         };
         Ok(Over { exit, kept })

@@ -1,4 +1,5 @@
-//! Starting a command on the standard library's `posix_spawn` path: no fork of the shim, no code between.
+//! Starting a command on the standard library's `posix_spawn` path: no fork of the shim, no code between. Only one that the
+//! kernel is to keep to limits is forked.
 
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter};
@@ -9,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::resource::Resource;
 use nix::unistd::{AccessFlags, access};
 
-use super::sys;
-use crate::model::{Command, SpawnErrorKind};
+use super::sys::{self, ResourceLimit};
+use crate::model::{Command, Limits, SpawnErrorKind};
 use crate::options::STATUS_DESCRIPTOR;
 
 /// Where programs are looked for when the environment has no `PATH`.
@@ -55,7 +57,7 @@ pub(crate) struct SpawnError {
 }
 
 /// Starts a command in its own process group.
-pub(crate) fn spawn(command: &Command, outputs: Outputs) -> Result<Spawned, SpawnError> {
+pub(crate) fn spawn(command: &Command, outputs: Outputs, limits: &Limits) -> Result<Spawned, SpawnError> {
     let Some((name, arguments)) = command.argv.split_first() else {
         return Err(error(SpawnErrorKind::InvalidInput, "the command is empty".to_owned()));
     };
@@ -73,18 +75,32 @@ pub(crate) fn spawn(command: &Command, outputs: Outputs) -> Result<Spawned, Spaw
     let _passed = status.map(|file| sys::Passed::at(file, STATUS_DESCRIPTOR)).transpose().map_err(no_pipe)?;
     // Standard input is the shim's own, /dev/null. The program is given as a path because a look-up in the
     // command's PATH would make the standard library fork.
-    let child = std::process::Command::new(&program)
-        .arg0(name)
+    let mut call = std::process::Command::new(&program);
+    call.arg0(name)
         .args(arguments)
         .env_clear()
         .envs(command.env.iter().map(|(name, value)| (name, value)))
         .current_dir(&command.cwd)
         .stdout(stdout_end)
         .stderr(stderr_end)
-        .process_group(0)
-        .spawn()
-        .map_err(|source| explain(&source, &program, command))?;
+        .process_group(0);
+    let kernels = kernels(limits);
+    if kernels.iter().any(Option::is_some) {
+        sys::confine(&mut call, kernels);
+    }
+    let child = call.spawn().map_err(|source| explain(&source, &program, command))?;
     Ok(Spawned { pid: child.id(), stdout, stderr, wrapper })
+}
+
+/// The limits that the kernel keeps, of each process by itself. They hold also where the shim cannot look in time.
+fn kernels(limits: &Limits) -> [Option<ResourceLimit>; 3] {
+    // Whole seconds, and later than the shim, who knows better: the first kills by a signal that may be caught.
+    let cpu = limits.cpu.map(|cpu| cpu.as_secs().saturating_add(2));
+    [
+        cpu.map(|soft| ResourceLimit { resource: Resource::RLIMIT_CPU, soft, hard: soft.saturating_add(2) }),
+        limits.file_bytes.map(|bytes| ResourceLimit::of(Resource::RLIMIT_FSIZE, bytes)),
+        limits.user_processes.map(|processes| ResourceLimit::of(Resource::RLIMIT_NPROC, processes)),
+    ]
 }
 
 fn pipe() -> io::Result<(PipeReader, PipeWriter)> {

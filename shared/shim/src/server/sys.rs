@@ -6,12 +6,13 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
@@ -125,6 +126,39 @@ pub(crate) fn receive(socket: &UnixStream, buffer: &mut [u8], files: &mut Vec<Ow
         }
     }
     Ok(message.bytes)
+}
+
+/// A limit that the kernel keeps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResourceLimit {
+    pub(crate) resource: Resource,
+    /// The process may raise it to `hard`.
+    pub(crate) soft: u64,
+    pub(crate) hard: u64,
+}
+
+impl ResourceLimit {
+    /// One that cannot be raised.
+    pub(crate) fn of(resource: Resource, limit: u64) -> Self {
+        Self { resource, soft: limit, hard: limit }
+    }
+}
+
+/// Has what `command` starts begin with these limits, or with stricter ones that hold already.
+pub(crate) fn confine(command: &mut std::process::Command, limits: [Option<ResourceLimit>; 3]) {
+    let limits = limits.map(|limit| {
+        let limit = limit?;
+        let (_, most) = getrlimit(limit.resource).ok()?;
+        Some(ResourceLimit { soft: limit.soft.min(most), hard: limit.hard.min(most), ..limit })
+    });
+    let set = move || {
+        for ResourceLimit { resource, soft, hard } in limits.into_iter().flatten() {
+            setrlimit(resource, soft, hard)?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes plain calls only, which allocate nothing and take no lock.
+    unsafe { command.pre_exec(set) };
 }
 
 /// Becomes that user for good, without any right of root's and any way back.

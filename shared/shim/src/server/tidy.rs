@@ -2,8 +2,10 @@
 
 use std::fs::{self, DirEntry, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
 
 /// Whether the text of a file tells that nothing is there.
 type IsClean = fn(&str) -> bool;
@@ -25,12 +27,34 @@ pub(crate) struct Tidy {
     telltales: Vec<(File, IsClean)>,
 }
 
+/// What is in the private folders, each of which is a file system.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Private {
+    pub(crate) bytes: u64,
+    pub(crate) files: u64,
+    /// Their devices.
+    pub(crate) devices: Vec<u64>,
+}
+
 impl Tidy {
     /// Looks after these folders and, if there are any, the namespaces that this process is in.
     pub(crate) fn new(folders: Vec<PathBuf>) -> Self {
         let telltales = if folders.is_empty() { &[][..] } else { &TELLTALES };
         let open = |(path, is_clean): &(&str, IsClean)| Some((File::open(path).ok()?, *is_clean));
         Self { telltales: telltales.iter().filter_map(open).collect(), folders }
+    }
+
+    /// What is in the folders, as their file systems count it.
+    pub(crate) fn used(&self) -> Private {
+        let mut used = Private::default();
+        for folder in &self.folders {
+            let (Ok(system), Ok(own)) = (statvfs(folder), fs::metadata(folder)) else { continue };
+            used.bytes += system.blocks().saturating_sub(system.blocks_free()) * system.fragment_size();
+            // One is the folder itself.
+            used.files += system.files().saturating_sub(system.files_free()).saturating_sub(1);
+            used.devices.push(own.dev());
+        }
+        used
     }
 
     /// Empties the folders, with nobody else alive; tells whether nothing is left there or in the namespaces.

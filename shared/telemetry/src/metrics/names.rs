@@ -11,13 +11,19 @@ pub enum Label {
     Endpoint,
     /// How a build ended.
     Outcome,
+    /// What is scaled: `workers`, or the executors of a pool.
+    Pool,
     /// Priority class of a build.
     Priority,
     /// Why something happened.
     Reason,
     /// What an executor looks at to know whether it may admit more.
     Sensor,
-    /// What a workspace does: `idle` or `busy`.
+    /// Which part of all: `within_10`, `within_20`, `over` or `under`.
+    Share,
+    /// Whether an estimate was too high: `over`, `under`, or `none` where there was none.
+    Side,
+    /// What a workspace or a process does: `idle` or `busy`, and of processes `ready`, `starting` or `draining`.
     State,
     /// HTTP status code.
     Status,
@@ -25,6 +31,8 @@ pub enum Label {
     Stream,
     /// What became of an offer.
     Verdict,
+    /// By how many percent an estimate was off at most: `10`, `20` or `more`; `unknown` where there was none.
+    Within,
 }
 
 impl Label {
@@ -33,13 +41,17 @@ impl Label {
         match self {
             Self::Endpoint => "endpoint",
             Self::Outcome => "outcome",
+            Self::Pool => "pool",
             Self::Priority => "priority",
             Self::Reason => "reason",
             Self::Sensor => "sensor",
+            Self::Share => "share",
+            Self::Side => "side",
             Self::State => "state",
             Self::Status => "status",
             Self::Stream => "stream",
             Self::Verdict => "verdict",
+            Self::Within => "within",
         }
     }
 }
@@ -90,6 +102,7 @@ metrics! {
         BuildsFinished "forebay_builds_finished_total" [Outcome] "Builds that came to an end";
         BuildsRejected "forebay_builds_rejected_total" [Reason] "Builds that were not accepted";
         BuildsRequeued "forebay_builds_requeued_total" [Reason] "Builds put back in the queue";
+        EstimatedBuilds "forebay_estimate_builds_total" [Within, Side] "Builds that ended by themselves, by how far the estimate of their run was off; every enqueuer counts all of them";
         InvocationsStarted "forebay_invocations_started_total" [] "Processes started for builds";
         LeasesExpired "forebay_leases_expired_total" [] "Leases that ran out without being renewed";
         Offers "forebay_offers_total" [Verdict] "Offers of builds to workers";
@@ -97,6 +110,7 @@ metrics! {
         IndexApplied "forebay_index_applied_total" [] "Events applied to an index";
         ApiRequests "forebay_api_requests_total" [Endpoint, Status] "Requests answered by the API";
         ConsoleBytes "forebay_console_bytes_total" [Stream] "Console output taken from builds";
+        ScaleDecisions "forebay_scale_decisions_total" [Pool, Reason] "Changes of how many processes a pool should have";
         ExecutionClaims "forebay_execution_claims_total" [Verdict] "Answers to executors that ask for work, and executions that they got";
         ExecutionsHedged "forebay_executions_hedged_total" [] "Copies started of executions that take long";
         AffinityLookups "forebay_affinity_lookups_total" [Verdict] "Executions that were warm somewhere, by whether they ran there";
@@ -126,6 +140,12 @@ metrics! {
         ActionSensorRed "forebay_action_sensor_red" [Sensor] "Whether a sensor of this executor says that something is short";
         ActionWindowPoints "forebay_action_window_points" [] "Points of this executor's congestion window; 0 where there is none";
         ActionWindowUsedPoints "forebay_action_window_used_points" [] "Points of it that are in use";
+        PoolDesired "forebay_pool_desired" [Pool] "Processes that a pool should have";
+        PoolOldestWaitSeconds "forebay_pool_oldest_wait_seconds" [Pool] "How long what waits longest for a pool has waited";
+        PoolProcesses "forebay_pool_processes" [Pool, State] "Processes of a pool: ready, busy among these, starting or draining";
+        PoolQueuedSeconds "forebay_pool_queued_seconds" [Pool] "Time that what waits for a pool is expected to take, added up";
+        PoolWaiting "forebay_pool_waiting" [Pool] "Builds or executions that wait for a pool";
+        EstimatePermille "forebay_estimate_permille" [Share] "Of the last 1000 estimates of runs, thousandths that were within 10 or 20 percent, too high, or too low";
         Workspaces "forebay_workspaces" [State] "Workspaces of this worker";
         BuildsRunning "forebay_builds_running" [] "Builds running in this process";
         ExecutionsWaiting "forebay_executions_waiting" [] "Executions that wait for an executor";

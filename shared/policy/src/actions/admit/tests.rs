@@ -264,3 +264,26 @@ proptest! {
         prop_assert_eq!(admit(&platform, &needs, &pools), admit(&platform, &needs, &reversed));
     }
 }
+
+#[test]
+fn hardware_groups_have_alternatives_and_threads_are_at_least() {
+    let farm = [
+        pool("old", &[("hwgroup", &["g1"]), ("threads", &["4"]), ("env", &["c", "java"])]),
+        pool("new", &[("hwgroup", &["g2"]), ("threads", &["16"]), ("env", &["c"]), ("gpu", &["1"])]),
+    ];
+    let admit = |pairs: &[(&str, &str)]| admit(&ask(pairs), &Needs::default(), &farm);
+    let name = |pairs: &[(&str, &str)]| admit(pairs).unwrap().to_string();
+    assert_eq!(name(&[("hwgroup", "g2|g3")]), "new");
+    assert_eq!(name(&[("hwgroup", "g1|g2"), ("threads", "8")]), "new");
+    assert_eq!(name(&[("threads", "4"), ("env", "java")]), "old");
+    assert_eq!(name(&[("threads", "2")]), "old", "the plainest of those that have enough");
+    let refusal = |pairs: &[(&str, &str)]| match admit(pairs) {
+        Err(AdmitError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    };
+    let found = refusal(&[("threads", "17")]);
+    assert_eq!((found.property.as_str(), found.offered.join(" ")), ("threads", "16 4".to_owned()));
+    assert_eq!(refusal(&[("hwgroup", "g3|g4")]).offered, ["g1", "g2"]);
+    assert_eq!(refusal(&[("env", "java"), ("hwgroup", "g2")]).property, "env");
+    assert!(matches!(admit(&[("env", "c|java")]), Err(AdmitError::Refused(_))));
+}

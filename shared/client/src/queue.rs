@@ -1,0 +1,283 @@
+//! A build's place in the queue, for as long as someone watches it wait.
+//!
+//! Nothing of this is on the bus: the place of each of a thousand waiting builds changes with every start. Whoever watches
+//! asks, the less often the longer the wait.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use bus::EventKind;
+use futures::{FutureExt as _, future::BoxFuture};
+use model::{BuildKey, Millis, StartBasis, State, WhyReply};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::{Client, ClientError, Watch, WatchBody, WatchEvent};
+
+/// Most builds start sooner: nobody asks for them.
+const FIRST: Duration = Duration::from_millis(500);
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Of the wait that is left, the part after which the place is asked for again.
+const PART: u32 = 8;
+/// A prediction that moves by less than this is no news,
+const STEADY: Duration = Duration::from_secs(2);
+/// nor one that moves by less than this part of the wait that is left.
+const STEADY_PART: u32 = 5;
+
+/// Where a build stands in its group's queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueuePlace {
+    /// Its place; 1 is the next.
+    pub place: u64,
+    /// Builds in that queue.
+    pub queued: u64,
+    /// Why it waits, in a sentence.
+    pub reason: String,
+    /// When it is expected to start; absent where nothing is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_start_ms: Option<Millis>,
+    /// By what.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_by: Option<StartBasis>,
+}
+
+/// What can be watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchKind {
+    /// What is stored of a build.
+    Event(EventKind),
+    /// Its place in the queue.
+    Queue,
+}
+
+impl WatchKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Event(EventKind::Lifecycle),
+        Self::Event(EventKind::Console),
+        Self::Event(EventKind::Tool),
+        Self::Queue,
+    ];
+
+    /// The public name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Event(kind) => kind.as_str(),
+            Self::Queue => "queue",
+        }
+    }
+}
+
+impl From<EventKind> for WatchKind {
+    fn from(kind: EventKind) -> Self {
+        Self::Event(kind)
+    }
+}
+
+impl fmt::Display for WatchKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that names nothing that can be watched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not lifecycle, console, tool or queue")]
+pub struct UnknownKind(String);
+
+impl FromStr for WatchKind {
+    type Err = UnknownKind;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.into_iter().find(|kind| kind.as_str() == text);
+        known.ok_or_else(|| UnknownKind(text.to_owned()))
+    }
+}
+
+/// What a follower is handed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Followed {
+    /// A stored event.
+    Event(WatchEvent),
+    /// The build waits, and its place or its expected start is another than before.
+    Queue(QueuePlace),
+}
+
+/// The events of one build as they come, and while it waits its place in the queue. Dropping it ends it.
+#[derive(Debug)]
+pub struct Following {
+    watch: Watch,
+    places: Places,
+    kinds: Vec<WatchKind>,
+}
+
+impl Following {
+    pub(crate) fn new(client: Client, watch: Watch, kinds: &[WatchKind]) -> Self {
+        let kinds = if kinds.is_empty() { WatchKind::ALL.to_vec() } else { kinds.to_vec() };
+        Self { places: Places::new(client, watch.key().clone()), watch, kinds }
+    }
+
+    /// Makes it fail when the bus does not answer, where it would otherwise try until it does.
+    #[must_use]
+    pub fn giving_up(mut self) -> Self {
+        self.watch = self.watch.giving_up();
+        self
+    }
+
+    /// The build.
+    pub fn key(&self) -> &BuildKey {
+        self.watch.key()
+    }
+
+    /// What comes next; nothing after INVOCATION_FINISHED. May be dropped and called again: nothing is lost.
+    pub async fn next(&mut self) -> Result<Option<Followed>, ClientError> {
+        loop {
+            tokio::select! {
+                biased;
+                event = self.watch.next() => {
+                    let Some(event) = event? else { return Ok(None) };
+                    if let WatchBody::Lifecycle(record) = &event.body {
+                        let waits = record.state() == State::Enqueued && self.wants(WatchKind::Queue);
+                        self.places.waits(waits);
+                    }
+                    if self.wants(WatchKind::Event(event.kind())) {
+                        return Ok(Some(Followed::Event(event)));
+                    }
+                }
+                place = self.places.next() => return Ok(Some(Followed::Queue(place))),
+            }
+        }
+    }
+
+    fn wants(&self, kind: WatchKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+}
+
+/// Asks for the place of a build.
+struct Places {
+    client: Client,
+    key: BuildKey,
+    doing: Doing,
+    pause: Duration,
+    told: Option<QueuePlace>,
+}
+
+enum Doing {
+    /// The build does not wait.
+    Nothing,
+    /// To be asked then.
+    Resting(Instant),
+    Asking(BoxFuture<'static, Result<WhyReply, ClientError>>),
+}
+
+impl fmt::Debug for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Places").field("pause", &self.pause).field("told", &self.told).finish_non_exhaustive()
+    }
+}
+
+impl Places {
+    fn new(client: Client, key: BuildKey) -> Self {
+        Self { client, key, doing: Doing::Nothing, pause: PAUSE_MIN, told: None }
+    }
+
+    /// Whether the build waits, from now on.
+    fn waits(&mut self, waits: bool) {
+        (self.pause, self.told) = (PAUSE_MIN, None);
+        self.doing = if waits { Doing::Resting(Instant::now() + FIRST) } else { Doing::Nothing };
+    }
+
+    /// The next place that is news. May be dropped and called again.
+    async fn next(&mut self) -> QueuePlace {
+        loop {
+            match &mut self.doing {
+                Doing::Nothing => std::future::pending().await,
+                Doing::Resting(until) => {
+                    tokio::time::sleep_until(*until).await;
+                    let (client, key) = (self.client.clone(), self.key.clone());
+                    self.doing = Doing::Asking(async move { client.why(&key).await }.boxed());
+                }
+                Doing::Asking(reply) => {
+                    let reply = reply.await;
+                    let news = self.take(reply, Millis::now());
+                    self.doing = Doing::Resting(Instant::now() + self.pause);
+                    if let Some(place) = news {
+                        return place;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sets when to ask again; returns the place if it is news.
+    fn take(&mut self, reply: Result<WhyReply, ClientError>, now: Millis) -> Option<QueuePlace> {
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        let reply = reply
+            .inspect_err(|error| debug!(build = %self.key, %error, "its place is asked for again"))
+            .ok()?;
+        let waiting = reply.waiting?;
+        let place = QueuePlace {
+            place: waiting.place,
+            queued: waiting.queued,
+            reason: reply.reason,
+            expected_start_ms: waiting.expected_start_ms,
+            expected_by: waiting.expected_by,
+        };
+        if let Some(start) = place.expected_start_ms {
+            self.pause = (start.since(now) / PART).clamp(PAUSE_MIN, PAUSE_MAX);
+        }
+        if self.told.as_ref().is_some_and(|told| !is_news(told, &place, now)) {
+            return None;
+        }
+        self.told = Some(place.clone());
+        Some(place)
+    }
+}
+
+fn is_news(told: &QueuePlace, place: &QueuePlace, now: Millis) -> bool {
+    if told.place != place.place {
+        return true;
+    }
+    match (told.expected_start_ms, place.expected_start_ms) {
+        (Some(before), Some(start)) => {
+            let moved = start.since(before).max(before.since(start));
+            moved > STEADY.max(start.since(now) / STEADY_PART)
+        }
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Millis = Millis(1_000_000);
+
+    fn place(place: u64, starts_in_ms: Option<u64>) -> QueuePlace {
+        let expected_start_ms = starts_in_ms.map(|ms| Millis(NOW.0 + ms));
+        QueuePlace { place, queued: 9, reason: String::new(), expected_start_ms, expected_by: None }
+    }
+
+    #[test]
+    fn news_is_another_place_or_another_time() {
+        let told = place(3, Some(60_000));
+        assert!(is_news(&told, &place(2, Some(60_000)), NOW));
+        assert!(is_news(&told, &place(3, None), NOW));
+        assert!(is_news(&told, &place(3, Some(80_000)), NOW));
+        assert!(!is_news(&told, &place(3, Some(70_000)), NOW), "a sixth of the wait");
+        assert!(!is_news(&place(1, Some(500)), &place(1, Some(2400)), NOW), "less than two seconds");
+        assert!(!is_news(&place(3, None), &place(3, None), NOW));
+    }
+
+    #[test]
+    fn kinds_have_names() {
+        for kind in WatchKind::ALL {
+            assert_eq!(kind.as_str().parse(), Ok(kind));
+        }
+        assert!("stderr".parse::<WatchKind>().is_err());
+    }
+}

@@ -1,0 +1,325 @@
+//! From a job as it is written to a graph: everything that is wrong with a task by itself.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Display,
+    sync::Arc,
+};
+
+use super::{
+    graph::{DEFAULT_PRIORITY, DEFAULT_RETRIES, DEFAULT_WEIGHT},
+    links,
+};
+use crate::{
+    BadPath, CommandStep, FetchStep, FromTo, Graph, Input, InvalidJob, Job, JobFault, JobGlob, JobLimits,
+    JobPath, Step, Task, TaskId, TaskIndex, TaskLimits, TaskRequest,
+};
+
+/// How often a task may go elsewhere.
+const RETRIES_MAX: u32 = 100;
+/// What a judge's score may count.
+const WEIGHT_MAX: u32 = 1_000_000;
+
+/// What the platform properties begin with that an action's limits become.
+const LIMIT_PREFIX: &str = "limit-";
+
+/// Environment or properties.
+type Pairs = BTreeMap<String, String>;
+
+pub(super) fn graph(job: &Job, limits: &JobLimits) -> Result<Graph, InvalidJob> {
+    let wrong = |at: &str, fault| Err(InvalidJob { at: at.to_owned(), fault });
+    let most = limits.tasks_max.min(u32::MAX as usize);
+    match job.tasks.len() {
+        0 => return wrong("job.tasks", JobFault::Empty),
+        tasks if tasks > most => return wrong("job.tasks", JobFault::TooManyTasks { tasks, most }),
+        _ => {}
+    }
+    let defaults = Defaults::new(job, limits)?;
+    let ids = ids(&job.tasks)?;
+    let mut tasks = Vec::with_capacity(job.tasks.len());
+    for (at, request) in job.tasks.iter().enumerate() {
+        let place = Place { at, id: &request.id };
+        let mut task = task(request, &defaults, limits).map_err(|wrong| place.wrong(wrong))?;
+        task.dependencies = dependencies(request, &ids).map_err(|wrong| place.wrong(wrong))?;
+        tasks.push(task);
+    }
+    links::graph(tasks)
+}
+
+/// Where a task stands, for whoever has to find it.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) at: usize,
+    pub(super) id: &'a TaskId,
+}
+
+impl Place<'_> {
+    pub(super) fn wrong(self, Wrong(field, fault): Wrong) -> InvalidJob {
+        let dot = if field.is_empty() || field.starts_with('[') { "" } else { "." };
+        InvalidJob { at: format!("{self}{dot}{field}"), fault }
+    }
+}
+
+impl Display for Place<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "job.tasks[{}] ({})", self.at, self.id)
+    }
+}
+
+/// A fault and the field of the task that has it.
+pub(super) struct Wrong(pub(super) String, pub(super) JobFault);
+
+impl Wrong {
+    fn new(field: &str, fault: impl Into<JobFault>) -> Self {
+        Self(field.to_owned(), fault.into())
+    }
+
+    fn at(field: &str, index: usize, fault: impl Into<JobFault>) -> Self {
+        Self(format!("{field}[{index}]"), fault.into())
+    }
+}
+
+/// What every task starts from.
+struct Defaults {
+    env: Arc<Pairs>,
+    platform: Arc<Pairs>,
+    limits: TaskLimits,
+    retries: u32,
+}
+
+impl Defaults {
+    fn new(job: &Job, limits: &JobLimits) -> Result<Self, InvalidJob> {
+        let given = &job.defaults;
+        let checked = || {
+            check_env(&given.env)?;
+            check_platform(&given.platform)?;
+            check_limits(given.limits, limits.task_max)?;
+            retries(given.retries)
+        };
+        let retries = checked()
+            .map_err(|Wrong(field, fault)| InvalidJob { at: format!("job.defaults.{field}"), fault })?;
+        Ok(Self {
+            env: Arc::new(given.env.clone()),
+            platform: Arc::new(given.platform.clone()),
+            limits: given.limits,
+            retries: retries.unwrap_or(DEFAULT_RETRIES),
+        })
+    }
+}
+
+/// Each name's place.
+fn ids(tasks: &[TaskRequest]) -> Result<HashMap<&TaskId, TaskIndex>, InvalidJob> {
+    let mut ids: HashMap<&TaskId, TaskIndex> = HashMap::with_capacity(tasks.len());
+    for (at, task) in tasks.iter().enumerate() {
+        if let Some(first) = ids.insert(&task.id, TaskIndex::at(at)) {
+            let fault = JobFault::DuplicateId { id: task.id.to_string(), first: first.get() };
+            return Err(InvalidJob { at: format!("job.tasks[{at}].id"), fault });
+        }
+    }
+    Ok(ids)
+}
+
+fn dependencies(task: &TaskRequest, ids: &HashMap<&TaskId, TaskIndex>) -> Result<Vec<TaskIndex>, Wrong> {
+    let find = |(at, id): (usize, &TaskId)| {
+        let unknown = || Wrong::at("dependencies", at, JobFault::UnknownDependency(id.to_string()));
+        ids.get(id).copied().ok_or_else(unknown)
+    };
+    task.dependencies.iter().enumerate().map(find).collect()
+}
+
+/// The task without its dependencies.
+fn task(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<Task, Wrong> {
+    let judge = match (request.judge, request.weight) {
+        (false, Some(_)) => return Err(Wrong::new("weight", JobFault::NeedsJudge)),
+        (true, Some(weight)) if weight > WEIGHT_MAX => {
+            return Err(out_of_range("weight", weight, WEIGHT_MAX));
+        }
+        (true, weight) => Some(weight.unwrap_or(DEFAULT_WEIGHT)),
+        (false, None) => None,
+    };
+    Ok(Task {
+        id: request.id.clone(),
+        step: step(request, defaults, limits)?,
+        dependencies: Vec::new(),
+        dependants: Vec::new(),
+        priority: request.priority.unwrap_or(DEFAULT_PRIORITY),
+        retries: retries(request.retries)?.unwrap_or(defaults.retries),
+        fatal: request.fatal,
+        judge,
+    })
+}
+
+fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<Step, Wrong> {
+    let named = [
+        ("command", !request.command.is_empty()),
+        ("fetch", request.fetch.is_some()),
+        ("extract", request.extract.is_some()),
+        ("copy", request.copy.is_some()),
+        ("make_folder", request.make_folder.is_some()),
+        ("remove", request.remove.is_some()),
+    ];
+    let named: Vec<&str> = named.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
+    if named.len() != 1 {
+        let found = if named.is_empty() {
+            "it does nothing".to_owned()
+        } else {
+            format!("it has {}", named.join(" and "))
+        };
+        return Err(Wrong::new("", JobFault::Steps { found }));
+    }
+    if request.command.is_empty() {
+        only_commands(request)?;
+    }
+    if let Some(FetchStep { url, to, digest }) = &request.fetch {
+        check_url(url)?;
+        return Ok(Step::Fetch { url: url.clone(), to: inside("fetch.to", to)?, digest: digest.clone() });
+    }
+    if let Some(FromTo { from, to }) = &request.extract {
+        let to = JobPath::parse(to).map_err(|bad| Wrong::new("extract.to", bad))?;
+        return Ok(Step::Extract { from: inside("extract.from", from)?, to });
+    }
+    if let Some(FromTo { from, to }) = &request.copy {
+        return Ok(Step::Copy { from: inside("copy.from", from)?, to: inside("copy.to", to)? });
+    }
+    if let Some(path) = &request.make_folder {
+        return Ok(Step::MakeFolder(inside("make_folder", path)?));
+    }
+    if let Some(path) = &request.remove {
+        return Ok(Step::Remove(inside("remove", path)?));
+    }
+    command(request, defaults, limits).map(|command| Step::Command(Box::new(command)))
+}
+
+/// What an internal step would ignore.
+fn only_commands(request: &TaskRequest) -> Result<(), Wrong> {
+    let given = [
+        ("inputs", !request.inputs.is_empty()),
+        ("outputs", !request.outputs.is_empty()),
+        ("env", !request.env.is_empty()),
+        ("folder", request.folder.is_some()),
+        ("limits", !request.limits.is_empty()),
+        ("platform", !request.platform.is_empty()),
+        ("judge", request.judge),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((field, _)) => Err(Wrong::new(field, JobFault::NeedsCommand)),
+        None => Ok(()),
+    }
+}
+
+fn command(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<CommandStep, Wrong> {
+    if request.command.first().is_none_or(|program| program.trim().is_empty()) {
+        return Err(Wrong::at("command", 0, JobFault::NoProgram));
+    }
+    if let Some(at) = request.command.iter().position(|argument| argument.contains('\0')) {
+        return Err(Wrong::at("command", at, JobFault::Nul));
+    }
+    check_env(&request.env)?;
+    check_platform(&request.platform)?;
+    check_limits(request.limits, limits.task_max)?;
+    let inputs = request.inputs.iter().enumerate();
+    let inputs = inputs.map(|(at, text)| input(text).map_err(|bad| Wrong::at("inputs", at, bad)));
+    let outputs = request.outputs.iter().enumerate();
+    let outputs =
+        outputs.map(|(at, text)| JobPath::parse_inside(text).map_err(|bad| Wrong::at("outputs", at, bad)));
+    let mut outputs: Vec<JobPath> = outputs.collect::<Result<_, _>>()?;
+    outputs.sort_unstable();
+    outputs.dedup();
+    let folder = request.folder.as_deref().unwrap_or(".");
+    Ok(CommandStep {
+        argv: request.command.clone(),
+        inputs: inputs.collect::<Result<_, _>>()?,
+        outputs,
+        env: over(&defaults.env, &request.env),
+        folder: JobPath::parse(folder).map_err(|bad| Wrong::new("folder", bad))?,
+        limits: request.limits.or(defaults.limits),
+        platform: over(&defaults.platform, &request.platform),
+    })
+}
+
+fn input(text: &str) -> Result<Input, BadPath> {
+    if JobGlob::is_glob(text) {
+        JobGlob::parse(text).map(Input::Glob)
+    } else {
+        JobPath::parse(text).map(Input::Path)
+    }
+}
+
+fn inside(field: &str, text: &str) -> Result<JobPath, Wrong> {
+    JobPath::parse_inside(text).map_err(|bad| Wrong::new(field, bad))
+}
+
+/// `own` on top of the defaults, which are shared where there is nothing on top.
+fn over(defaults: &Arc<Pairs>, own: &Pairs) -> Arc<Pairs> {
+    if own.is_empty() {
+        return defaults.clone();
+    }
+    let all = defaults.iter().chain(own).map(|(name, value)| (name.clone(), value.clone()));
+    Arc::new(all.collect())
+}
+
+fn check_url(url: &str) -> Result<(), Wrong> {
+    let known = ["http://", "https://"].iter().find_map(|start| url.strip_prefix(start));
+    match known {
+        Some(rest) if !rest.is_empty() && !url.chars().any(|c| c.is_control() || c.is_whitespace()) => Ok(()),
+        Some(_) | None => Err(Wrong::new("fetch.url", JobFault::BadUrl(url.chars().take(200).collect()))),
+    }
+}
+
+fn check_env(env: &Pairs) -> Result<(), Wrong> {
+    for (name, value) in env {
+        if name.is_empty() || name.contains('=') {
+            return Err(Wrong::new("env", JobFault::BadEnvName(name.chars().take(200).collect())));
+        }
+        if name.contains('\0') || value.contains('\0') {
+            return Err(Wrong::new("env", JobFault::Nul));
+        }
+    }
+    Ok(())
+}
+
+fn check_platform(platform: &Pairs) -> Result<(), Wrong> {
+    if platform.keys().any(String::is_empty) {
+        return Err(Wrong::new("platform", JobFault::BadProperty));
+    }
+    if platform.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
+        return Err(Wrong::new("platform", JobFault::Nul));
+    }
+    let is_limit = |name: &&String| {
+        name.get(..LIMIT_PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(LIMIT_PREFIX))
+    };
+    if let Some(name) = platform.keys().find(is_limit) {
+        return Err(Wrong::new("platform", JobFault::LimitAsProperty(name.chars().take(200).collect())));
+    }
+    Ok(())
+}
+
+fn check_limits(given: TaskLimits, most: TaskLimits) -> Result<(), Wrong> {
+    let fields = [
+        ("cpu_ms", given.cpu_ms, most.cpu_ms),
+        ("wall_ms", given.wall_ms, most.wall_ms),
+        ("memory_bytes", given.memory_bytes, most.memory_bytes),
+        ("processes", given.processes, most.processes),
+        ("files", given.files, most.files),
+        ("disk_bytes", given.disk_bytes, most.disk_bytes),
+        ("output_bytes", given.output_bytes, most.output_bytes),
+    ];
+    for (name, value, most) in fields {
+        let most = most.unwrap_or(u64::MAX);
+        if let Some(value) = value.filter(|value| !(1..=most).contains(value)) {
+            return Err(Wrong(format!("limits.{name}"), JobFault::OutOfRange { value, most }));
+        }
+    }
+    Ok(())
+}
+
+fn retries(given: Option<u32>) -> Result<Option<u32>, Wrong> {
+    match given {
+        Some(value) if value > RETRIES_MAX => Err(out_of_range("retries", value, RETRIES_MAX)),
+        other => Ok(other),
+    }
+}
+
+fn out_of_range(field: &str, value: u32, most: u32) -> Wrong {
+    Wrong::new(field, JobFault::OutOfRange { value: u64::from(value), most: u64::from(most) })
+}

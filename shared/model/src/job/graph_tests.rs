@@ -1,0 +1,283 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::{FetchStep, FromTo, JobSource, TaskDefaults, TaskRequest};
+
+fn job(text: &str) -> Job {
+    serde_json::from_str(text).unwrap()
+}
+
+fn command(id: &str) -> TaskRequest {
+    serde_json::from_str(&format!(r#"{{"id": {id:?}, "command": ["true"]}}"#)).unwrap()
+}
+
+fn tasks(tasks: Vec<TaskRequest>) -> Job {
+    Job { tasks, ..Job::default() }
+}
+
+fn graph(job: &Job) -> Result<Graph, InvalidJob> {
+    Graph::new(job, &JobLimits::NONE)
+}
+
+/// Why a job of the task `a` is refused once `change` was made to it.
+fn refused(change: impl FnOnce(&mut TaskRequest)) -> String {
+    let mut task = command("a");
+    change(&mut task);
+    graph(&tasks(vec![task])).unwrap_err().to_string()
+}
+
+fn from_to(from: &str, to: &str) -> FromTo {
+    FromTo { from: from.into(), to: to.into() }
+}
+
+fn dependencies(graph: &Graph, at: usize) -> Vec<usize> {
+    graph.tasks()[at].dependencies.iter().map(|at| at.get()).collect()
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_path() {
+    let unknown = job(
+        r#"{"tasks": [{"id": "a", "command": ["x"]}, {"id": "link", "command": ["x"], "dependencies": ["a", "lib"]}]}"#,
+    );
+    assert_eq!(
+        graph(&unknown).unwrap_err().to_string(),
+        r#"job.tasks[1] (link).dependencies[1]: there is no task "lib""#
+    );
+    let twice = tasks(vec![command("a"), command("b"), command("a")]);
+    assert_eq!(
+        graph(&twice).unwrap_err().to_string(),
+        r#"job.tasks[2].id: job.tasks[0] has the id "a" already"#
+    );
+    assert_eq!(graph(&tasks(vec![])).unwrap_err().to_string(), "job.tasks: there is no task");
+    let mut defaults = tasks(vec![command("a")]);
+    defaults.defaults =
+        TaskDefaults { limits: TaskLimits { files: Some(0), ..TaskLimits::default() }, ..defaults.defaults };
+    assert!(graph(&defaults).unwrap_err().to_string().starts_with("job.defaults.limits.files: it is 0"));
+}
+
+#[test]
+fn a_task_does_exactly_one_thing() {
+    assert!(
+        refused(|task| task.command.clear()).contains("(a): it does nothing: exactly one of command, fetch")
+    );
+    assert!(refused(|task| task.remove = Some("x".into())).contains("(a): it has command and remove"));
+    let internal = |change: fn(&mut TaskRequest)| {
+        refused(|task| {
+            task.command.clear();
+            task.remove = Some("x".into());
+            change(task);
+        })
+    };
+    assert!(
+        internal(|task| task.outputs = vec!["y".into()]).contains("(a).outputs: only a task with a command")
+    );
+    assert!(internal(|task| task.judge = true).contains("(a).judge: only a task with a command"));
+    assert!(internal(|task| task.limits.files = Some(1)).contains("(a).limits: only a task with a command"));
+}
+
+#[test]
+fn fields_are_checked() {
+    assert!(refused(|task| task.command = vec![" ".into()]).contains("(a).command[0]: the program is empty"));
+    assert!(refused(|task| task.command.push("x\0".into())).contains("(a).command[1]: it holds a NUL"));
+    assert!(
+        refused(|task| drop(task.env.insert("A=".into(), String::new())))
+            .contains("(a).env: \"A=\" is no name")
+    );
+    assert!(
+        refused(|task| drop(task.env.insert("A".into(), "\0".into()))).contains("(a).env: it holds a NUL")
+    );
+    assert!(
+        refused(|task| drop(task.platform.insert(String::new(), "x".into())))
+            .contains("(a).platform: a property")
+    );
+    assert!(
+        refused(|task| drop(task.platform.insert("Limit-files".into(), "1".into())))
+            .contains("say it in limits")
+    );
+    assert!(
+        refused(|task| task.inputs = vec!["ok".into(), "/x".into()])
+            .contains("(a).inputs[1]: \"/x\" is an absolute")
+    );
+    assert!(refused(|task| task.inputs = vec!["../x/*.c".into()]).contains("leaves the workspace"));
+    assert!(
+        refused(|task| task.inputs = vec!["a[".into()])
+            .contains("(a).inputs[0]: the glob cannot be understood")
+    );
+    assert!(
+        refused(|task| task.outputs = vec![".".into()])
+            .contains("(a).outputs[0]: it is the workspace itself")
+    );
+    assert!(refused(|task| task.folder = Some("..".into())).contains("(a).folder: \"..\" leaves"));
+    assert!(refused(|task| task.weight = Some(2)).contains("(a).weight: only a judge has it"));
+    assert!(refused(|task| task.retries = Some(101)).contains("(a).retries: it is 101: 1 to 100"));
+    assert!(refused(|task| task.limits.cpu_ms = Some(0)).contains("(a).limits.cpu_ms: it is 0: 1 to"));
+    let fetch = |url: &str| {
+        refused(|task| {
+            task.command.clear();
+            task.fetch = Some(FetchStep { url: url.into(), to: "x".into(), digest: None });
+        })
+    };
+    for url in ["file:///etc/passwd", "http://", "https://a b", "x"] {
+        assert!(fetch(url).contains("(a).fetch.url:"), "{url}");
+    }
+}
+
+#[test]
+fn the_farm_has_the_last_word_on_limits() {
+    let task_max = TaskLimits { wall_ms: Some(1000), ..TaskLimits::default() };
+    let limits = JobLimits { tasks_max: 2, task_max, ..JobLimits::NONE };
+    let mut task = command("a");
+    task.limits.wall_ms = Some(1000);
+    assert!(Graph::new(&tasks(vec![task.clone()]), &limits).is_ok());
+    task.limits.wall_ms = Some(1001);
+    let error = Graph::new(&tasks(vec![task]), &limits).unwrap_err().to_string();
+    assert_eq!(error, "job.tasks[0] (a).limits.wall_ms: it is 1001: 1 to 1000 is expected");
+    let error = Graph::new(&tasks(vec![command("a"), command("b"), command("c")]), &limits).unwrap_err();
+    assert_eq!(error.to_string(), "job.tasks: there are 3 tasks, at most 2 are taken");
+}
+
+#[test]
+fn a_cycle_is_told_whole() {
+    let after =
+        |id: &str, before: &str| TaskRequest { dependencies: vec![before.parse().unwrap()], ..command(id) };
+    let error =
+        graph(&tasks(vec![command("x"), after("c", "a"), after("a", "b"), after("b", "c"), after("y", "b")]));
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "job.tasks[1] (c).dependencies: the tasks wait for each other: c -> a -> b -> c"
+    );
+    let own = graph(&tasks(vec![after("a", "a")])).unwrap_err().to_string();
+    assert!(own.ends_with("wait for each other: a -> a"), "{own}");
+    let reads = |id: &str, input: &str, output: &str| TaskRequest {
+        inputs: vec![input.into()],
+        outputs: vec![output.into()],
+        ..command(id)
+    };
+    let implied = graph(&tasks(vec![reads("a", "y", "x"), reads("b", "x", "y")])).unwrap_err().to_string();
+    assert!(implied.ends_with("a -> b -> a"), "{implied}");
+    let long: Vec<TaskRequest> =
+        (0..30).map(|at| after(&format!("t{at}"), &format!("t{}", (at + 1) % 30))).collect();
+    let long = graph(&tasks(long)).unwrap_err().to_string();
+    assert!(long.ends_with("t19 -> (10 more) -> t0"), "{long}");
+}
+
+#[test]
+fn one_path_has_one_maker() {
+    let makes = |id: &str, output: &str| TaskRequest { outputs: vec![output.into()], ..command(id) };
+    let error = graph(&tasks(vec![makes("a", "out/x"), makes("b", "./out//x")])).unwrap_err().to_string();
+    assert_eq!(error, r#"job.tasks[1] (b).outputs: "out/x" is made by job.tasks[0] (a) already"#);
+    let step = |id: &str| TaskRequest { command: Vec::new(), ..command(id) };
+    let copy = TaskRequest { copy: Some(from_to("y", "out/x")), ..step("c") };
+    let error = graph(&tasks(vec![makes("a", "out/x"), copy])).unwrap_err().to_string();
+    assert!(error.starts_with("job.tasks[1] (c).copy.to"), "{error}");
+    let folder = |id: &str| TaskRequest { make_folder: Some("out".into()), ..step(id) };
+    let unpacked = TaskRequest { extract: Some(from_to("a.tar", "out")), ..step("unpack") };
+    assert!(graph(&tasks(vec![folder("a"), folder("b"), unpacked])).is_ok(), "several may add to a folder");
+}
+
+#[test]
+fn reading_what_another_makes_is_to_depend_on_it() {
+    let makes = |id: &str, output: &str| TaskRequest { outputs: vec![output.into()], ..command(id) };
+    let step = |id: &str| TaskRequest { command: Vec::new(), ..command(id) };
+    let job = tasks(vec![
+        makes("object", "obj/a.o"),
+        makes("tree", "gen"),
+        TaskRequest { inputs: vec!["obj/a.o".into(), "./gen/deep/x.h".into()], ..command("link") },
+        TaskRequest { inputs: vec!["obj".into(), "gen/*.h".into(), "gent".into()], ..command("no") },
+        TaskRequest { copy: Some(from_to("gen", "copy")), ..step("copy") },
+        TaskRequest { folder: Some("copy/sub".into()), ..command("in-copy") },
+        TaskRequest { remove: Some("obj/a.o".into()), ..step("rm") },
+        TaskRequest { inputs: vec!["own".into()], outputs: vec!["own".into()], ..command("own") },
+    ]);
+    let graph = graph(&job).unwrap();
+    assert_eq!(dependencies(&graph, 2), [0, 1]);
+    assert_eq!(dependencies(&graph, 3), [0_usize; 0], "neither a folder around it nor a glob");
+    assert_eq!(dependencies(&graph, 4), [1]);
+    assert_eq!(dependencies(&graph, 5), [4]);
+    assert_eq!(dependencies(&graph, 6), [0]);
+    assert_eq!(dependencies(&graph, 7), [0_usize; 0]);
+    assert_eq!(graph.tasks()[0].dependants.iter().map(|at| at.get()).collect::<Vec<_>>(), [2, 6]);
+}
+
+#[test]
+fn defaults_are_merged_and_shared() {
+    let job = job(
+        r#"{"defaults": {"env": {"A": "1", "B": "1"}, "platform": {"hwgroup": "big"}, "limits": {"cpu_ms": 5, "files": 6}, "retries": 7},
+            "tasks": [{"id": "a", "command": ["x"], "env": {"B": "2"}, "limits": {"files": 9}},
+                      {"id": "b", "command": ["x"], "retries": 0, "priority": -3, "judge": true},
+                      {"id": "c", "command": ["x"]}]}"#,
+    );
+    let graph = graph(&job).unwrap();
+    let step = |at: usize| {
+        let Step::Command(command) = &graph.tasks()[at].step else { panic!("task {at} is no command") };
+        command.as_ref()
+    };
+    assert_eq!(step(0).env.values().map(String::as_str).collect::<Vec<_>>(), ["1", "2"]);
+    assert_eq!((step(0).limits.cpu_ms, step(0).limits.files), (Some(5), Some(9)));
+    assert!(std::sync::Arc::ptr_eq(&step(1).platform, &step(2).platform));
+    let [a, b, c] = graph.tasks() else { panic!() };
+    assert_eq!((a.retries, b.retries, a.priority, b.priority), (7, 0, DEFAULT_PRIORITY, -3));
+    assert_eq!((b.judge, c.judge), (Some(DEFAULT_WEIGHT), None));
+}
+
+#[test]
+fn the_order_has_dependencies_first_then_priority_then_the_job() {
+    let mut job = tasks(vec![command("last"), command("b"), command("a"), command("urgent")]);
+    job.tasks[0].dependencies = vec!["a".parse().unwrap()];
+    job.tasks[0].priority = Some(50);
+    job.tasks[3].priority = Some(9);
+    let graph = graph(&job).unwrap();
+    let order: Vec<&str> = graph.order().iter().map(|at| graph.task(*at).unwrap().id.as_str()).collect();
+    assert_eq!(order, ["urgent", "b", "a", "last"]);
+}
+
+/// How long the check of `count` tasks takes, each made by `task`.
+fn timed(count: usize, task: impl Fn(usize) -> TaskRequest) -> Duration {
+    let job = tasks((0..count).map(task).collect());
+    let begun = Instant::now();
+    assert_eq!(graph(&job).unwrap().len(), count);
+    begun.elapsed()
+}
+
+#[test]
+fn fifty_thousand_tasks_are_checked_fast_whatever_their_shape() {
+    const COUNT: usize = 50_000;
+    let id = |at: usize| format!("t{at}").parse().unwrap();
+    let chain = timed(COUNT, |at| TaskRequest {
+        dependencies: (at > 0).then(|| id(at - 1)).into_iter().collect(),
+        ..command(&format!("t{at}"))
+    });
+    let star = timed(COUNT, |at| TaskRequest {
+        dependencies: if at + 1 == COUNT { (0..at).map(id).collect() } else { Vec::new() },
+        ..command(&format!("t{at}"))
+    });
+    let layers = timed(COUNT, |at| TaskRequest {
+        dependencies: (0..20).filter_map(|back| at.checked_sub(500 - back)).map(id).collect(),
+        inputs: vec!["include/*.h".into(), format!("obj/layer/t{}.o", at.saturating_sub(500))],
+        outputs: vec![format!("obj/layer/t{at}.o")],
+        ..command(&format!("t{at}"))
+    });
+    for (shape, took) in [("chain", chain), ("star", star), ("layers", layers)] {
+        assert!(took < Duration::from_secs(3), "{shape}: {took:?}");
+    }
+}
+
+#[test]
+fn folders_that_many_share_do_not_multiply() {
+    let step = |id: String| TaskRequest { command: Vec::new(), ..command(&id) };
+    let all = (0..10_000).map(|at| match at % 2 {
+        0 => TaskRequest { make_folder: Some("x".into()), ..step(format!("m{at}")) },
+        _ => TaskRequest { copy: Some(from_to("x/y", &format!("c{at}"))), ..step(format!("c{at}")) },
+    });
+    let error = graph(&tasks(all.collect())).unwrap_err().to_string();
+    assert!(error.contains("more than 4000000 dependencies"), "{error}");
+}
+
+#[test]
+fn a_wrong_field_of_a_job_is_named() {
+    let wrong = |text: &str| serde_json::from_str::<JobSource>(text).unwrap_err().to_string();
+    assert!(wrong(r#"{"tasks": [{"id": "a", "comand": ["x"]}]}"#).contains("unknown field `comand`"));
+    assert!(wrong(r#"{"tasks": [{"id": "a b"}]}"#).contains("task id \"a b\" is not valid"));
+    assert!(wrong(r#"{"tasks": [], "digest": "sha256:00"}"#).contains("digest"));
+    assert!(wrong("{}").contains("tasks"));
+}

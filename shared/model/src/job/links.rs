@@ -1,0 +1,193 @@
+//! What holds the tasks of a job together: who makes what, who waits for whom, and in which order they come.
+
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+};
+
+use super::check::{Place, Wrong};
+use crate::{CommandStep, Graph, Input, InvalidJob, JobFault, JobPath, Step, Task, TaskIndex};
+
+/// Tasks of a cycle that a message names.
+const CYCLE_SHOWN: usize = 20;
+/// Dependencies of all tasks together, named and implied.
+const LINKS_MAX: usize = 4_000_000;
+
+/// The graph of `tasks`, whose named dependencies are resolved.
+pub(super) fn graph(mut tasks: Vec<Task>) -> Result<Graph, InvalidJob> {
+    let implied = implied(&tasks)?;
+    for (task, implied) in tasks.iter_mut().zip(implied) {
+        task.dependencies.extend(implied);
+        task.dependencies.sort_unstable();
+        task.dependencies.dedup();
+    }
+    let mut dependants: Vec<Vec<TaskIndex>> = vec![Vec::new(); tasks.len()];
+    for (at, task) in tasks.iter().enumerate() {
+        for dependency in &task.dependencies {
+            if let Some(waiting) = dependants.get_mut(dependency.get()) {
+                waiting.push(TaskIndex::at(at));
+            }
+        }
+    }
+    for (task, dependants) in tasks.iter_mut().zip(dependants) {
+        task.dependants = dependants;
+    }
+    let order = order(&tasks)?;
+    Ok(Graph { tasks, order })
+}
+
+/// The tasks that make what each task reads.
+fn implied(tasks: &[Task]) -> Result<Vec<Vec<TaskIndex>>, InvalidJob> {
+    let makers = Makers::of(tasks)?;
+    let mut implied = Vec::with_capacity(tasks.len());
+    let mut links = 0;
+    for (at, task) in tasks.iter().enumerate() {
+        let found = makers.read_by(TaskIndex::at(at), task);
+        links += task.dependencies.len() + found.len();
+        if links > LINKS_MAX {
+            let fault = JobFault::TooManyDependencies { most: LINKS_MAX };
+            return Err(Place { at, id: &task.id }.wrong(Wrong("dependencies".to_owned(), fault)));
+        }
+        implied.push(found);
+    }
+    Ok(implied)
+}
+
+/// Who makes what.
+struct Makers<'a>(HashMap<&'a str, Made>);
+
+enum Made {
+    /// Files, or a folder that is one task's own.
+    By(TaskIndex),
+    /// A folder to which several may add.
+    Together(Vec<TaskIndex>),
+}
+
+impl<'a> Makers<'a> {
+    fn of(tasks: &'a [Task]) -> Result<Self, InvalidJob> {
+        let mut makers = Self(HashMap::new());
+        for (at, task) in tasks.iter().enumerate() {
+            let mut add = |field: String, path: &'a JobPath, together: bool| {
+                let Some(first) = makers.add(TaskIndex::at(at), path, together) else { return Ok(()) };
+                let id = tasks.get(first.get()).map_or_else(|| task.id.clone(), |task| task.id.clone());
+                let fault = JobFault::SameOutput { path: path.to_string(), first: first.get(), id };
+                Err(Place { at, id: &task.id }.wrong(Wrong(field, fault)))
+            };
+            match &task.step {
+                Step::Command(command) => {
+                    let mut outputs = command.outputs.iter();
+                    outputs.try_for_each(|path| add("outputs".to_owned(), path, false))?;
+                }
+                Step::Fetch { to, .. } => add("fetch.to".to_owned(), to, false)?,
+                Step::Copy { to, .. } => add("copy.to".to_owned(), to, false)?,
+                Step::Extract { to, .. } => add("extract.to".to_owned(), to, true)?,
+                Step::MakeFolder(path) => add("make_folder".to_owned(), path, true)?,
+                Step::Remove(_) => {}
+            }
+        }
+        Ok(makers)
+    }
+
+    /// Who makes `path` already and shares it not.
+    fn add(&mut self, task: TaskIndex, path: &'a JobPath, together: bool) -> Option<TaskIndex> {
+        match self.0.get_mut(path.as_str()) {
+            Some(Made::Together(tasks)) if together => {
+                tasks.push(task);
+                None
+            }
+            Some(Made::Together(tasks)) => tasks.first().copied(),
+            Some(Made::By(first)) => Some(*first),
+            None => {
+                let made = if together { Made::Together(vec![task]) } else { Made::By(task) };
+                self.0.insert(path.as_str(), made);
+                None
+            }
+        }
+    }
+
+    /// The other tasks that make what `task` reads: a path of it, or a folder that this is in.
+    fn read_by(&self, own: TaskIndex, task: &Task) -> Vec<TaskIndex> {
+        let mut found = Vec::new();
+        let mut add = |path: &JobPath| {
+            for made in path.with_folders().filter_map(|path| self.0.get(path)) {
+                match made {
+                    Made::By(maker) => found.push(*maker),
+                    Made::Together(makers) => found.extend(makers),
+                }
+            }
+        };
+        match &task.step {
+            Step::Command(command) => {
+                let CommandStep { inputs, folder, .. } = command.as_ref();
+                for input in inputs {
+                    match input {
+                        Input::Path(path) => add(path),
+                        Input::Glob(_) => {}
+                    }
+                }
+                add(folder);
+            }
+            Step::Extract { from, .. } | Step::Copy { from, .. } | Step::Remove(from) => add(from),
+            Step::Fetch { .. } | Step::MakeFolder(_) => {}
+        }
+        found.retain(|maker| *maker != own);
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+/// Dependencies first, then by priority, then as in the job.
+fn order(tasks: &[Task]) -> Result<Vec<TaskIndex>, InvalidJob> {
+    let mut missing: Vec<usize> = tasks.iter().map(|task| task.dependencies.len()).collect();
+    let ready = |at: TaskIndex| tasks.get(at.get()).map(|task| (task.priority, Reverse(at)));
+    let free = missing.iter().enumerate().filter(|(_, missing)| **missing == 0);
+    let mut heap: BinaryHeap<(i32, Reverse<TaskIndex>)> =
+        free.filter_map(|(at, _)| ready(TaskIndex::at(at))).collect();
+    let mut order = Vec::with_capacity(tasks.len());
+    while let Some((_, Reverse(at))) = heap.pop() {
+        order.push(at);
+        for dependant in tasks.get(at.get()).into_iter().flat_map(|task| &task.dependants) {
+            let Some(left) = missing.get_mut(dependant.get()) else { continue };
+            *left -= 1;
+            if *left == 0 {
+                heap.extend(ready(*dependant));
+            }
+        }
+    }
+    if order.len() == tasks.len() { Ok(order) } else { Err(cycle(tasks, &missing)) }
+}
+
+/// A cycle among the tasks that still miss something.
+fn cycle(tasks: &[Task], missing: &[usize]) -> InvalidJob {
+    // Whoever misses something misses someone who does: going from one to the next comes back somewhere.
+    let is_stuck = |at: &TaskIndex| missing.get(at.get()).is_some_and(|missing| *missing > 0);
+    let first = |at: TaskIndex| tasks.get(at.get())?.dependencies.iter().copied().find(is_stuck);
+    let mut seen: HashMap<TaskIndex, usize> = HashMap::new();
+    let mut path: Vec<TaskIndex> = Vec::new();
+    let mut at = missing.iter().position(|missing| *missing > 0).map(TaskIndex::at);
+    while let Some(task) = at {
+        if let Some(start) = seen.insert(task, path.len()) {
+            path.drain(..start);
+            break;
+        }
+        path.push(task);
+        at = first(task);
+    }
+    // Told from the task that stands first in the job.
+    let lowest = path.iter().enumerate().min_by_key(|(_, task)| **task).map_or(0, |(at, _)| at);
+    path.rotate_left(lowest);
+    let ids: Vec<&str> =
+        path.iter().filter_map(|at| tasks.get(at.get())).map(|task| task.id.as_str()).collect();
+    let shown = ids.iter().copied().take(CYCLE_SHOWN).collect::<Vec<_>>().join(" -> ");
+    let more = ids.len().saturating_sub(CYCLE_SHOWN);
+    let more = if more == 0 { String::new() } else { format!(" -> ({more} more)") };
+    let start = ids.first().copied().unwrap_or_default();
+    let place =
+        path.first().and_then(|at| tasks.get(at.get()).map(|task| Place { at: at.get(), id: &task.id }));
+    let at = place.map_or_else(|| "job.tasks".to_owned(), |place| place.to_string());
+    InvalidJob {
+        at: format!("{at}.dependencies"),
+        fault: JobFault::Cycle(format!("{shown}{more} -> {start}")),
+    }
+}

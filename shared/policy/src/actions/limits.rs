@@ -1,0 +1,238 @@
+//! What an action may use: limits as platform properties.
+//!
+//! A client limits an action by properties of its platform, whose names are compared without regard to case. They say
+//! nothing of where it can run, and are part of its digest like all others: with other limits it is another action.
+//!
+//! | property | value, a whole number above 0 |
+//! |---|---|
+//! | `limit-cpu-ms` | milliseconds of processor time, user and system, of all its processes |
+//! | `limit-memory-bytes` | bytes of memory of all its processes |
+//! | `limit-processes` | processes and threads at a time |
+//! | `limit-files` | files and folders that it may add |
+//! | `limit-disk-bytes` | bytes that its folder may grow by |
+//! | `limit-output-bytes` | bytes on standard output, and as many on standard error |
+//!
+//! Of a property that is given more than once the smallest value counts. How long it may run is the action's `timeout`.
+
+use model::TaskLimits;
+
+use super::size::{InvalidNeed, shown};
+
+/// What the names of all limits begin with.
+pub const PREFIX: &str = "limit-";
+
+const WANTED: &str = "a whole number above 0 is expected, 1000 say";
+const KNOWN: &str = "limits are limit-cpu-ms, limit-memory-bytes, limit-processes, limit-files, limit-disk-bytes and \
+                     limit-output-bytes";
+
+/// One of the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// Processor time.
+    Cpu,
+    /// Time from start to end: the action's `timeout`.
+    Wall,
+    /// Memory.
+    Memory,
+    /// Processes and threads.
+    Processes,
+    /// Files and folders.
+    Files,
+    /// Bytes in files.
+    Disk,
+    /// Bytes of standard output or standard error.
+    Output,
+}
+
+impl Limit {
+    /// All.
+    pub const ALL: [Self; 7] =
+        [Self::Cpu, Self::Wall, Self::Memory, Self::Processes, Self::Files, Self::Disk, Self::Output];
+
+    /// Its name as a field of [`TaskLimits`], and in the `limit` of an action's metadata.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu_ms",
+            Self::Wall => "wall_ms",
+            Self::Memory => "memory_bytes",
+            Self::Processes => "processes",
+            Self::Files => "files",
+            Self::Disk => "disk_bytes",
+            Self::Output => "output_bytes",
+        }
+    }
+
+    /// Its platform property; `None` for the one that is the action's `timeout`.
+    pub fn property(self) -> Option<&'static str> {
+        match self {
+            Self::Cpu => Some("limit-cpu-ms"),
+            Self::Wall => None,
+            Self::Memory => Some("limit-memory-bytes"),
+            Self::Processes => Some("limit-processes"),
+            Self::Files => Some("limit-files"),
+            Self::Disk => Some("limit-disk-bytes"),
+            Self::Output => Some("limit-output-bytes"),
+        }
+    }
+
+    /// How much of it `limits` allow, if they say.
+    pub fn of(self, limits: &TaskLimits) -> Option<u64> {
+        let mut limits = *limits;
+        *self.field(&mut limits)
+    }
+
+    fn field(self, limits: &mut TaskLimits) -> &mut Option<u64> {
+        match self {
+            Self::Cpu => &mut limits.cpu_ms,
+            Self::Wall => &mut limits.wall_ms,
+            Self::Memory => &mut limits.memory_bytes,
+            Self::Processes => &mut limits.processes,
+            Self::Files => &mut limits.files,
+            Self::Disk => &mut limits.disk_bytes,
+            Self::Output => &mut limits.output_bytes,
+        }
+    }
+
+    /// What it limits, to stand behind a number: `1000 ms of processor time`.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Cpu => "ms of processor time",
+            Self::Wall => "ms",
+            Self::Memory => "bytes of memory",
+            Self::Processes => "processes",
+            Self::Files => "files",
+            Self::Disk => "bytes of disk",
+            Self::Output => "bytes of output",
+        }
+    }
+}
+
+/// The platform properties for these limits, sorted by name, without that which is the action's `timeout`.
+pub fn properties(limits: &TaskLimits) -> Vec<(String, String)> {
+    let pair = |limit: Limit| Some((limit.property()?.to_owned(), limit.of(limits)?.to_string()));
+    let mut found: Vec<_> = Limit::ALL.into_iter().filter_map(pair).collect();
+    found.sort();
+    found
+}
+
+/// The limits among the properties of a `platform`.
+pub fn read(platform: &[(String, String)]) -> Result<TaskLimits, InvalidNeed> {
+    let mut found = TaskLimits::default();
+    for (name, value) in platform {
+        take(&mut found, name, value)?;
+    }
+    Ok(found)
+}
+
+/// Takes a property if it is a limit; whether it is.
+pub(super) fn take(found: &mut TaskLimits, name: &str, value: &str) -> Result<bool, InvalidNeed> {
+    let is_limit = name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));
+    if !is_limit {
+        return Ok(false);
+    }
+    let wrong = |expected| InvalidNeed { property: shown(name), value: shown(value), expected };
+    let called = |limit: &Limit| limit.property().is_some_and(|property| property.eq_ignore_ascii_case(name));
+    let limit = Limit::ALL.into_iter().find(called).ok_or_else(|| wrong(KNOWN))?;
+    let value: u64 = value.trim().parse().ok().filter(|value| *value > 0).ok_or_else(|| wrong(WANTED))?;
+    let field = limit.field(found);
+    *field = Some(field.map_or(value, |before| before.min(value)));
+    Ok(true)
+}
+
+/// A limit that is above what the farm allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} = {asked} is more than an action may use here: at most {most}", limit.property().unwrap_or(limit.name()))]
+pub struct LimitTooHigh {
+    /// Which.
+    pub limit: Limit,
+    /// What is asked for.
+    pub asked: u64,
+    /// What may be asked for.
+    pub most: u64,
+}
+
+/// Checks that no limit is above those of `most`.
+pub fn check(limits: &TaskLimits, most: &TaskLimits) -> Result<(), LimitTooHigh> {
+    for limit in Limit::ALL {
+        if let (Some(asked), Some(most)) = (limit.of(limits), limit.of(most))
+            && asked > most
+        {
+            return Err(LimitTooHigh { limit, asked, most });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn limits_are_read_whatever_the_case_and_the_smallest_counts() {
+        let platform = pairs(&[
+            ("OSFamily", "linux"),
+            ("Limit-CPU-ms", "2000"),
+            ("limit-cpu-ms", " 1000 "),
+            ("limit-files", "3"),
+        ]);
+        let wanted = TaskLimits { cpu_ms: Some(1000), files: Some(3), ..TaskLimits::default() };
+        assert_eq!(read(&platform).unwrap(), wanted);
+    }
+
+    #[test]
+    fn what_says_no_limit_is_refused_with_what_would() {
+        for value in ["0", "-1", "1.5", "", "many", "1e9", "18446744073709551616"] {
+            let invalid = read(&pairs(&[("limit-memory-bytes", value)])).unwrap_err();
+            assert_eq!((invalid.property.as_str(), invalid.value.as_str()), ("limit-memory-bytes", value));
+            assert!(invalid.to_string().contains("above 0"), "{invalid}");
+        }
+        let invalid = read(&pairs(&[("limit-cpu", "3")])).unwrap_err();
+        assert!(invalid.to_string().contains("limit-cpu-ms"), "{invalid}");
+    }
+
+    #[test]
+    fn more_than_the_farm_allows_is_refused_by_name() {
+        let most = TaskLimits { cpu_ms: Some(10), disk_bytes: Some(5), ..TaskLimits::default() };
+        let asked =
+            |cpu_ms| TaskLimits { cpu_ms: Some(cpu_ms), files: Some(u64::MAX), ..TaskLimits::default() };
+        assert_eq!(check(&asked(10), &most), Ok(()));
+        let error = check(&asked(11), &most).unwrap_err();
+        assert_eq!(error, LimitTooHigh { limit: Limit::Cpu, asked: 11, most: 10 });
+        let text = error.to_string();
+        assert!(text.contains("limit-cpu-ms") && text.contains("11") && text.contains("10"), "{text}");
+    }
+
+    #[test]
+    fn each_limit_has_the_name_of_its_field() {
+        let all = TaskLimits {
+            cpu_ms: Some(1),
+            wall_ms: Some(2),
+            memory_bytes: Some(3),
+            processes: Some(4),
+            files: Some(5),
+            disk_bytes: Some(6),
+            output_bytes: Some(7),
+        };
+        let shown = format!("{all:?}");
+        for limit in Limit::ALL {
+            let field = format!("{}: Some({})", limit.name(), limit.of(&all).unwrap());
+            assert!(shown.contains(&field), "{shown}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(values in prop::array::uniform6(prop::option::of(1..u64::MAX))) {
+            let [cpu_ms, memory_bytes, processes, files, disk_bytes, output_bytes] = values;
+            let limits =
+                TaskLimits { cpu_ms, wall_ms: None, memory_bytes, processes, files, disk_bytes, output_bytes };
+            prop_assert_eq!(read(&properties(&limits)).unwrap(), limits);
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The run of a job's graph: what may start, what follows from an end, and what is told of it all.
+
+mod judge;
+mod reach;
+
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc, time::Duration};
+
+use model::{Graph, JobResult, Task, TaskIndex, TaskReport, TaskStatus};
+
+pub use judge::{BadVerdict, judged};
+pub use reach::{Unreachable, reachable};
+
+/// The wait before the first time that a task goes elsewhere; each further one is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// The longest such wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// Failures that a result names.
+const FAILURES_MAX: usize = 20;
+/// Skipped tasks that a result names.
+const SKIPPED_MAX: usize = 100;
+
+/// A run of a graph. Whoever runs the tasks asks it what to start and tells it what ended.
+#[derive(Debug, Clone)]
+pub struct GraphRun {
+    graph: Arc<Graph>,
+    states: Vec<TaskState>,
+    reports: Vec<Option<TaskReport>>,
+    /// By priority, then as in the job. Tasks that ended meanwhile are passed over.
+    ready: BinaryHeap<(i32, Reverse<TaskIndex>)>,
+    running: usize,
+    counts: Counts,
+    /// Nothing more is started.
+    stopped: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TaskState {
+    /// So many dependencies have not succeeded yet.
+    Waiting(usize),
+    Ready,
+    /// The farm failed it so often.
+    Running(u32),
+    Ended,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    succeeded: u64,
+    cached: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+/// What follows from the end of a task's run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AfterTask {
+    /// The farm failed it: it is still running, and is to be run elsewhere after a wait.
+    Again {
+        /// The wait.
+        wait: Duration,
+        /// How often it will then have been tried.
+        tries: u32,
+    },
+    /// It has ended.
+    Ended(Consequences),
+    /// It was not running: it was cancelled before. Nothing follows.
+    Nothing,
+}
+
+/// What the end of a task does to others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Consequences {
+    /// Those that will never start, in the order of the job. Each has its report.
+    pub skipped: Vec<TaskIndex>,
+    /// Those that were running and are to be cancelled; they count as skipped and have their reports.
+    pub cancelled: Vec<TaskIndex>,
+}
+
+impl GraphRun {
+    /// A run of `graph` in which nothing has started.
+    pub fn new(graph: Arc<Graph>) -> Self {
+        let states: Vec<TaskState> = graph
+            .tasks()
+            .iter()
+            .map(|task| match task.dependencies.len() {
+                0 => TaskState::Ready,
+                missing => TaskState::Waiting(missing),
+            })
+            .collect();
+        let free = graph.indexed().filter(|(_, task)| task.dependencies.is_empty());
+        let ready = free.map(|(at, task)| (task.priority, Reverse(at))).collect();
+        let reports = vec![None; graph.len()];
+        Self { graph, states, reports, ready, running: 0, counts: Counts::default(), stopped: false }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
+
+    /// Takes the task to start next: of those whose dependencies have all succeeded the one with the highest priority,
+    /// then the first in the job. It is running from now on.
+    pub fn start_next(&mut self) -> Option<TaskIndex> {
+        while let Some((_, Reverse(at))) = self.ready.pop() {
+            if self.state(at) == Some(TaskState::Ready) {
+                self.set(at, TaskState::Running(0));
+                self.running += 1;
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// Takes note of how a run of `task` ended. The report's status is not [`TaskStatus::Skipped`]; of a failure of the farm
+    /// the task may afford some.
+    pub fn ended(&mut self, task: TaskIndex, report: TaskReport) -> AfterTask {
+        let Some(TaskState::Running(failures)) = self.state(task) else { return AfterTask::Nothing };
+        let graph = self.graph.clone();
+        let Some(asked) = graph.task(task) else { return AfterTask::Nothing };
+        match report.status {
+            TaskStatus::FarmFailed if failures < asked.retries => {
+                self.set(task, TaskState::Running(failures + 1));
+                AfterTask::Again { wait: wait(failures), tries: failures.saturating_add(2) }
+            }
+            TaskStatus::Succeeded => {
+                self.counts.succeeded += 1;
+                self.counts.cached += u64::from(report.cached);
+                self.end(task, report);
+                self.release(asked);
+                AfterTask::Ended(Consequences::default())
+            }
+            TaskStatus::Failed | TaskStatus::OverLimit | TaskStatus::FarmFailed | TaskStatus::Skipped => {
+                self.counts.failed += 1;
+                self.end(task, report);
+                AfterTask::Ended(if asked.fatal {
+                    self.stop(&format!("task {} is fatal and failed", asked.id), Some(task))
+                } else {
+                    self.skip_dependants(task, asked)
+                })
+            }
+        }
+    }
+
+    /// Ends what has not ended, as skipped for `reason`: the build was cancelled, or is out of time.
+    pub fn give_up(&mut self, reason: &str) -> Consequences {
+        self.stop(reason, None)
+    }
+
+    /// How many tasks are running.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    /// How many tasks have ended, in whichever way.
+    pub fn tasks_ended(&self) -> u64 {
+        self.counts.succeeded + self.counts.failed + self.counts.skipped
+    }
+
+    /// Whether every task has ended.
+    pub fn is_over(&self) -> bool {
+        self.tasks_ended() == self.graph.len() as u64
+    }
+
+    /// Whether a fatal failure, or [`Self::give_up`], ended the run early.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// What became of a task that has ended.
+    pub fn report(&self, task: TaskIndex) -> Option<&TaskReport> {
+        self.reports.get(task.get())?.as_ref()
+    }
+
+    /// The reports of all that have ended, in the order of the job.
+    pub fn reports(&self) -> impl Iterator<Item = &TaskReport> {
+        self.reports.iter().flatten()
+    }
+
+    /// What became of the job so far; without the file of all reports.
+    pub fn result(&self) -> JobResult {
+        let is = |report: &&TaskReport, skipped: bool| (report.status == TaskStatus::Skipped) == skipped;
+        let failures =
+            self.reports().filter(|report| is(report, false) && report.status != TaskStatus::Succeeded);
+        let skipped = self.reports().filter(|report| is(report, true));
+        JobResult {
+            tasks: self.graph.len() as u64,
+            succeeded: self.counts.succeeded,
+            cached: self.counts.cached,
+            failed: self.counts.failed,
+            skipped: self.counts.skipped,
+            score: self.score(),
+            failures: failures.take(FAILURES_MAX).cloned().collect(),
+            skipped_tasks: skipped.take(SKIPPED_MAX).map(|report| report.id.clone()).collect(),
+            report: None,
+        }
+    }
+
+    /// The weighted mean of what the judges gave; one that gave nothing counts as 0.
+    fn score(&self) -> Option<f64> {
+        let (mut given, mut weights) = (0.0, 0.0);
+        for (task, report) in self.graph.tasks().iter().zip(&self.reports) {
+            let Some(weight) = task.judge.map(f64::from) else { continue };
+            let score = report.as_ref().filter(|report| report.status == TaskStatus::Succeeded);
+            given += weight * score.and_then(|report| report.score).unwrap_or_default();
+            weights += weight;
+        }
+        (weights > 0.0).then(|| given / weights)
+    }
+
+    fn release(&mut self, task: &Task) {
+        for dependant in &task.dependants {
+            let Some(TaskState::Waiting(missing)) = self.state(*dependant) else { continue };
+            if missing > 1 {
+                self.set(*dependant, TaskState::Waiting(missing - 1));
+                continue;
+            }
+            self.set(*dependant, TaskState::Ready);
+            let priority = self.graph.task(*dependant).map_or(0, |task| task.priority);
+            self.ready.push((priority, Reverse(*dependant)));
+        }
+    }
+
+    /// Everything that depends on `failed`, directly or not, will never start.
+    fn skip_dependants(&mut self, failed: TaskIndex, task: &Task) -> Consequences {
+        let graph = self.graph.clone();
+        let mut skipped = Vec::new();
+        let mut next: Vec<TaskIndex> = task.dependants.clone();
+        while let Some(at) = next.pop() {
+            let Some(TaskState::Waiting(_)) = self.state(at) else { continue };
+            self.skip(at, None, Some(failed));
+            skipped.push(at);
+            next.extend(graph.task(at).into_iter().flat_map(|task| &task.dependants));
+        }
+        skipped.sort_unstable();
+        Consequences { skipped, cancelled: Vec::new() }
+    }
+
+    /// Nothing that has not ended will.
+    fn stop(&mut self, reason: &str, because_of: Option<TaskIndex>) -> Consequences {
+        self.stopped = true;
+        self.ready.clear();
+        let mut consequences = Consequences::default();
+        let graph = self.graph.clone();
+        for (at, _) in graph.indexed() {
+            match self.state(at) {
+                Some(TaskState::Waiting(_) | TaskState::Ready) => consequences.skipped.push(at),
+                Some(TaskState::Running(_)) => consequences.cancelled.push(at),
+                Some(TaskState::Ended) | None => continue,
+            }
+            self.skip(at, Some(reason), because_of);
+        }
+        consequences
+    }
+
+    fn skip(&mut self, task: TaskIndex, reason: Option<&str>, because_of: Option<TaskIndex>) {
+        let Some(id) = self.graph.task(task).map(|task| task.id.clone()) else { return };
+        let because_of = because_of.and_then(|at| self.graph.task(at)).map(|task| task.id.clone());
+        let reason = reason.map(str::to_owned);
+        self.counts.skipped += 1;
+        self.end(task, TaskReport { reason, because_of, ..TaskReport::new(id, TaskStatus::Skipped) });
+    }
+
+    fn end(&mut self, task: TaskIndex, report: TaskReport) {
+        if matches!(self.state(task), Some(TaskState::Running(_))) {
+            self.running -= 1;
+        }
+        self.set(task, TaskState::Ended);
+        if let Some(place) = self.reports.get_mut(task.get()) {
+            *place = Some(report);
+        }
+    }
+
+    fn state(&self, task: TaskIndex) -> Option<TaskState> {
+        self.states.get(task.get()).copied()
+    }
+
+    fn set(&mut self, task: TaskIndex, state: TaskState) {
+        if let Some(place) = self.states.get_mut(task.get()) {
+            *place = state;
+        }
+    }
+}
+
+/// The wait after the farm failed a task for the first time, the second …
+fn wait(failures: u32) -> Duration {
+    FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST_WAIT)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Whether the farm can ever run what a job asks for.
+
+use std::collections::{BTreeMap, HashSet};
+
+use model::{Graph, Pool, Step, TaskIndex};
+
+use crate::actions::{AdmitError, admit, read_needs};
+
+/// Why a job cannot be run here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreachable {
+    /// No executor ever registered a pool: what the farm can run is not known yet.
+    #[error("{at}: {}", AdmitError::NothingRegistered)]
+    NothingRegistered {
+        /// The first task that needs one.
+        at: String,
+    },
+    /// No pool can ever run a task.
+    #[error("{at}: {why}")]
+    Refused {
+        /// The path of what asks for it: `job.tasks[3] (link).platform`.
+        at: String,
+        /// What is asked for, and what is on offer.
+        why: String,
+    },
+}
+
+/// Checks that some pool can run each command of a job. Each set of requirements is looked at once, for the first task
+/// that has it.
+pub fn reachable(graph: &Graph, pools: &[Pool]) -> Result<(), Unreachable> {
+    let mut seen: HashSet<&BTreeMap<String, String>> = HashSet::new();
+    for (at, task) in graph.indexed() {
+        match &task.step {
+            Step::Command(command) if seen.insert(command.platform.as_ref()) => {
+                check(graph, at, &command.platform, pools)?;
+            }
+            Step::Command(_)
+            | Step::Fetch { .. }
+            | Step::Extract { .. }
+            | Step::Copy { .. }
+            | Step::MakeFolder(_)
+            | Step::Remove(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn check(
+    graph: &Graph,
+    at: TaskIndex,
+    platform: &BTreeMap<String, String>,
+    pools: &[Pool],
+) -> Result<(), Unreachable> {
+    let refused = |why: String| Unreachable::Refused { at: format!("{}.platform", graph.place(at)), why };
+    let platform: Vec<(String, String)> =
+        platform.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let asked = read_needs(&platform, &[]).map_err(|invalid| refused(invalid.to_string()))?;
+    match admit(&asked.platform, &asked.needs, pools) {
+        Ok(_) => Ok(()),
+        Err(AdmitError::NothingRegistered) => Err(Unreachable::NothingRegistered { at: graph.place(at) }),
+        Err(AdmitError::Refused(refusal)) => Err(refused(refusal.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{Job, JobLimits, Resources};
+
+    use super::*;
+
+    fn pool(name: &str, properties: &[(&str, &str)]) -> Pool {
+        let mut pool = Pool {
+            name: name.parse().unwrap(),
+            properties: BTreeMap::new(),
+            root_is_input: false,
+            capacity: Resources::new(4000, 8_000_000_000),
+        };
+        for (name, value) in properties {
+            let values: &mut Vec<String> = pool.properties.entry((*name).to_owned()).or_default();
+            values.push((*value).to_owned());
+        }
+        pool
+    }
+
+    fn reach(tasks: &str, pools: &[Pool]) -> Result<(), String> {
+        let job: Job = serde_json::from_str(&format!(r#"{{"tasks": [{tasks}]}}"#)).unwrap();
+        let graph = Graph::new(&job, &JobLimits::NONE).unwrap();
+        reachable(&graph, pools).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_no_pool_offers_is_refused_with_what_is_on_offer_and_who_asks() {
+        let pools = [pool("fast", &[("hwgroup", "group1")]), pool("slow", &[("hwgroup", "group2")])];
+        let tasks = r#"{"id": "a", "command": ["x"], "platform": {"hwgroup": "group1|group7"}},
+                       {"id": "b", "command": ["x"], "platform": {"hwgroup": "group9"}}"#;
+        let error = reach(tasks, &pools).unwrap_err();
+        assert!(error.starts_with("job.tasks[1] (b).platform: "), "{error}");
+        for part in ["hwgroup", "group9", "group1", "group2"] {
+            assert!(error.contains(part), "{part} is missing: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_count_and_nonsense_is_named() {
+        let pools = [pool("default", &[])];
+        let task = |platform: &str| format!(r#"{{"id": "a", "command": ["x"], "platform": {platform}}}"#);
+        assert_eq!(reach(&task(r#"{"EstimatedCPU": "4"}"#), &pools), Ok(()));
+        assert!(reach(&task(r#"{"EstimatedCPU": "5"}"#), &pools).unwrap_err().contains("EstimatedCPU"));
+        assert!(
+            reach(&task(r#"{"EstimatedCPU": "many"}"#), &pools).unwrap_err().contains("processors above 0")
+        );
+    }
+
+    #[test]
+    fn without_pools_only_internal_steps_can_be_done() {
+        assert_eq!(reach(r#"{"id": "a", "make_folder": "x"}"#, &[]), Ok(()));
+        let error =
+            reach(r#"{"id": "a", "make_folder": "x"}, {"id": "b", "command": ["x"]}"#, &[]).unwrap_err();
+        assert!(error.starts_with("job.tasks[1] (b): no executor has registered"), "{error}");
+    }
+}

@@ -1,0 +1,309 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Job, JobLimits, TaskId, TaskRequest};
+use proptest::prelude::*;
+
+use super::*;
+
+fn task(id: &str, dependencies: &[&str]) -> TaskRequest {
+    let list =
+        |dependencies: &[&str]| dependencies.iter().map(|id| format!("{id:?}")).collect::<Vec<_>>().join(",");
+    let text = format!(r#"{{"id": {id:?}, "command": ["true"], "dependencies": [{}]}}"#, list(dependencies));
+    serde_json::from_str(&text).unwrap()
+}
+
+fn run(tasks: Vec<TaskRequest>) -> GraphRun {
+    let job = Job { tasks, ..Job::default() };
+    GraphRun::new(Arc::new(Graph::new(&job, &JobLimits::NONE).unwrap()))
+}
+
+fn name(run: &GraphRun, at: TaskIndex) -> String {
+    run.graph().task(at).unwrap().id.to_string()
+}
+
+fn report(run: &GraphRun, at: TaskIndex, status: TaskStatus) -> TaskReport {
+    TaskReport::new(run.graph().task(at).unwrap().id.clone(), status)
+}
+
+fn end(run: &mut GraphRun, at: TaskIndex, status: TaskStatus) -> AfterTask {
+    let report = report(run, at, status);
+    run.ended(at, report)
+}
+
+fn names(run: &GraphRun, tasks: &[TaskIndex]) -> Vec<String> {
+    tasks.iter().map(|at| name(run, *at)).collect()
+}
+
+#[test]
+fn priority_comes_first_then_the_order_of_the_job() {
+    let mut tasks =
+        vec![task("a", &[]), task("b", &[]), task("late", &[]), task("c", &["b"]), task("d", &["b"])];
+    tasks[1].priority = Some(5);
+    tasks[2].priority = Some(-1);
+    tasks[4].priority = Some(9);
+    let mut run = run(tasks);
+    let b = run.start_next().unwrap();
+    assert_eq!(name(&run, b), "b");
+    assert_eq!(end(&mut run, b, TaskStatus::Succeeded), AfterTask::Ended(Consequences::default()));
+    let rest: Vec<TaskIndex> = std::iter::from_fn(|| run.start_next()).collect();
+    assert_eq!(names(&run, &rest), ["d", "a", "c", "late"]);
+    assert_eq!(run.running(), 4);
+}
+
+#[test]
+fn a_failure_skips_what_depends_on_it_and_nothing_else() {
+    let tasks = vec![
+        task("a", &[]),
+        task("b", &[]),
+        task("ab", &["a", "b"]),
+        task("end", &["ab"]),
+        task("only-b", &["b"]),
+    ];
+    let mut run = run(tasks);
+    let (a, b) = (run.start_next().unwrap(), run.start_next().unwrap());
+    let AfterTask::Ended(after) = end(&mut run, a, TaskStatus::Failed) else { panic!("retried") };
+    assert_eq!(names(&run, &after.skipped), ["ab", "end"]);
+    assert!(after.cancelled.is_empty());
+    let skipped = run.report(after.skipped[1]).unwrap();
+    assert_eq!(
+        skipped.because_of.as_ref().map(TaskId::as_str),
+        Some("a"),
+        "the one that failed, not the one between"
+    );
+    end(&mut run, b, TaskStatus::Succeeded);
+    let only = run.start_next().unwrap();
+    assert_eq!(name(&run, only), "only-b");
+    end(&mut run, only, TaskStatus::Succeeded);
+    assert!(run.is_over());
+    let result = run.result();
+    assert_eq!((result.tasks, result.succeeded, result.failed, result.skipped), (5, 2, 1, 2));
+    assert_eq!(result.failures.iter().map(|report| report.id.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(result.skipped_tasks.iter().map(TaskId::as_str).collect::<Vec<_>>(), ["ab", "end"]);
+}
+
+#[test]
+fn only_failures_of_the_farm_are_tried_again_and_each_later_than_the_one_before() {
+    let mut tasks = vec![task("a", &[]), task("b", &["a"])];
+    tasks[0].retries = Some(2);
+    let mut farm = run(tasks.clone());
+    let a = farm.start_next().unwrap();
+    let AfterTask::Again { wait: first, tries: 2 } = end(&mut farm, a, TaskStatus::FarmFailed) else {
+        panic!()
+    };
+    assert_eq!(farm.start_next(), None, "it is still running");
+    let AfterTask::Again { wait: second, tries: 3 } = end(&mut farm, a, TaskStatus::FarmFailed) else {
+        panic!()
+    };
+    assert_eq!(second, first * 2);
+    let AfterTask::Ended(after) = end(&mut farm, a, TaskStatus::FarmFailed) else { panic!("a third retry") };
+    assert_eq!(names(&farm, &after.skipped), ["b"]);
+    for own in [TaskStatus::Failed, TaskStatus::OverLimit] {
+        let mut own_fault = run(tasks.clone());
+        let a = own_fault.start_next().unwrap();
+        assert!(matches!(end(&mut own_fault, a, own), AfterTask::Ended(_)), "{own:?}");
+    }
+    assert_eq!(wait(u32::MAX), LONGEST_WAIT);
+}
+
+#[test]
+fn a_fatal_failure_stops_everything() {
+    let mut tasks = vec![task("a", &[]), task("b", &[]), task("c", &[]), task("after-b", &["b"])];
+    tasks[0].fatal = true;
+    let mut run = run(tasks);
+    let (a, b) = (run.start_next().unwrap(), run.start_next().unwrap());
+    let AfterTask::Ended(after) = end(&mut run, a, TaskStatus::Failed) else { panic!("retried") };
+    assert_eq!(
+        (names(&run, &after.skipped), names(&run, &after.cancelled)),
+        (vec!["c".to_owned(), "after-b".to_owned()], vec!["b".to_owned()])
+    );
+    assert!(run.is_over() && run.is_stopped());
+    assert_eq!((run.start_next(), run.running()), (None, 0));
+    assert_eq!(end(&mut run, b, TaskStatus::Succeeded), AfterTask::Nothing, "it was cancelled");
+    assert_eq!(run.result().skipped, 3);
+}
+
+#[test]
+fn giving_up_ends_what_has_not_ended() {
+    let mut run = run(vec![task("a", &[]), task("b", &["a"])]);
+    let a = run.start_next().unwrap();
+    let after = run.give_up("the build was cancelled");
+    assert_eq!((after.cancelled.as_slice(), after.skipped.len()), ([a].as_slice(), 1));
+    assert_eq!(run.report(a).unwrap().reason.as_deref(), Some("the build was cancelled"));
+    assert!(run.is_over());
+    assert_eq!(run.give_up("again"), Consequences::default());
+}
+
+#[test]
+fn the_score_is_the_weighted_mean_and_a_judge_that_gave_nothing_counts_as_zero() {
+    let judge = |id: &str, weight| TaskRequest { judge: true, weight, ..task(id, &[]) };
+    let mut run = run(vec![judge("a", Some(3)), judge("b", None), judge("c", Some(4)), task("d", &[])]);
+    let mut give = |score: Option<f64>, status| {
+        let at = run.start_next().unwrap();
+        let report = TaskReport { score, ..report(&run, at, status) };
+        run.ended(at, report);
+        run.result().score.unwrap()
+    };
+    assert!((give(Some(1.0), TaskStatus::Succeeded) - 3.0 / 8.0).abs() < 1e-9);
+    assert!((give(Some(0.5), TaskStatus::Succeeded) - 3.5 / 8.0).abs() < 1e-9);
+    assert!((give(None, TaskStatus::Failed) - 3.5 / 8.0).abs() < 1e-9);
+    let no_judge = super::tests::run(vec![task("a", &[])]);
+    assert_eq!(no_judge.result().score, None);
+}
+
+#[test]
+fn a_result_names_the_first_failures_only() {
+    let ids: Vec<String> = (0..50).map(|at| format!("t{at}")).collect();
+    let skipped: Vec<String> = (0..150).map(|at| format!("s{at}")).collect();
+    let tasks = ids.iter().map(|id| task(id, &[]));
+    let mut run = run(tasks.chain(skipped.iter().map(|id| task(id, &["t0"]))).collect());
+    while let Some(at) = run.start_next() {
+        end(&mut run, at, TaskStatus::Failed);
+    }
+    let result = run.result();
+    assert_eq!((result.failed, result.skipped), (50, 150));
+    assert_eq!((result.failures.len(), result.skipped_tasks.len()), (FAILURES_MAX, SKIPPED_MAX));
+    assert_eq!(result.failures[19].id.as_str(), "t19");
+    assert_eq!(run.reports().count(), 200);
+}
+
+#[test]
+fn fifty_thousand_tasks_are_no_trouble() {
+    let ids: Vec<String> = (0..50_000).map(|at| format!("t{at}")).collect();
+    let tasks: Vec<TaskRequest> = (0..ids.len())
+        .map(|at| {
+            let before: Vec<&str> = [1, 7, 100]
+                .iter()
+                .filter_map(|back| ids.get(at.checked_sub(*back)?))
+                .map(String::as_str)
+                .collect();
+            task(&ids[at], &before)
+        })
+        .collect();
+    let begun = std::time::Instant::now();
+    let mut run = run(tasks);
+    while let Some(at) = run.start_next() {
+        end(&mut run, at, TaskStatus::Succeeded);
+    }
+    assert_eq!(run.result().succeeded, 50_000);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+/// One task of a random graph: dependencies are tasks before it, `fails` what becomes of it.
+#[derive(Debug, Clone)]
+struct Drawn {
+    dependencies: Vec<usize>,
+    priority: i32,
+    fatal: bool,
+    /// 0 to 5 succeed, 6 fails, 7 is failed by the farm once, 8 always.
+    fate: u8,
+}
+
+fn drawn() -> impl Strategy<Value = (Vec<Drawn>, Vec<prop::sample::Index>, usize)> {
+    let one = (
+        prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        -2..3,
+        prop::bool::weighted(0.03),
+        0_u8..9,
+    );
+    (prop::collection::vec(one, 1..40), prop::collection::vec(any::<prop::sample::Index>(), 200), 1_usize..8)
+        .prop_map(|(ones, choices, places)| {
+            let drawn = ones.into_iter().enumerate().map(|(at, (before, priority, fatal, fate))| {
+                let before = before.iter().filter(|_| at > 0).map(|index| index.index(at.max(1)));
+                Drawn { dependencies: before.collect(), priority, fatal, fate }
+            });
+            (drawn.collect(), choices, places)
+        })
+}
+
+/// The run of a random graph: the tasks in the order of their ends, with each start's order checked.
+fn play(
+    drawn: &[Drawn],
+    choices: &[prop::sample::Index],
+    places: usize,
+) -> (GraphRun, BTreeMap<usize, TaskStatus>) {
+    let tasks = drawn.iter().enumerate().map(|(at, drawn)| {
+        let before: Vec<String> = drawn.dependencies.iter().map(|at| format!("t{at}")).collect();
+        let mut task = task(&format!("t{at}"), &before.iter().map(String::as_str).collect::<Vec<_>>());
+        (task.priority, task.fatal, task.retries) = (Some(drawn.priority), drawn.fatal, Some(1));
+        task
+    });
+    let mut run = run(tasks.collect());
+    let mut ended: BTreeMap<usize, TaskStatus> = BTreeMap::new();
+    let mut failures: BTreeMap<usize, u32> = BTreeMap::new();
+    let mut running: Vec<TaskIndex> = Vec::new();
+    let mut choices = choices.iter().cycle();
+    let note = |ended: &mut BTreeMap<usize, TaskStatus>, at: TaskIndex, status| {
+        assert_eq!(ended.insert(at.get(), status), None, "{at:?} ended twice");
+    };
+    loop {
+        while running.len() < places {
+            let Some(at) = run.start_next() else { break };
+            let is_ready = |at: usize| {
+                let started = ended.contains_key(&at) || running.iter().any(|task| task.get() == at);
+                let done = |at: &usize| ended.get(at) == Some(&TaskStatus::Succeeded);
+                !started && drawn[at].dependencies.iter().all(done)
+            };
+            assert!(is_ready(at.get()), "{at:?} started too early or twice");
+            let first = (0..drawn.len())
+                .filter(|at| is_ready(*at))
+                .min_by_key(|at| (Reverse(drawn[*at].priority), *at));
+            assert_eq!(first, Some(at.get()), "another one had to start first");
+            running.push(at);
+        }
+        if running.is_empty() {
+            break;
+        }
+        let at = running[choices.next().unwrap().index(running.len())];
+        let failed = *failures.get(&at.get()).unwrap_or(&0);
+        let status = match (drawn[at.get()].fate, failed) {
+            (6, _) => TaskStatus::Failed,
+            (7, 0) | (8, _) => TaskStatus::FarmFailed,
+            _ => TaskStatus::Succeeded,
+        };
+        match end(&mut run, at, status) {
+            AfterTask::Again { tries, .. } => {
+                assert_eq!((status, failed, tries), (TaskStatus::FarmFailed, 0, 2));
+                failures.insert(at.get(), 1);
+            }
+            AfterTask::Ended(after) => {
+                running.retain(|task| *task != at);
+                note(&mut ended, at, status);
+                for other in after.skipped.into_iter().chain(after.cancelled) {
+                    running.retain(|task| *task != other);
+                    note(&mut ended, other, TaskStatus::Skipped);
+                }
+            }
+            AfterTask::Nothing => panic!("{at:?} was running"),
+        }
+        assert_eq!(run.running(), running.len());
+    }
+    (run, ended)
+}
+
+proptest! {
+    #[test]
+    fn every_task_ends_once_and_only_what_depends_on_a_failure_is_skipped((drawn, choices, places) in drawn()) {
+        let (run, ended) = play(&drawn, &choices, places);
+        prop_assert!(run.is_over());
+        prop_assert_eq!(ended.len(), drawn.len());
+        let result = run.result();
+        prop_assert_eq!(result.succeeded + result.failed + result.skipped, drawn.len() as u64);
+        for (at, report) in run.graph().indexed().zip(run.reports()).map(|((at, _), report)| (at, report)) {
+            prop_assert_eq!(ended.get(&at.get()), Some(&report.status));
+        }
+        let stopped = ended.iter().any(|(at, status)| {
+            drawn[*at].fatal && matches!(status, TaskStatus::Failed | TaskStatus::FarmFailed)
+        });
+        prop_assert_eq!(run.is_stopped(), stopped);
+        if !stopped {
+            let mut bad: BTreeSet<usize> = BTreeSet::new();
+            for (at, drawn) in drawn.iter().enumerate() {
+                let skipped = drawn.dependencies.iter().any(|before| bad.contains(before));
+                prop_assert_eq!(ended[&at] == TaskStatus::Skipped, skipped, "task {}", at);
+                if ended[&at] != TaskStatus::Succeeded {
+                    bad.insert(at);
+                }
+            }
+        }
+    }
+}

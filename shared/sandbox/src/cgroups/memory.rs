@@ -1,0 +1,95 @@
+//! The group that limits and counts memory.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use super::{Version, number_in};
+
+#[derive(Debug)]
+pub(super) struct Memory {
+    version: Version,
+    pub(super) folder: PathBuf,
+    /// Read from and reset through this one descriptor: that is how version 2 has it.
+    peak: Option<File>,
+    before: Mutex<Before>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Before {
+    limit: Option<u64>,
+    kills: u64,
+    /// Whether the peak was reset.
+    reset: bool,
+}
+
+impl Memory {
+    pub(super) fn new(version: Version, folder: PathBuf) -> Self {
+        let peak = match version {
+            Version::One => "memory.max_usage_in_bytes",
+            Version::Two => "memory.peak",
+        };
+        let peak = File::options().read(true).write(true).open(folder.join(peak)).ok();
+        let memory = Self { version, folder, peak, before: Mutex::default() };
+        // Left by a predecessor, perhaps.
+        memory.limit(None);
+        memory
+    }
+
+    pub(super) fn begin(&self, limit: Option<u64>) {
+        let mut before = self.before();
+        if before.limit != limit {
+            self.limit(limit);
+            before.limit = limit;
+        }
+        before.reset = self.peak.as_ref().is_some_and(|mut peak| peak.write(b"0").is_ok());
+        before.kills = self.kills();
+    }
+
+    pub(super) fn end(&self) -> (Option<u64>, bool) {
+        let before = *self.before();
+        let peak = self.peak.as_ref().filter(|_| before.reset).and_then(|peak| {
+            let mut text = [0; 32];
+            let length = peak.read_at(&mut text, 0).ok()?;
+            std::str::from_utf8(text.get(..length)?).ok()?.trim().parse().ok()
+        });
+        (peak, self.kills() > before.kills)
+    }
+
+    fn before(&self) -> std::sync::MutexGuard<'_, Before> {
+        self.before.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn limit(&self, bytes: Option<u64>) {
+        let write = |file: &str, text: String| fs::write(self.folder.join(file), text);
+        let text = |none: &str| bytes.map_or(none.to_owned(), |bytes| bytes.to_string());
+        let done = match self.version {
+            Version::One => {
+                // Memory and swap together may never be less than memory alone, so it makes way first. A kernel
+                // that does not count swap has no such file.
+                let _ = write("memory.memsw.limit_in_bytes", "-1".to_owned());
+                let done = write("memory.limit_in_bytes", text("-1"));
+                let _ = write("memory.memsw.limit_in_bytes", text("-1"));
+                done
+            }
+            Version::Two => {
+                let _ = write("memory.swap.max", bytes.map_or("max", |_| "0").to_owned());
+                write("memory.max", text("max"))
+            }
+        };
+        if let Err(error) = done {
+            tracing::warn!(folder = %self.folder.display(), %error, "no limit on a slot's memory");
+        }
+    }
+
+    /// How many processes were killed in this group for want of memory, ever.
+    fn kills(&self) -> u64 {
+        let file = match self.version {
+            Version::One => "memory.oom_control",
+            Version::Two => "memory.events",
+        };
+        number_in(&self.folder.join(file), "oom_kill ").unwrap_or_default()
+    }
+}

@@ -1,0 +1,67 @@
+//! The group that limits how many processes and threads there are.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use super::number_in;
+
+#[derive(Debug)]
+pub(super) struct Pids {
+    pub(super) folder: PathBuf,
+    /// What holds for whatever is in it.
+    usual: Option<u64>,
+    before: Mutex<Before>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Before {
+    limit: Option<u64>,
+    refused: u64,
+}
+
+impl Pids {
+    pub(super) fn new(folder: PathBuf, usual: Option<u64>) -> Self {
+        let pids = Self { folder, usual, before: Mutex::default() };
+        // A predecessor may have left its own.
+        pids.write(usual);
+        pids
+    }
+
+    /// Whether there is a limit also where a command asks for none.
+    pub(super) fn limits(&self) -> bool {
+        self.usual.is_some()
+    }
+
+    /// Before a run that may have `limit` processes and threads beside those that are here already.
+    pub(super) fn begin(&self, limit: Option<u64>) {
+        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = || number_in(&self.folder.join("pids.current"), "");
+        let limit = limit.map(|limit| limit.saturating_add(here().unwrap_or_default()));
+        if before.limit != limit {
+            self.write(limit.into_iter().chain(self.usual).min());
+            before.limit = limit;
+        }
+        if limit.is_some() {
+            before.refused = self.refused();
+        }
+    }
+
+    /// Whether a process was refused since the run began, whose limit it is.
+    pub(super) fn is_over(&self) -> bool {
+        let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        before.limit.is_some() && self.refused() > before.refused
+    }
+
+    fn write(&self, limit: Option<u64>) {
+        let text = limit.map_or("max".to_owned(), |limit| limit.to_string());
+        if let Err(error) = fs::write(self.folder.join("pids.max"), text) {
+            tracing::warn!(folder = %self.folder.display(), %error, "no limit on a slot's processes");
+        }
+    }
+
+    /// How many processes were refused here, ever.
+    fn refused(&self) -> u64 {
+        number_in(&self.folder.join("pids.events"), "max ").unwrap_or_default()
+    }
+}

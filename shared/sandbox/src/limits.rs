@@ -1,0 +1,161 @@
+//! What a command may use, and who looks after it.
+//!
+//! The shim sees the processes of a command from within its sandbox: processor time, memory, processes, and what is in
+//! private folders. From here the folder of the command and the control groups can be seen. A limit on memory or processes
+//! is a control group's where there is one: it is exact, and it holds at the very moment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use shim::{Limit, Over};
+use tokio::time::Instant;
+
+use crate::cgroups::Group;
+use crate::config::{Limits, Run};
+use crate::growth::{Before, Growth};
+
+/// Between two looks of a command that has limits.
+const LOOK: Duration = Duration::from_millis(50);
+/// Looking at a folder takes at most one part in so many of a processor, unless that would be too late.
+const SHARE: u32 = 20;
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Bytes by which a file may be longer than a limit before the kernel stops it: then the excess is there to be seen.
+const EXCESS: u64 = 4096;
+/// Bytes of memory that the slot's own process may have in the control group of a command.
+const OWN_MEMORY: u64 = 8 << 20;
+/// Processes of bubblewrap where it is started for the command.
+const WRAPPER: u64 = 2;
+/// Processes and threads that all others of the same user may start while a command runs that is limited by looking.
+const OTHERS: u64 = 2048;
+
+/// Looks after the limits of one run.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    limits: Limits,
+    before: Option<Before>,
+    look_at: Instant,
+    /// When the folder is looked at next.
+    walk_at: Instant,
+    /// Processor time that the group had used before.
+    cpu_before: Option<Duration>,
+}
+
+impl Guard {
+    /// For a run that begins; none if nothing is limited that is seen from here. The folders `made` are none of the
+    /// command's.
+    pub(crate) fn new(run: &Run, made: &[PathBuf], group: &Group) -> Option<Self> {
+        let limits = run.limits;
+        let grows = limits.disk_bytes.is_some() || limits.files.is_some();
+        let cpu_before = limits.cpu.and_then(|_| group.cpu());
+        let guarded = grows || cpu_before.is_some() || limits.processes.is_some() && group.has_processes();
+        let now = Instant::now();
+        guarded.then(|| Self {
+            limits,
+            before: grows.then(|| Before::look(&run.root, made)),
+            look_at: now + LOOK,
+            walk_at: now + LOOK,
+            cpu_before,
+        })
+    }
+
+    /// When to look next.
+    pub(crate) fn due(&self) -> Instant {
+        self.look_at
+    }
+
+    /// Looks, if it is time; what is broken, if anything is.
+    pub(crate) fn look(&mut self, group: &Group) -> Option<Over> {
+        let now = Instant::now();
+        if now < self.look_at {
+            return None;
+        }
+        self.look_at = now + LOOK;
+        let mut broken = self.over_group(group);
+        if broken.is_none() && self.walk_at <= now {
+            let began = own_cpu();
+            broken = self.over_folder();
+            let cost = own_cpu().saturating_sub(began).saturating_mul(SHARE);
+            self.walk_at = Instant::now() + cost.clamp(LOOK, PAUSE_MAX);
+        }
+        broken
+    }
+
+    /// What is broken now that all is dead.
+    pub(crate) fn look_back(&self, group: &Group) -> Option<Over> {
+        self.over_group(group).or_else(|| self.over_folder())
+    }
+
+    fn over_group(&self, group: &Group) -> Option<Over> {
+        if let Some(allowed) = self.limits.processes.filter(|_| group.is_over_processes()) {
+            return Some(Over { limit: Limit::Processes, allowed, used: allowed.saturating_add(1) });
+        }
+        let (limit, before) = self.limits.cpu.zip(self.cpu_before)?;
+        let used = group.cpu()?.saturating_sub(before);
+        // The slot's own process is in it. What it does not see are children that nobody waited for.
+        let most = limit.saturating_add(limit / 8).saturating_add(Duration::from_millis(250));
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        (used > most).then(|| Over { limit: Limit::Cpu, allowed: millis(limit), used: millis(used) })
+    }
+
+    fn over_folder(&self) -> Option<Over> {
+        let before = self.before.as_ref()?;
+        let (bytes, files) = (self.limits.disk_bytes, self.limits.files);
+        let most = Growth { bytes: bytes.unwrap_or(u64::MAX), files: files.unwrap_or(u64::MAX) };
+        let growth = before.growth(most);
+        let over = |limit, allowed: Option<u64>, used| {
+            allowed.filter(|allowed| used > *allowed).map(|allowed| Over { limit, allowed, used })
+        };
+        over(Limit::Files, files, growth.files).or_else(|| over(Limit::Disk, bytes, growth.bytes))
+    }
+
+    /// The length that no file need exceed: of what was there and may grow, and of what takes the outputs.
+    fn file_bytes(&self, run: &Run) -> Option<u64> {
+        let disk = self.limits.disk_bytes?;
+        let longest = self.before.as_ref().map_or(0, Before::longest);
+        Some(disk.saturating_add(longest).max(run.output_bytes_max).saturating_add(EXCESS))
+    }
+}
+
+/// What the slot's process is to look after, with a control group or without one. `guard` is the run's own.
+pub(crate) fn shims(run: &Run, guard: Option<&Guard>, group: &Group, uid: u32) -> shim::Limits {
+    let Limits { cpu, memory_bytes, processes, files, disk_bytes } = run.limits;
+    let processes = processes.filter(|_| !group.has_processes());
+    shim::Limits {
+        cpu,
+        memory_bytes: memory_bytes.filter(|_| !group.has_memory()),
+        processes,
+        disk_bytes,
+        files,
+        file_bytes: guard.and_then(|guard| guard.file_bytes(run)),
+        user_processes: processes.map(|limit| limit.saturating_add(threads_of(uid)).saturating_add(OTHERS)),
+    }
+}
+
+/// The limits for the run's control group: bytes of memory, and processes.
+pub(crate) fn groups(run: &Run, alone: bool) -> (Option<u64>, Option<u64>) {
+    let own = run.limits.memory_bytes.map(|bytes| bytes.saturating_add(OWN_MEMORY));
+    let wrapper = if alone { WRAPPER } else { 0 };
+    let processes = run.limits.processes.map(|processes| processes.saturating_add(wrapper));
+    (own.into_iter().chain(run.memory_bytes_max).min(), processes)
+}
+
+/// Processor time of this very thread. A wait for a processor, of which a command may use all, costs nothing.
+fn own_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Processes and threads of a user on this machine.
+fn threads_of(uid: u32) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(all) = std::fs::read_dir("/proc") else { return 0 };
+    let of = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        let is_process = name.to_str().is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        let ours = is_process && entry.metadata().is_ok_and(|metadata| metadata.uid() == uid);
+        // Two links of the folder are its own.
+        let tasks = || std::fs::metadata(entry.path().join("task")).map_or(1, |tasks| tasks.nlink());
+        if ours { tasks().saturating_sub(2).max(1) } else { 0 }
+    };
+    all.flatten().map(of).sum()
+}

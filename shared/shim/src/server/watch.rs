@@ -1,0 +1,215 @@
+//! Keeping a command to its limits: looking at what all its processes use, often enough and not too often.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+
+use super::tidy::{Private, Tidy};
+use super::tree::{Alive, Process, alive};
+use crate::model::{Limit, Limits, Over};
+
+/// Between two looks at what can grow at any speed: memory, processes, files.
+const LOOK: Duration = Duration::from_millis(20);
+/// Between two looks at processor time: what the kernel counts it in, and what is soon enough while much is left.
+const CPU_LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Looking takes at most one part in so many of a processor, unless that would be too late.
+const SHARE: u32 = 10;
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Processes of a wrapper: itself, and the first of the namespace that it makes.
+const WRAPPER: u64 = 2;
+
+/// Bytes that the status file of a wrapper may take on the disk, which is in memory and has no name, for each of its processes.
+const STATUS: u64 = 4096;
+
+/// Keeps one command to its limits.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    limits: Limits,
+    /// Processes that are not the command's own.
+    foreign: u64,
+    processors: u32,
+    look_at: Instant,
+    /// Processor time that was seen last.
+    cpu: Duration,
+}
+
+impl Watch {
+    /// For a command that was started just now; none if there is nothing to look after.
+    pub(crate) fn new(limits: Limits, wrapper: bool) -> Option<Self> {
+        let unwatched = Limits { file_bytes: None, user_processes: None, ..limits };
+        if unwatched == Limits::default() {
+            return None;
+        }
+        let processors = available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
+        let foreign = if wrapper { WRAPPER } else { 0 };
+        let look_at = Instant::now() + CPU_LOOK.0;
+        Some(Self { limits, foreign, processors: processors.unwrap_or(1), look_at, cpu: Duration::ZERO })
+    }
+
+    /// When to look next.
+    pub(crate) fn due(&self) -> Instant {
+        self.look_at
+    }
+
+    /// Looks; what is broken, if anything is. `ended` is the processor time of those that are no more.
+    pub(crate) fn look(&mut self, ended: Duration, tidy: &Tidy) -> Option<Over> {
+        let began = own_cpu();
+        let all = alive();
+        let used = Alive::of(&all);
+        let cpu = ended + used.cpu;
+        self.cpu = self.cpu.max(cpu);
+        let private = self.private(tidy);
+        let broken = over(Limit::Processes, self.limits.processes, used.threads.saturating_sub(self.foreign))
+            .or_else(|| self.over_memory(&all, used.memory_bytes, &private))
+            .or_else(|| self.over_cpu(cpu))
+            .or_else(|| self.over_files(&private))
+            .or_else(|| {
+                let open = || unlinked(&all, &private.devices).saturating_sub(self.foreign * STATUS);
+                let held = || private.bytes.saturating_add(open());
+                let used = self.limits.disk_bytes.map(|_| held()).unwrap_or_default();
+                over(Limit::Disk, self.limits.disk_bytes, used)
+            });
+        let cost = own_cpu().saturating_sub(began).saturating_mul(SHARE).min(PAUSE_MAX);
+        self.look_at = Instant::now() + self.pause(cpu).max(cost);
+        broken
+    }
+
+    /// Processor time that was seen. What is killed with a namespace of its own is not in what is told of the dead.
+    pub(crate) fn cpu(&self) -> Duration {
+        self.cpu
+    }
+
+    /// What is broken now that all is dead.
+    pub(crate) fn look_back(&self, cpu: Duration, tidy: &Tidy) -> Option<Over> {
+        let private = self.private(tidy);
+        self.over_cpu(cpu)
+            .or_else(|| over(Limit::Memory, self.limits.memory_bytes, private.bytes))
+            .or_else(|| self.over_files(&private))
+            .or_else(|| over(Limit::Disk, self.limits.disk_bytes, private.bytes))
+    }
+
+    /// Until the next look: all processors at once cannot use what is left any sooner.
+    fn pause(&self, cpu: Duration) -> Duration {
+        let limits = &self.limits;
+        let fast = [limits.memory_bytes, limits.processes, limits.disk_bytes, limits.files];
+        let left = limits.cpu.map(|limit| limit.saturating_sub(cpu) / self.processors);
+        let for_cpu = left.map(|left| left.clamp(CPU_LOOK.0, CPU_LOOK.1));
+        let for_rest = fast.iter().any(Option::is_some).then_some(LOOK);
+        for_cpu.into_iter().chain(for_rest).min().unwrap_or(CPU_LOOK.1)
+    }
+
+    fn private(&self, tidy: &Tidy) -> Private {
+        let limits = &self.limits;
+        let wanted = [limits.memory_bytes, limits.disk_bytes, limits.files].iter().any(Option::is_some);
+        if wanted { tidy.used() } else { Private::default() }
+    }
+
+    fn over_cpu(&self, cpu: Duration) -> Option<Over> {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let limit = self.limits.cpu.filter(|limit| cpu > *limit)?;
+        // In whole milliseconds it may be no more.
+        Some(Over { limit: Limit::Cpu, allowed: millis(limit), used: millis(cpu).max(millis(limit) + 1) })
+    }
+
+    fn over_files(&self, private: &Private) -> Option<Over> {
+        over(Limit::Files, self.limits.files, private.files)
+    }
+
+    /// Resident sets are quickly read, but count what is shared for each and what is only cached. The exact figures are
+    /// read where that may matter.
+    fn over_memory(&self, all: &[Process], resident: u64, private: &Private) -> Option<Over> {
+        let limit = self.limits.memory_bytes?;
+        if resident.saturating_add(private.bytes) <= limit {
+            return None;
+        }
+        let (mut own, mut shared) = (0, 0);
+        for process in all {
+            let part = proportional(process.pid).unwrap_or_default();
+            own += part.0;
+            shared += part.1;
+        }
+        // What is mapped of the private folders is in both.
+        over(Limit::Memory, Some(limit), own + shared.max(private.bytes))
+    }
+}
+
+/// Processor time of this very process. A wait for a processor, of which a command may use all, costs nothing.
+fn own_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+fn over(limit: Limit, allowed: Option<u64>, used: u64) -> Option<Over> {
+    let allowed = allowed.filter(|allowed| used > *allowed)?;
+    Some(Over { limit, allowed, used })
+}
+
+/// Bytes of memory that are a process's own, and of those that belong to files in memory; of what it shares, its part.
+/// `None` for one that is no more, or which we may not look into.
+fn proportional(pid: i32) -> Option<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok().map(|kib| kib * 1024)
+    };
+    Some((field("Pss_Anon:")?, field("Pss_Shmem:").unwrap_or_default()))
+}
+
+/// Bytes of the files that have no name any more and live as long as they are open, but for those on `devices`.
+fn unlinked(all: &[Process], devices: &[u64]) -> u64 {
+    let mut seen = HashSet::new();
+    let mut bytes: u64 = 0;
+    for process in all {
+        let Ok(open) = fs::read_dir(format!("/proc/{}/fd", process.pid)) else { continue };
+        for file in open.flatten() {
+            // Through the link, to the file itself.
+            let Ok(file) = fs::metadata(file.path()) else { continue };
+            let gone = file.nlink() == 0 && file.is_file() && !devices.contains(&file.dev());
+            if gone && seen.insert((file.dev(), file.ino())) {
+                bytes = bytes.saturating_add(file.blocks().saturating_mul(512));
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(limits: Limits) -> Watch {
+        Watch { processors: 2, ..Watch::new(limits, false).unwrap() }
+    }
+
+    #[test]
+    fn what_is_not_limited_is_not_watched() {
+        assert!(Watch::new(Limits::default(), true).is_none());
+        let kernels = Limits { file_bytes: Some(1), user_processes: Some(1), ..Limits::default() };
+        assert!(Watch::new(kernels, false).is_none());
+    }
+
+    #[test]
+    fn looks_come_closer_as_processor_time_runs_out() {
+        let watch = watch(Limits { cpu: Some(Duration::from_secs(3)), ..Limits::default() });
+        let pause = |used| watch.pause(Duration::from_millis(used)).as_millis();
+        assert_eq!([pause(0), pause(2000), pause(2900), pause(2990), pause(9999)], [1000, 500, 50, 10, 10]);
+    }
+
+    #[test]
+    fn processor_time_is_over_by_any_amount() {
+        let watch = watch(Limits { cpu: Some(Duration::from_millis(5)), ..Limits::default() });
+        assert_eq!(watch.over_cpu(Duration::from_millis(5)), None);
+        let over = watch.over_cpu(Duration::from_micros(5100)).unwrap();
+        assert_eq!((over.allowed, over.used), (5, 6));
+    }
+
+    #[test]
+    fn own_memory_is_told_from_what_is_shared() {
+        let (own, _) = proportional(i32::try_from(std::process::id()).unwrap()).unwrap();
+        assert!(own > 10_000, "{own}");
+        assert_eq!(proportional(0), None);
+    }
+}

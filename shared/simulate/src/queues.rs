@@ -1,0 +1,39 @@
+//! Queues in virtual time: streams of jobs through the policies of `policy::queue`, as in chapter 3 of the thesis.
+//!
+//! Time goes in whole milliseconds. What arrives at a moment comes before what ends at it; what ends at the same moment ends in
+//! the order of the workers' numbers (by the reading `code`: in the order in which it started). It takes no time to hand a
+//! job to a worker, which runs one at a time.
+
+mod batch;
+mod drawn;
+mod engine;
+mod errors;
+mod figures;
+mod generate;
+mod introsort;
+mod lateness_plot;
+mod makespan_plot;
+mod name;
+mod outcome;
+mod stream;
+mod svg;
+mod trace;
+mod wait_plot;
+mod worker_file;
+mod workload;
+
+pub use batch::{Batch, Tally, run_batch};
+pub use engine::{Run, Start, run_queue};
+pub use figures::{QueueFigures, figures};
+pub use lateness_plot::plot_lateness;
+pub use makespan_plot::plot_makespans;
+pub use name::{Estimation, ParsePolicyError, QueuePolicy, Reading};
+pub use outcome::{Lateness, QueueOutcome, lateness, outcome};
+pub use stream::{InvalidStream, Job, Stream, Worker, alike_workers};
+pub use trace::{InvalidTrace, read_trace, write_trace};
+pub use wait_plot::plot_waits;
+pub use worker_file::{InvalidWorkers, read_workers, write_workers};
+pub use workload::Workload;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Virtual time: what arrives, what ends, and what starts because of it.
+
+mod classes;
+mod each;
+mod load_index;
+mod one;
+mod sorted;
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+use classes::Classes;
+use each::Each;
+use one::One;
+use sorted::Sorted;
+
+use super::{
+    name::{Estimation, QueuePolicy, Reading},
+    stream::{InvalidStream, Job, Stream},
+};
+
+/// Where and when a job started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Start {
+    /// Milliseconds since the beginning.
+    pub start_ms: u64,
+    /// The number of the worker.
+    pub worker: u32,
+}
+
+/// How to take a stream through a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Who starts where.
+    pub policy: QueuePolicy,
+    /// In which of the thesis's two experiments.
+    pub reading: Reading,
+    /// For policies that draw.
+    pub seed: u64,
+}
+
+/// A policy at work. Jobs and workers are numbers.
+trait Dispatch {
+    /// A job arrives: the worker that starts it at once, if one does.
+    fn arrive(&mut self, job: u32, now: u64) -> Option<u32>;
+    /// A worker's job ended: what it starts, if anything.
+    fn free(&mut self, worker: u32, now: u64) -> Option<u32>;
+}
+
+/// Takes `stream` through a queue: when and where each job started, in the order of the stream.
+pub fn run_queue(stream: &Stream, run: &Run) -> Result<Vec<Start>, InvalidStream> {
+    let classes = Classes::of(stream)?;
+    Ok(match (run.policy, run.reading) {
+        (QueuePolicy::One(order, estimation), Reading::Text) => {
+            drive(stream, run.reading, &mut One::new(stream, &classes, order, estimation))
+        }
+        (QueuePolicy::One(order, estimation), Reading::Code) => {
+            drive(stream, run.reading, &mut Sorted::new(stream, &classes, order, estimation))
+        }
+        (QueuePolicy::Each(spread, estimation), _) => {
+            drive(stream, run.reading, &mut Each::new(stream, &classes, (spread, estimation), run))
+        }
+    })
+}
+
+fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<Start> {
+    let mut starts = vec![Start::default(); stream.jobs.len()];
+    // When, in which order of those that end together, at which worker.
+    let mut ends: BinaryHeap<Reverse<(u64, u32, u32)>> = BinaryHeap::with_capacity(stream.workers.len());
+    let mut order = 0_u32;
+    let mut start = |ends: &mut BinaryHeap<_>, job: u32, worker: u32, now: u64| {
+        let Some((job, start)) = stream.jobs.get(job as usize).zip(starts.get_mut(job as usize)) else {
+            return;
+        };
+        *start = Start { start_ms: now, worker };
+        ends.push(Reverse((now + job.duration_ms, order, worker)));
+        // By the text only the worker's number counts.
+        order += match reading {
+            Reading::Text => 0,
+            Reading::Code => 1,
+        };
+    };
+    let mut arrivals = (0_u32..).zip(&stream.jobs).peekable();
+    loop {
+        let end = ends.peek().map(|Reverse((end, _, _))| *end);
+        match (arrivals.peek(), end) {
+            (Some((number, job)), end) if end.is_none_or(|end| job.arrival_ms <= end) => {
+                if let Some(worker) = queues.arrive(*number, job.arrival_ms) {
+                    start(&mut ends, *number, worker, job.arrival_ms);
+                }
+                arrivals.next();
+            }
+            (_, Some(now)) => {
+                let Some(Reverse((_, _, worker))) = ends.pop() else { break };
+                if let Some(job) = queues.free(worker, now) {
+                    start(&mut ends, job, worker, now);
+                }
+            }
+            (_, None) => break,
+        }
+    }
+    starts
+}
+
+impl Job {
+    /// How long a policy takes it for: milliseconds, or 1 where all jobs count as equally long.
+    fn estimate(&self, estimation: Estimation) -> u64 {
+        match estimation {
+            Estimation::None | Estimation::QueueSize => 1,
+            Estimation::Oracle => self.duration_ms,
+            Estimation::Imprecise => self.estimate_ms,
+        }
+    }
+}

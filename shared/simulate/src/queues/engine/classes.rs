@@ -1,0 +1,108 @@
+//! Jobs and workers that are alike are one class, so that an event costs what there are classes, not workers.
+
+use std::collections::HashMap;
+
+use crate::queues::stream::{InvalidStream, Stream};
+
+/// Who can run what.
+#[derive(Debug)]
+pub(super) struct Classes {
+    /// The demand of each job: jobs of one demand can run at the same workers.
+    demand_of: Vec<u32>,
+    demands: Vec<Demand>,
+    /// The site of each worker: workers of one site can run the same jobs.
+    site_of: Vec<u32>,
+    /// The demands that each site meets.
+    sites: Vec<Vec<u32>>,
+}
+
+/// What jobs of one demand have in common.
+#[derive(Debug)]
+struct Demand {
+    /// Workers that can run them, by number.
+    workers: Vec<u32>,
+    /// The sites of these.
+    sites: Vec<u32>,
+}
+
+impl Classes {
+    /// The classes of `stream`.
+    pub(super) fn of(stream: &Stream) -> Result<Self, InvalidStream> {
+        let mut numbers: HashMap<Vec<u32>, u32> = HashMap::new();
+        let mut demand_of_requirements = Vec::new();
+        let mut demands: Vec<Demand> = Vec::new();
+        for workers in stream.able()? {
+            let next = count(demands.len());
+            let number = *numbers.entry(workers).or_insert_with_key(|workers| {
+                demands.push(Demand { workers: workers.clone(), sites: Vec::new() });
+                next
+            });
+            demand_of_requirements.push(number);
+        }
+        let mut met = vec![Vec::new(); stream.workers.len()];
+        for (number, demand) in (0..).zip(&demands) {
+            for worker in &demand.workers {
+                if let Some(met) = met.get_mut(*worker as usize) {
+                    met.push(number);
+                }
+            }
+        }
+        let (mut numbers, mut sites) = (HashMap::new(), Vec::new());
+        let mut site_of = Vec::new();
+        for met in met {
+            let next = count(sites.len());
+            let number = *numbers.entry(met).or_insert_with_key(|met: &Vec<u32>| {
+                for demand in met {
+                    if let Some(demand) = demands.get_mut(*demand as usize) {
+                        demand.sites.push(next);
+                    }
+                }
+                sites.push(met.clone());
+                next
+            });
+            site_of.push(number);
+        }
+        let demand = |requirements: u32| demand_of_requirements.get(requirements as usize).copied();
+        let demand_of = stream.jobs.iter().map(|job| demand(job.requirements).unwrap_or(0)).collect();
+        Ok(Self { demand_of, demands, site_of, sites })
+    }
+
+    /// How many sites there are.
+    pub(super) fn sites(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// How many demands there are.
+    pub(super) fn demands(&self) -> usize {
+        self.demands.len()
+    }
+
+    /// The demand of a job.
+    pub(super) fn demand(&self, job: u32) -> usize {
+        self.demand_of.get(job as usize).map_or(0, |demand| *demand as usize)
+    }
+
+    /// The site of a worker.
+    pub(super) fn site(&self, worker: u32) -> usize {
+        self.site_of.get(worker as usize).map_or(0, |site| *site as usize)
+    }
+
+    /// The sites at which `demand` can run.
+    pub(super) fn sites_for(&self, demand: usize) -> impl Iterator<Item = usize> {
+        self.demands.get(demand).into_iter().flat_map(|demand| &demand.sites).map(|site| *site as usize)
+    }
+
+    /// The workers that can run `demand`, by number.
+    pub(super) fn workers_for(&self, demand: usize) -> &[u32] {
+        self.demands.get(demand).map_or(&[], |demand| &demand.workers)
+    }
+
+    /// What a site can run.
+    pub(super) fn demands_at(&self, site: usize) -> &[u32] {
+        self.sites.get(site).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn count(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}

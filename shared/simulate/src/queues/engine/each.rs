@@ -1,0 +1,180 @@
+//! A queue for each worker: a job goes to a worker as it arrives, and stays there.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use policy::{
+    Random,
+    queue::{Spread, Turn, WorkerLoad, less_loaded, next_in_turn, two_of},
+};
+
+use super::{
+    Dispatch, Run,
+    classes::Classes,
+    load_index::{LoadIndex, Standing},
+};
+use crate::queues::{
+    drawn,
+    name::{Estimation, Reading},
+    stream::{Job, Stream},
+};
+
+pub(super) struct Each<'a> {
+    jobs: &'a [Job],
+    classes: &'a Classes,
+    estimation: Estimation,
+    reading: Reading,
+    workers: Vec<Hands>,
+    choice: Choice,
+}
+
+/// What a worker has in hand.
+#[derive(Debug, Clone, Default)]
+struct Hands {
+    running: bool,
+    /// When its job is expected to end.
+    expected_end_ms: u64,
+    queue: VecDeque<u32>,
+    /// Of the queued jobs, what they are expected to take in all: milliseconds, or jobs.
+    queued: u64,
+}
+
+/// How a worker is chosen.
+enum Choice {
+    /// Those of each site, by their last turn; and how many turns there were.
+    Turn {
+        sites: Vec<BTreeSet<(u64, u32)>>,
+        last: Vec<u64>,
+        turns: u64,
+    },
+    Least(LoadIndex),
+    Two(Random),
+}
+
+impl<'a> Each<'a> {
+    pub(super) fn new(
+        stream: &'a Stream,
+        classes: &'a Classes,
+        (spread, estimation): (Spread, Estimation),
+        run: &Run,
+    ) -> Self {
+        let workers = vec![Hands::default(); stream.workers.len()];
+        let numbers = || (0_u32..).take(workers.len());
+        let choice = match spread {
+            Spread::RoundRobin => {
+                let mut sites = vec![BTreeSet::new(); classes.sites()];
+                for worker in numbers() {
+                    if let Some(site) = sites.get_mut(classes.site(worker)) {
+                        site.insert((0, worker));
+                    }
+                }
+                Choice::Turn { sites, last: vec![0; workers.len()], turns: 0 }
+            }
+            Spread::Load => {
+                let index = LoadIndex::of(
+                    classes,
+                    numbers()
+                        .map(|worker| (worker, hands_standing(&Hands::default(), estimation, run.reading))),
+                );
+                Choice::Least(index)
+            }
+            Spread::Rand2 => Choice::Two(drawn::stream(run.seed, &stream.name, "rand2")),
+        };
+        Self { jobs: &stream.jobs, classes, estimation, reading: run.reading, workers, choice }
+    }
+
+    fn choose(&mut self, demand: usize, now: u64) -> Option<u32> {
+        let (estimation, reading) = (self.estimation, self.reading);
+        match &mut self.choice {
+            Choice::Turn { sites, last, turns } => {
+                let heads = self.classes.sites_for(demand).filter_map(|site| sites.get(site)?.first());
+                let worker = next_in_turn(heads.map(|(last, number)| Turn { number: *number, last: *last }))?;
+                let site = sites.get_mut(self.classes.site(worker))?;
+                let last = last.get_mut(worker as usize)?;
+                *turns += 1;
+                site.remove(&(*last, worker));
+                *last = *turns;
+                site.insert((*last, worker));
+                Some(worker)
+            }
+            Choice::Least(index) => index.least(self.classes.sites_for(demand), now),
+            Choice::Two(random) => {
+                let able = self.classes.workers_for(demand);
+                let Some((a, b)) = two_of(able.len(), random) else { return able.first().copied() };
+                let load = |at: usize| {
+                    let number = *able.get(at)?;
+                    Some(
+                        hands_standing(self.workers.get(number as usize)?, estimation, reading)
+                            .load(number, now),
+                    )
+                };
+                let (a, b): (WorkerLoad, WorkerLoad) = (load(a)?, load(b)?);
+                Some(match reading {
+                    Reading::Text => less_loaded(a, b).number,
+                    // Strictly less, else the second.
+                    Reading::Code if a.load < b.load => a.number,
+                    Reading::Code => b.number,
+                })
+            }
+        }
+    }
+
+    /// Tells the index what became of a worker.
+    fn moved(&mut self, worker: u32) {
+        let (estimation, reading) = (self.estimation, self.reading);
+        if let (Choice::Least(index), Some(hands)) = (&mut self.choice, self.workers.get(worker as usize)) {
+            index.set(worker, hands_standing(hands, estimation, reading));
+        }
+    }
+
+    fn begin(&mut self, worker: u32, job: u32, now: u64) -> Option<()> {
+        let estimate = self.jobs.get(job as usize)?.estimate(self.estimation);
+        let hands = self.workers.get_mut(worker as usize)?;
+        hands.running = true;
+        hands.expected_end_ms = now + estimate;
+        Some(())
+    }
+}
+
+/// What a worker's load is and how it changes with time.
+fn hands_standing(hands: &Hands, estimation: Estimation, reading: Reading) -> Standing {
+    match (reading, estimation) {
+        // What runs was not counted, so that an idle worker was not told from a busy one.
+        (Reading::Code, _) => Standing::Fixed { load: hands.queued, idle: false },
+        (Reading::Text, _) if !hands.running => Standing::Fixed { load: 0, idle: true },
+        (Reading::Text, Estimation::None | Estimation::QueueSize) => {
+            Standing::Fixed { load: hands.queued + 1, idle: false }
+        }
+        (Reading::Text, Estimation::Oracle | Estimation::Imprecise) => {
+            Standing::Running { queued: hands.queued, expected_end_ms: hands.expected_end_ms }
+        }
+    }
+}
+
+impl Dispatch for Each<'_> {
+    fn arrive(&mut self, job: u32, now: u64) -> Option<u32> {
+        let worker = self.choose(self.classes.demand(job), now)?;
+        let estimate = self.jobs.get(job as usize)?.estimate(self.estimation);
+        let hands = self.workers.get_mut(worker as usize)?;
+        let starts = !hands.running;
+        if starts {
+            self.begin(worker, job, now)?;
+        } else {
+            hands.queue.push_back(job);
+            hands.queued += estimate;
+        }
+        self.moved(worker);
+        starts.then_some(worker)
+    }
+
+    fn free(&mut self, worker: u32, now: u64) -> Option<u32> {
+        let hands = self.workers.get_mut(worker as usize)?;
+        hands.running = false;
+        let next = hands.queue.pop_front();
+        if let Some(job) = next {
+            hands.queued -= self.jobs.get(job as usize)?.estimate(self.estimation);
+            self.begin(worker, job, now)?;
+        }
+        self.moved(worker);
+        next
+    }
+}

@@ -1,0 +1,118 @@
+//! One queue, in a fixed order: a job that arrives takes the first idle worker that can run it, else waits; a worker that
+//! becomes free takes the first job that it can run.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+};
+
+use model::{BandOrder, Priority};
+use policy::queue::{OrderKey, Waiting, order_key};
+
+use super::{Dispatch, classes::Classes};
+use crate::queues::{
+    name::Estimation,
+    stream::{Job, Stream},
+};
+
+/// Where a job stands: priority first. The job itself is never what decides, as keys differ.
+type Place = Reverse<(Priority, OrderKey, u32)>;
+
+pub(super) struct One<'a> {
+    jobs: &'a [Job],
+    classes: &'a Classes,
+    order: BandOrder,
+    estimation: Estimation,
+    /// What waits, of each demand.
+    waiting: Vec<BinaryHeap<Place>>,
+    idle: IdleWorkers,
+}
+
+/// Idle workers of each site.
+pub(super) struct IdleWorkers(Vec<BTreeSet<u32>>);
+
+impl IdleWorkers {
+    /// All workers.
+    pub(super) fn all(classes: &Classes, workers: usize) -> Self {
+        let mut idle = Self(vec![BTreeSet::new(); classes.sites()]);
+        for worker in (0..).take(workers) {
+            idle.add(classes, worker);
+        }
+        idle
+    }
+
+    /// A worker becomes idle.
+    pub(super) fn add(&mut self, classes: &Classes, worker: u32) {
+        if let Some(idle) = self.0.get_mut(classes.site(worker)) {
+            idle.insert(worker);
+        }
+    }
+
+    /// Takes the first that can run `demand`.
+    pub(super) fn take(&mut self, classes: &Classes, demand: usize) -> Option<u32> {
+        let heads = classes.sites_for(demand).filter_map(|site| self.0.get(site)?.first().copied());
+        let worker = heads.min()?;
+        self.0.get_mut(classes.site(worker))?.pop_first()
+    }
+}
+
+impl<'a> One<'a> {
+    pub(super) fn new(
+        stream: &'a Stream,
+        classes: &'a Classes,
+        order: BandOrder,
+        estimation: Estimation,
+    ) -> Self {
+        Self {
+            jobs: &stream.jobs,
+            classes,
+            order,
+            estimation,
+            waiting: vec![BinaryHeap::new(); classes.demands()],
+            idle: IdleWorkers::all(classes, stream.workers.len()),
+        }
+    }
+}
+
+/// What a policy sees of a job that waits.
+pub(super) fn seen(classes: &Classes, number: u32, job: &Job, estimation: Estimation) -> Waiting {
+    let able = classes.workers_for(classes.demand(number)).len();
+    Waiting {
+        position: u64::from(number),
+        arrived_ms: job.arrival_ms,
+        estimate_ms: job.estimate(estimation),
+        flexibility: u32::try_from(able).unwrap_or(u32::MAX),
+    }
+}
+
+impl Dispatch for One<'_> {
+    fn arrive(&mut self, number: u32, _now: u64) -> Option<u32> {
+        let demand = self.classes.demand(number);
+        if let Some(worker) = self.idle.take(self.classes, demand) {
+            return Some(worker);
+        }
+        let job = self.jobs.get(number as usize)?;
+        let key = order_key(self.order, &seen(self.classes, number, job, self.estimation));
+        self.waiting.get_mut(demand)?.push(Reverse((job.priority, key, number)));
+        None
+    }
+
+    fn free(&mut self, worker: u32, _now: u64) -> Option<u32> {
+        let demands = self.classes.demands_at(self.classes.site(worker));
+        // The greatest of reversed places is the first.
+        let first = demands
+            .iter()
+            .filter_map(|demand| self.waiting.get(*demand as usize)?.peek().map(|place| (*place, *demand)))
+            .max();
+        match first {
+            None => {
+                self.idle.add(self.classes, worker);
+                None
+            }
+            Some((_, demand)) => {
+                let Reverse((_, _, job)) = self.waiting.get_mut(demand as usize)?.pop()?;
+                Some(job)
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The figures of a workload and a policy, over many seeds.
+
+use serde::{Deserialize, Serialize};
+
+use super::{batch::Tally, name::Reading, outcome::QueueOutcome};
+
+/// Means over seeds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QueueFigures {
+    /// Which stream.
+    pub workload: String,
+    /// Which policy, in the thesis's notation.
+    pub policy: String,
+    /// Which of the two experiments.
+    pub reading: Reading,
+    /// How many seeds.
+    pub seeds: u64,
+    /// Jobs on time, percent.
+    pub on_time_pct: f64,
+    /// Jobs delayed, percent.
+    pub delayed_pct: f64,
+    /// Jobs late, percent.
+    pub late_pct: f64,
+    /// Jobs extremely late, percent.
+    pub extremely_late_pct: f64,
+    /// Wait relative to duration: the median.
+    pub rel_wait_p50: f64,
+    /// The 95th percentile.
+    pub rel_wait_p95: f64,
+    /// The 99th percentile.
+    pub rel_wait_p99: f64,
+    /// Seconds from the beginning until the last job ended.
+    pub makespan_s: f64,
+}
+
+/// The figures of `tally`.
+pub fn figures(tally: &Tally, reading: Reading) -> QueueFigures {
+    let seeds = tally.outcomes.len() as u64;
+    let mean = |value: &dyn Fn(&QueueOutcome) -> f64| {
+        let mean = tally.outcomes.iter().map(value).sum::<f64>() / (seeds as f64).max(1.0);
+        // More digits would only seem to say something.
+        (mean * 1e4).round() / 1e4
+    };
+    let share = |class: usize| {
+        mean(&|outcome| {
+            let count = outcome.classes.get(class).copied().unwrap_or_default();
+            100.0 * count as f64 / (outcome.jobs as f64).max(1.0)
+        })
+    };
+    let wait = |at: usize| mean(&|outcome| outcome.relative_wait.get(at).copied().unwrap_or_default());
+    QueueFigures {
+        workload: tally.workload.clone(),
+        policy: tally.policy.to_string(),
+        reading,
+        seeds,
+        on_time_pct: share(0),
+        delayed_pct: share(1),
+        late_pct: share(2),
+        extremely_late_pct: share(3),
+        rel_wait_p50: wait(0),
+        rel_wait_p95: wait(1),
+        rel_wait_p99: wait(2),
+        makespan_s: mean(&|outcome| outcome.makespan_ms as f64 / 1000.0),
+    }
+}

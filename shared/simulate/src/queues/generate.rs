@@ -1,0 +1,70 @@
+//! Making the streams of workloads.
+
+use std::collections::BTreeMap;
+
+use model::Priority;
+use policy::Random;
+
+use super::{
+    drawn::{self, exponential_ms, normal, whole_ms},
+    errors::imprecise_ms,
+    name::Reading,
+    stream::{Interner, Job, Stream},
+    workload::{Kind, LONG, Mix, SHORT, Workload},
+};
+
+/// No job is shorter. Milliseconds.
+const SHORTEST_MS: u64 = 100;
+
+/// The stream of `workload` that `seed` names.
+pub(crate) fn stream(workload: Workload, seed: u64, reading: Reading) -> Stream {
+    let draws = |purpose| drawn::stream(seed, workload.as_str(), purpose);
+    let (mut delays, mut kinds) = (draws("delay"), draws("kind"));
+    let (mut durations, mut errors) = (draws("duration"), draws("estimate"));
+    let mix = workload.mix(reading);
+    let mut stream = Stream {
+        name: workload.as_str().to_owned(),
+        workers: workload.workers(reading),
+        ..Stream::default()
+    };
+    let (mut names, mut requirements) = (Interner::default(), Interner::default());
+    let mut arrival_ms = 0;
+    for number in 0..workload.jobs() {
+        let kind = mix.draw(number as u64, &mut kinds);
+        let duration_ms = whole_ms(normal(&mut durations, kind.mean_ms, kind.deviation_ms)).max(SHORTEST_MS);
+        let asked: BTreeMap<String, String> =
+            [("env", "c"), ("hwgroup", kind.groups)].map(|(n, v)| (n.to_owned(), v.to_owned())).into();
+        stream.jobs.push(Job {
+            arrival_ms,
+            duration_ms,
+            estimate_ms: imprecise_ms(duration_ms, &mut errors, reading),
+            priority: Priority::default(),
+            requirements: requirements.number(&asked, &mut stream.requirements),
+            kind: names.number(&kind.name.to_owned(), &mut stream.kinds),
+        });
+        arrival_ms += exponential_ms(&mut delays, workload.delay_ms());
+    }
+    stream
+}
+
+impl Mix {
+    /// The sort of job `number`, from 0.
+    fn draw(self, number: u64, random: &mut Random) -> Kind {
+        match self {
+            Self::Weighted(kinds) => {
+                let mut drawn = random.below(kinds.iter().map(|(weight, _)| weight).sum());
+                for (weight, kind) in kinds {
+                    match drawn.checked_sub(*weight) {
+                        Some(left) => drawn = left,
+                        None => return *kind,
+                    }
+                }
+                SHORT
+            }
+            Self::Phases { first, long, of } => {
+                let is_long = random.below(of) < long;
+                if number >= first && is_long { LONG } else { SHORT }
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Streams as text: one JSON object a line.
+
+use std::collections::BTreeMap;
+
+use model::Priority;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    drawn,
+    errors::imprecise_ms,
+    name::Reading,
+    stream::{Interner, Job, Stream},
+};
+
+/// No time in a stream is longer: 300 years. Milliseconds.
+const LONGEST_MS: f64 = 1e13;
+
+/// A line.
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    arrival_ms: f64,
+    duration_ms: f64,
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    requirements: BTreeMap<String, Value>,
+    #[serde(default)]
+    priority: Priority,
+    /// What an imprecise estimator said; absent: it is drawn.
+    #[serde(default)]
+    estimate_ms: Option<f64>,
+}
+
+/// A line as it is written: in whole milliseconds.
+#[derive(Debug, Serialize)]
+struct Written<'a> {
+    arrival_ms: u64,
+    duration_ms: u64,
+    #[serde(rename = "type")]
+    kind: &'a str,
+    requirements: &'a BTreeMap<String, String>,
+    priority: Priority,
+    estimate_ms: u64,
+}
+
+/// A value that is asked for: `threads` may be a number.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Text(String),
+    Number(u64),
+}
+
+/// A stream that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidTrace {
+    /// A line that is not what is expected.
+    #[error("line {line}: {problem}")]
+    Line {
+        /// Which, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Nothing in it.
+    #[error("it holds no jobs; one JSON object a line is expected, with arrival_ms and duration_ms")]
+    Empty,
+}
+
+/// Reads a stream, without workers. What has no `estimate_ms` is given one by chance, as `seed` and `reading` say. Fractions of
+/// milliseconds are rounded; fields that are not known are passed over.
+pub fn read_trace(name: &str, text: &str, seed: u64, reading: Reading) -> Result<Stream, InvalidTrace> {
+    let mut stream = Stream { name: name.to_owned(), ..Stream::default() };
+    let (mut kinds, mut requirements) = (Interner::default(), Interner::default());
+    let mut errors = drawn::stream(seed, name, "estimate");
+    let mut before = 0;
+    for (line, text) in (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty()) {
+        let wrong = |problem: String| InvalidTrace::Line { line, problem };
+        let read: Line = serde_json::from_str(text).map_err(|error| wrong(problem(&error)))?;
+        let time = |name: &str, value: f64| {
+            if (0.0..=LONGEST_MS).contains(&value) {
+                return Ok(drawn::whole_ms(value.round()));
+            }
+            Err(wrong(format!("{name} is {value}, but must be from 0 to {LONGEST_MS:e} milliseconds")))
+        };
+        let arrival_ms = time("arrival_ms", read.arrival_ms)?;
+        if arrival_ms < before {
+            return Err(wrong(format!(
+                "arrival_ms is {arrival_ms}, but the job before arrived at {before}; jobs must be in order of arrival"
+            )));
+        }
+        before = arrival_ms;
+        let duration_ms = time("duration_ms", read.duration_ms)?;
+        let drawn_ms = imprecise_ms(duration_ms, &mut errors, reading);
+        let estimate_ms = read.estimate_ms.map_or(Ok(drawn_ms), |given| time("estimate_ms", given))?;
+        let asked = read.requirements.into_iter().map(|(name, value)| match value {
+            Value::Text(text) => (name, text),
+            Value::Number(number) => (name, number.to_string()),
+        });
+        stream.jobs.push(Job {
+            arrival_ms,
+            duration_ms,
+            estimate_ms,
+            priority: read.priority,
+            requirements: requirements.number(&asked.collect(), &mut stream.requirements),
+            kind: kinds.number(&read.kind, &mut stream.kinds),
+        });
+    }
+    if stream.jobs.is_empty() { Err(InvalidTrace::Empty) } else { Ok(stream) }
+}
+
+/// What serde says, without its line, which is always 1.
+fn problem(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let column = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&column) {
+        Some(said) if error.column() > 0 => format!("{said} at column {}", error.column()),
+        Some(said) => said.to_owned(),
+        None => text,
+    }
+}
+
+/// Writes the jobs of a stream. Reading them gives the same jobs.
+pub fn write_trace(stream: &Stream) -> String {
+    let mut text = String::with_capacity(stream.jobs.len() * 160);
+    let nothing = BTreeMap::new();
+    for job in &stream.jobs {
+        let line = Written {
+            arrival_ms: job.arrival_ms,
+            duration_ms: job.duration_ms,
+            kind: stream.kinds.get(job.kind as usize).map_or("", String::as_str),
+            requirements: stream.requirements.get(job.requirements as usize).unwrap_or(&nothing),
+            priority: job.priority,
+            estimate_ms: job.estimate_ms,
+        };
+        // Texts and numbers are always written.
+        text.push_str(&serde_json::to_string(&line).unwrap_or_default());
+        text.push('\n');
+    }
+    text
+}

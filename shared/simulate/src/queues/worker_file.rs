@@ -1,0 +1,90 @@
+//! Sets of workers as JSON: `[{"name": "a", "count": 4, "offers": {"env": ["c", "java"], "threads": 8}}, ...]`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::stream::Worker;
+
+/// More workers are a mistake.
+const MOST: usize = 1_000_000;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    count: Option<u32>,
+    #[serde(default)]
+    offers: BTreeMap<String, Offer>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Offer {
+    Text(String),
+    Number(u64),
+    Texts(BTreeSet<String>),
+}
+
+/// A set of workers that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidWorkers {
+    /// Not what is expected.
+    #[error("{0}; expected is [{{\"name\": \"a\", \"count\": 1, \"offers\": {{\"env\": [\"c\"]}}}}, ...]")]
+    Json(#[from] serde_json::Error),
+    /// Nobody, or far too many.
+    #[error("it names {0} workers; from 1 to {MOST} are expected")]
+    Count(usize),
+}
+
+/// Reads a set of workers.
+pub fn read_workers(text: &str) -> Result<Vec<Worker>, InvalidWorkers> {
+    let entries: Vec<Entry> = serde_json::from_str(text)?;
+    let count = |entry: &Entry| entry.count.unwrap_or(1) as usize;
+    let total = entries.iter().map(count).sum();
+    if total == 0 || total > MOST {
+        return Err(InvalidWorkers::Count(total));
+    }
+    let mut workers = Vec::with_capacity(total);
+    for entry in entries {
+        let many = count(&entry);
+        let offers: BTreeMap<String, BTreeSet<String>> = entry.offers.into_iter().map(values).collect();
+        for number in 1..=many {
+            let name = match &entry.name {
+                Some(name) if many == 1 => name.clone(),
+                Some(name) => format!("{name}_{number}"),
+                None => format!("worker_{}", workers.len() + 1),
+            };
+            workers.push(Worker { name, offers: offers.clone() });
+        }
+    }
+    Ok(workers)
+}
+
+fn values((name, offer): (String, Offer)) -> (String, BTreeSet<String>) {
+    let values = match offer {
+        Offer::Text(text) => [text].into(),
+        Offer::Number(number) => [number.to_string()].into(),
+        Offer::Texts(texts) => texts,
+    };
+    (name, values)
+}
+
+/// Writes a set of workers. Reading it gives the same workers.
+pub fn write_workers(workers: &[Worker]) -> String {
+    let entry = |worker: &Worker| Entry {
+        name: Some(worker.name.clone()),
+        count: None,
+        offers: worker
+            .offers
+            .iter()
+            .map(|(name, values)| (name.clone(), Offer::Texts(values.clone())))
+            .collect(),
+    };
+    let lines: Vec<String> =
+        // Texts are always written.
+        workers.iter().map(|worker| serde_json::to_string(&entry(worker)).unwrap_or_default()).collect();
+    format!("[\n{}\n]\n", lines.join(",\n"))
+}
