@@ -5,11 +5,15 @@ use std::time::Duration;
 use bus::{BusError, DecodeError, Stored};
 use index::{Change, IndexEvent, Traits};
 use model::{
-    Attempt, BandOrder, BuildId, BuildKey, Group, Millis, Occupancy, Priority, Sequence, WorkerId, Workspace,
+    Attempt, BuildId, BuildKey, Group, Millis, Occupancy, Priority, Sequence, WorkerId, Workspace,
     WorkspaceKeys, WorkspaceUse,
 };
-use policy::band_rank;
+use policy::{
+    band_rank,
+    queue::{UNKNOWN_ESTIMATE_MS, Waiting},
+};
 use serde::Deserialize;
+use settings::Settings;
 
 use crate::warm::left_by;
 
@@ -20,6 +24,9 @@ struct Brief {
     priority: Priority,
     attempt: Attempt,
     at_ms: Millis,
+    submitted_at_ms: Millis,
+    #[serde(default)]
+    expected_ms: Option<u64>,
     timeout_seconds: u64,
     #[serde(default)]
     workspace: WorkspaceUse,
@@ -55,28 +62,53 @@ struct BriefInvocation {
     started_at_ms: Millis,
 }
 
-/// Reads a lifecycle message, and what it tells of the workspace that a build leaves. `overrun` is what a run may take
-/// beyond its own timeout.
+/// Where a queued build stands among those of its priority. All of it is in the record, so that a build has the same place
+/// whenever the index is built.
+fn rank(settings: &Settings, brief: &Brief, stored: &Stored) -> u64 {
+    // Any workspace takes any build. What can tell builds apart is how many executor types they occupy: the more, the
+    // harder they are to place.
+    let others = settings.executor_types.len().saturating_sub(brief.occupancy.0.len());
+    let waiting = Waiting {
+        position: brief.queue.first_sequence.unwrap_or(stored.sequence).0,
+        arrived_ms: brief.submitted_at_ms.0,
+        estimate_ms: brief.expected_ms.unwrap_or(UNKNOWN_ESTIMATE_MS),
+        flexibility: u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1),
+    };
+    band_rank(settings.band_order_of(brief.priority), &waiting)
+}
+
+/// By what the queues are ordered, of all priorities: an index that was built by another order is built again.
+pub(crate) fn order_of_queues(settings: &Settings) -> String {
+    let orders = Priority::ALL.map(|priority| settings.band_order_of(priority).as_str());
+    orders.join(" ")
+}
+
+/// Reads a lifecycle message, and what it tells of the workspace that a build leaves.
 pub(crate) fn read(
     stored: &Stored,
-    overrun: Duration,
-    order: BandOrder,
+    settings: &Settings,
 ) -> Result<(IndexEvent, Option<WorkspaceKeys>), BusError> {
     let brief: Brief = serde_json::from_slice(&stored.payload).map_err(|error| BusError::Corrupt {
         sequence: stored.sequence.0,
         subject: stored.subject.clone(),
         source: DecodeError::Json(error),
     })?;
+    let rank = rank(settings, &brief, stored);
+    let overrun = Duration::from_secs(settings.overrun_seconds);
     let workspace = brief
         .invocation
         .as_ref()
         .map(|invocation| Workspace { worker: invocation.worker.clone(), slot: invocation.workspace });
-    let traits = Traits { warm: !brief.workspace.is_fresh(), occupancy: brief.occupancy };
+    let traits = Traits {
+        warm: !brief.workspace.is_fresh(),
+        occupancy: brief.occupancy,
+        expected_ms: brief.expected_ms,
+    };
     let mut left = None;
     let change = match (brief.event, brief.invocation, workspace) {
         (Event::Enqueued, _, _) => Change::Enqueued {
             priority: brief.priority,
-            rank: band_rank(order, brief.queue.first_sequence.unwrap_or(stored.sequence)),
+            rank,
             first: brief.queue.first_sequence.is_none(),
             expires_at: brief.queue.expires_at_ms,
             traits,

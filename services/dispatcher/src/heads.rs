@@ -147,7 +147,7 @@ async fn startable_of(
             if admission.consider(estimate).is_ok() {
                 let counted = allowance.counted(estimate);
                 let counts_as =
-                    (counted != *estimate).then_some(Traits { warm: build.traits.warm, occupancy: counted });
+                    (counted != *estimate).then(|| Traits { occupancy: counted, ..build.traits.clone() });
                 goes.push_back(Startable { build: build.clone(), counts_as });
             }
         }

@@ -28,7 +28,8 @@ pub(crate) async fn run(
         Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::After(Sequence(0)));
     let stop = context.stop.clone();
     let (watched, looked_at, woken) = (context.clone(), index.clone(), wakes.clone());
-    let mut projector = Projector { context, index, wakes, warm, follower };
+    let order = brief::order_of_queues(&context.settings);
+    let mut projector = Projector { context, index, wakes, warm, follower, order };
     tokio::select! {
         () = stop.cancelled() => Ok(()),
         () = watch_index(&watched, &looked_at, &woken) => Ok(()),
@@ -58,10 +59,13 @@ struct Projector {
     wakes: Wakes,
     warm: Warm,
     follower: Follower,
+    /// By what the queues are ordered.
+    order: String,
 }
 
 impl Projector {
     async fn follow(&mut self) {
+        self.adopt_order().await;
         self.resume().await;
         loop {
             // Not inside the select: a consumer half made would be left behind.
@@ -78,6 +82,22 @@ impl Projector {
             let (events, left) = self.read(&batch);
             self.warm.follow(events.iter().zip(left.iter().map(Option::as_ref)));
             self.apply(from, &events).await;
+        }
+    }
+
+    /// Rebuilds an index whose queues are in another order than the settings say by now: the places of what waits there and
+    /// of what comes could not be compared. Only at the start, so that of two dispatchers with different settings the one
+    /// that was started last has its way.
+    async fn adopt_order(&mut self) {
+        while let Ok(order) = self.index.order().await {
+            if order.is_empty() || order == self.order {
+                return;
+            }
+            info!(before = order, now = self.order, "the queues are put in another order");
+            if self.rebuild().await {
+                return;
+            }
+            tokio::time::sleep(RETRY).await;
         }
     }
 
@@ -154,7 +174,7 @@ impl Projector {
             }
         }
         let watermark = self.follower.cursor();
-        if !matches!(self.index.finish_rebuild(&token, watermark).await, Ok(true)) {
+        if !matches!(self.index.finish_rebuild(&token, watermark, &self.order).await, Ok(true)) {
             return false;
         }
         count(Counter::IndexRebuilds, &[], 1);
@@ -169,9 +189,7 @@ impl Projector {
     }
 
     fn read(&self, batch: &[Stored]) -> (Vec<IndexEvent>, Vec<Option<WorkspaceKeys>>) {
-        let overrun = Duration::from_secs(self.context.settings.overrun_seconds);
-        let order = self.context.settings.band_order;
-        let read = |stored: &Stored| match brief::read(stored, overrun, order) {
+        let read = |stored: &Stored| match brief::read(stored, &self.context.settings) {
             Ok(event) => Some(event),
             Err(error) => {
                 // Only a record written by something else than Forebay; the others go on.

@@ -19,8 +19,7 @@ use tracing::{Instrument as _, debug, debug_span};
 
 use crate::{
     cancel::cancel,
-    enqueue::{NotEnqueued, enqueue},
-    estimate::Estimator,
+    enqueue::Intake,
     failure::{invalid, unavailable},
     list, why,
 };
@@ -81,16 +80,12 @@ impl Call {
 struct Handler {
     context: Context,
     index: Index,
-    estimator: Estimator,
+    intake: Intake,
     permits: Arc<Semaphore>,
 }
 
 /// Starts the API.
-pub(crate) async fn start(
-    context: &Context,
-    index: Index,
-    estimator: Estimator,
-) -> Result<Api, ServiceError> {
+pub(crate) async fn start(context: &Context, index: Index, intake: Intake) -> Result<Api, ServiceError> {
     let failed = |error: async_nats::Error| ServiceError::failed("starting the request/reply API", error);
     let service = context
         .bus
@@ -101,7 +96,7 @@ pub(crate) async fn start(
         .await
         .map_err(failed)?;
     let permits = Arc::new(Semaphore::new(CALLS_MAX));
-    let handler = Handler { context: context.clone(), index, estimator, permits: permits.clone() };
+    let handler = Handler { context: context.clone(), index, intake, permits: permits.clone() };
     let calls = ApiCall::ALL.into_iter().map(Call::Group).chain([Call::Groups, Call::Workers, Call::Quota]);
     for call in calls {
         let endpoint =
@@ -178,7 +173,7 @@ impl Handler {
         encoding: Encoding,
         request: &Request,
     ) -> Result<CreateReply, ApiError> {
-        let limits = self.estimator.limits();
+        let limits = self.intake.limits();
         let payload = &request.message.payload;
         if payload.len() > limits.request_bytes_max {
             let (size, most) = (payload.len(), limits.request_bytes_max);
@@ -196,14 +191,8 @@ impl Handler {
             .map_err(|error| invalid(error.to_string()))?;
         accepted.build.traceparent = crate::trace::trace(headers);
         let id = accepted.build.id;
-        let queued = enqueue(&self.context.bus, &self.estimator, accepted, PATIENCE).await;
-        let queued = queued.map_err(|error| match error {
-            NotEnqueued::Conflict { .. } => ApiError::new(ErrorCode::Conflict, error.to_string()),
-            NotEnqueued::TooLarge { .. } | NotEnqueued::Glob(_) | NotEnqueued::NoQuota(_) => {
-                invalid(error.to_string())
-            }
-            NotEnqueued::Bus(error) => unavailable(error),
-        })?;
+        let queued = self.intake.enqueue(accepted, PATIENCE).await;
+        let queued = queued.map_err(|error| ApiError::new(error.code(), telemetry::error_chain(&error)))?;
         crash_point(Step::CreateWritten);
         Ok(CreateReply { id, group: group.clone(), sequence: queued.sequence, duplicate: queued.duplicate })
     }

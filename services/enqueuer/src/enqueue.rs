@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use bus::{Bus, BusError, Written};
-use model::{Accepted, BuildRecord, Phase, Sequence};
+use model::{Accepted, Build, BuildRecord, ErrorCode, Phase, RequestLimits, Sequence};
 use telemetry::metrics::{Counter, count};
 
-use crate::estimate::{Estimator, NoQuota};
+use crate::{
+    estimate::{Estimator, NoQuota},
+    jobs::{BadJob, Jobs, NotNow, NotTaken},
+};
 
 /// A build that is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,38 +46,102 @@ pub(crate) enum NotEnqueued {
     /// Its group may run nothing.
     #[error(transparent)]
     NoQuota(#[from] NoQuota),
+    /// Its job can never be run.
+    #[error(transparent)]
+    Job(BadJob),
+    /// Its job cannot be taken now.
+    #[error(transparent)]
+    JobNotNow(NotNow),
     /// The bus.
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
-/// Writes BUILD_ENQUEUED, once for one id however often it is asked for.
-pub(crate) async fn enqueue(
-    bus: &Bus,
-    estimator: &Estimator,
-    accepted: Accepted,
-    patience: Duration,
-) -> Result<Enqueued, NotEnqueued> {
-    let build = estimator.estimate(accepted);
-    estimator.check_quota(&build.group)?;
-    for pattern in &build.outputs {
-        globset::Glob::new(pattern).map_err(NotEnqueued::Glob)?;
-    }
-    let record = BuildRecord::enqueued(build);
-    let size = bus::encode(bus::Encoding::Json, &record).len();
-    if size > RECORD_BYTES_MAX {
-        return Err(NotEnqueued::TooLarge { size });
-    }
-    let build = &record.build;
-    match bus.transition(&record, Sequence(0), patience).await? {
-        Written::Won(sequence) => {
-            count(Counter::BuildsEnqueued, &[], 1);
-            Ok(Enqueued { sequence, duplicate: false })
+impl NotEnqueued {
+    /// For programs: whether the same request may be queued later, and if not, why not.
+    pub(crate) fn code(&self) -> ErrorCode {
+        match self {
+            Self::Conflict { .. } => ErrorCode::Conflict,
+            Self::Glob(_) | Self::TooLarge { .. } | Self::NoQuota(_) | Self::Job(_) => {
+                ErrorCode::InvalidRequest
+            }
+            Self::JobNotNow(_) | Self::Bus(_) => ErrorCode::Unavailable,
         }
-        Written::Lost(Some(found)) if found.1.build.request_digest == build.request_digest => {
-            Ok(Enqueued { sequence: first_position(found.0, &found.1), duplicate: true })
+    }
+}
+
+/// The way into the queue. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Intake {
+    bus: Bus,
+    estimator: Estimator,
+    jobs: Jobs,
+}
+
+impl Intake {
+    pub(crate) fn new(bus: Bus, estimator: Estimator, jobs: Jobs) -> Self {
+        Self { bus, estimator, jobs }
+    }
+
+    /// What requests are checked against.
+    pub(crate) fn limits(&self) -> &RequestLimits {
+        self.estimator.limits()
+    }
+
+    /// Writes BUILD_ENQUEUED, once for one id however often it is asked for.
+    pub(crate) async fn enqueue(
+        &self,
+        mut accepted: Accepted,
+        patience: Duration,
+    ) -> Result<Enqueued, NotEnqueued> {
+        if let Some(job) = accepted.job.take() {
+            match self.jobs.take(job).await {
+                Ok(job) => accepted.build.job = Some(job),
+                // It may have been taken before, when the farm had what is missing now.
+                Err(why) => return self.find(&accepted.build).await?.ok_or_else(|| why.into()),
+            }
         }
-        Written::Lost(_) => Err(NotEnqueued::Conflict { id: build.id, group: build.group.clone() }),
+        let build = self.estimator.estimate(accepted);
+        self.estimator.check_quota(&build.group)?;
+        for pattern in &build.outputs {
+            globset::Glob::new(pattern).map_err(NotEnqueued::Glob)?;
+        }
+        let record = BuildRecord::enqueued(build);
+        let size = bus::encode(bus::Encoding::Json, &record).len();
+        if size > RECORD_BYTES_MAX {
+            return Err(NotEnqueued::TooLarge { size });
+        }
+        match self.bus.transition(&record, Sequence(0), patience).await? {
+            Written::Won(sequence) => {
+                count(Counter::BuildsEnqueued, &[], 1);
+                Ok(Enqueued { sequence, duplicate: false })
+            }
+            Written::Lost(found) => {
+                let BuildRecord { build, .. } = record;
+                let enqueued = found.and_then(|found| same(&build, *found));
+                enqueued.ok_or(NotEnqueued::Conflict { id: build.id, group: build.group })
+            }
+        }
+    }
+
+    /// The build, if it is queued already.
+    async fn find(&self, build: &Build) -> Result<Option<Enqueued>, NotEnqueued> {
+        Ok(self.bus.latest(&build.key()).await?.and_then(|found| same(build, found)))
+    }
+}
+
+/// The place of `build`, if that is what was found.
+fn same(build: &Build, (sequence, record): (Sequence, BuildRecord)) -> Option<Enqueued> {
+    let is_same = record.build.request_digest == build.request_digest;
+    is_same.then(|| Enqueued { sequence: first_position(sequence, &record), duplicate: true })
+}
+
+impl From<NotTaken> for NotEnqueued {
+    fn from(why: NotTaken) -> Self {
+        match why {
+            NotTaken::Bad(bad) => Self::Job(bad),
+            NotTaken::NotNow(not_now) => Self::JobNotNow(not_now),
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a build is expected to occupy, before it runs (section 4.3 of the paper), and whether its group may run any.
+//! What a build is expected to occupy (section 4.3 of the paper) and how long, before it runs, and whether its group may run
+//! any.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,7 +9,7 @@ use service::Current;
 use settings::Settings;
 use tokio::sync::watch;
 
-use crate::models::Models;
+use crate::{expected::Expected, models::Models};
 
 /// Estimates builds. Cheap to clone.
 #[derive(Clone)]
@@ -21,6 +22,7 @@ struct Inner {
     refuses: bool,
     governance: watch::Receiver<Current>,
     models: Models,
+    expected: Expected,
 }
 
 /// A build that is all cache hits, or says that it is, takes a place nevertheless: any number of those would else start at
@@ -38,13 +40,19 @@ pub(crate) struct NoQuota {
 
 impl Estimator {
     /// While there is no model: 1 ESU of each executor type.
-    pub(crate) fn new(settings: &Settings, governance: watch::Receiver<Current>, models: Models) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        governance: watch::Receiver<Current>,
+        models: Models,
+        expected: Expected,
+    ) -> Self {
         Self(Arc::new(Inner {
             limits: settings.request_limits(),
             signs: settings.executor_types.clone(),
             refuses: settings.groups_without_quota == "refuse",
             governance,
             models,
+            expected,
         }))
     }
 
@@ -61,9 +69,9 @@ impl Estimator {
         if self.0.refuses && missing { Err(NoQuota { group: group.clone() }) } else { Ok(()) }
     }
 
-    /// The build with its executor types and what it is expected to occupy of each.
+    /// The build with its executor types, what it is expected to occupy of each, and for how long.
     pub(crate) fn estimate(&self, accepted: Accepted) -> Build {
-        let Accepted { mut build, executor_types: named } = accepted;
+        let Accepted { mut build, executor_types: named, job: _ } = accepted;
         let model = self.0.models.current();
         let call = build.tool_call().into_owned();
         let nothing = BTreeMap::new();
@@ -79,6 +87,7 @@ impl Estimator {
             }
             build.occupancy.0.insert(kind, predicted.map_or(Esu::ONE, |amount| amount.max(LEAST)));
         }
+        build.expected_ms = self.0.expected.of(&build);
         build
     }
 }

@@ -7,7 +7,9 @@ mod api;
 mod cancel;
 mod enqueue;
 mod estimate;
+mod expected;
 mod failure;
+mod jobs;
 mod list;
 mod models;
 mod reject;
@@ -28,14 +30,18 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let index = context.index().await?;
     let (sender, governance) = watch::channel(None);
     let models = models::Models::default();
-    let estimator = estimate::Estimator::new(&context.settings, governance, models.clone());
+    let expected = expected::Expected::new(&context.settings);
+    let estimator = estimate::Estimator::new(&context.settings, governance, models.clone(), expected.clone());
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_governance(context.clone(), sender, || ()));
     tasks.spawn(models::follow(context.clone(), context.store().await?, models));
+    tasks.spawn(expected::follow(context.clone(), expected));
+    let jobs = jobs::Jobs::new(context.bus.clone(), context.store().await?, context.settings.job_limits());
+    let intake = enqueue::Intake::new(context.bus.clone(), estimator, jobs);
     for priority in Priority::ALL {
-        tasks.spawn(requests::serve(context.clone(), estimator.clone(), priority));
+        tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));
     }
-    let api = api::start(&context, index, estimator).await?;
+    let api = api::start(&context, index, intake).await?;
     context.ready(Ready::default()).await?;
     tokio::select! {
         // First: the loops end then too, and that is no failure.

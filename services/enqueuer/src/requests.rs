@@ -4,14 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::{AckKind, Message};
 use bus::{Encoding, RequestSubject, decode, header, message_id, stream, traceparent};
-use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority};
+use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority, RequestLimits};
 use service::{Context, ServiceError, Step, crash_point};
 use tokio::sync::Semaphore;
 use tracing::{Instrument as _, debug, debug_span, warn};
 
 use crate::{
-    enqueue::{NotEnqueued, enqueue},
-    estimate::Estimator,
+    enqueue::{Intake, NotEnqueued},
     reject::{Refused, reject},
     trace::trace,
 };
@@ -28,13 +27,12 @@ fn share(priority: Priority) -> usize {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
+/// How often a request is delivered before it is refused because its job cannot be taken: half a minute, in which executors
+/// that start with the farm have long registered.
+const DELIVERIES_MAX: i64 = 150;
 
 /// Takes requests of one priority until the service stops, then finishes what it holds.
-pub(crate) async fn serve(
-    context: Context,
-    estimator: Estimator,
-    priority: Priority,
-) -> Result<(), ServiceError> {
+pub(crate) async fn serve(context: Context, intake: Intake, priority: Priority) -> Result<(), ServiceError> {
     let name = jetstream::request_consumer(priority);
     let mut queue = jetstream::open(&context.bus, stream::REQUESTS, &name).await?;
     let permits = Arc::new(Semaphore::new(share(priority)));
@@ -46,9 +44,9 @@ pub(crate) async fn serve(
             () = context.stop.cancelled() => break,
             message = queue.next(|| permits.available_permits() + 1) => message,
         };
-        let (context, estimator) = (context.clone(), estimator.clone());
+        let (context, intake) = (context.clone(), intake.clone());
         tokio::spawn(async move {
-            handle(&context, &estimator, &message).await;
+            handle(&context, &intake, &message).await;
             drop(permit);
         });
     }
@@ -57,12 +55,12 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-async fn handle(context: &Context, estimator: &Estimator, message: &Message) {
+async fn handle(context: &Context, intake: &Intake, message: &Message) {
     let span = debug_span!("enqueue", otel.kind = "consumer", subject = %message.subject);
     telemetry::set_parent(&span, traceparent(message.headers.as_ref()), None);
     async {
         crash_point(Step::RequestPulled);
-        if let Err(error) = settle(context, estimator, message).await {
+        if let Err(error) = settle(context, intake, message).await {
             // It is delivered again; the delay is short and such faults are rare.
             warn!(subject = %message.subject, error = telemetry::error_chain(&error), "request not queued yet");
             let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
@@ -77,31 +75,37 @@ async fn handle(context: &Context, estimator: &Estimator, message: &Message) {
 }
 
 /// Queues the build or refuses it, for good in both cases.
-async fn settle(context: &Context, estimator: &Estimator, message: &Message) -> Result<(), bus::BusError> {
-    let refused = match read(estimator, message) {
+async fn settle(context: &Context, intake: &Intake, message: &Message) -> Result<(), NotEnqueued> {
+    let refused = match read(intake.limits(), message) {
         Ok(accepted) => {
             let id = accepted.build.id;
-            match enqueue(&context.bus, estimator, accepted, PATIENCE).await {
-                Ok(_) => {
-                    crash_point(Step::EnqueuedWritten);
-                    return Ok(());
-                }
-                Err(
-                    error @ (NotEnqueued::TooLarge { .. } | NotEnqueued::Glob(_) | NotEnqueued::NoQuota(_)),
-                ) => Refused { error: ErrorCode::InvalidRequest, message: error.to_string(), id: Some(id) },
-                Err(NotEnqueued::Bus(error)) => return Err(error),
+            let Err(error) = intake.enqueue(accepted, PATIENCE).await else {
+                crash_point(Step::EnqueuedWritten);
+                return Ok(());
+            };
+            let id = match &error {
+                NotEnqueued::TooLarge { .. }
+                | NotEnqueued::Glob(_)
+                | NotEnqueued::NoQuota(_)
+                | NotEnqueued::Job(_) => Some(id),
+                NotEnqueued::JobNotNow(_) if deliveries(message) >= DELIVERIES_MAX => Some(id),
+                NotEnqueued::JobNotNow(_) | NotEnqueued::Bus(_) => return Err(error),
                 // The other build goes its way: nothing is written on its subject.
-                Err(error @ NotEnqueued::Conflict { .. }) => {
-                    Refused { error: ErrorCode::Conflict, message: error.to_string(), id: None }
-                }
-            }
+                NotEnqueued::Conflict { .. } => None,
+            };
+            Refused { error: error.code(), message: telemetry::error_chain(&error), id }
         }
         Err(refused) => refused,
     };
-    reject(context, message, refused).await
+    Ok(reject(context, message, refused).await?)
 }
 
-fn read(estimator: &Estimator, message: &Message) -> Result<model::Accepted, Refused> {
+/// How often the message was delivered, this time included.
+fn deliveries(message: &Message) -> i64 {
+    message.info().map_or(1, |info| info.delivered)
+}
+
+fn read(limits: &RequestLimits, message: &Message) -> Result<model::Accepted, Refused> {
     let headers = message.headers.as_ref();
     let refuse =
         |message: String, id: Option<BuildId>| Refused { error: ErrorCode::InvalidRequest, message, id };
@@ -112,7 +116,6 @@ fn read(estimator: &Estimator, message: &Message) -> Result<model::Accepted, Ref
     };
     let subject: RequestSubject =
         message.subject.as_str().parse().map_err(|error| refuse(format!("{error}"), header_id))?;
-    let limits = estimator.limits();
     if message.payload.len() > limits.request_bytes_max {
         let (size, most) = (message.payload.len(), limits.request_bytes_max);
         return Err(refuse(format!("the request has {size} bytes, at most {most} are taken"), header_id));

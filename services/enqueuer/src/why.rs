@@ -3,19 +3,21 @@
 use std::collections::BTreeSet;
 
 use bus::Bus;
-use index::{Index, WaitingBuild};
+use index::{Index, Standing, StandingLimits, WaitingBuild};
 use model::{
     ApiError, BuildKey, BuildRecord, ErrorCode, GovernorRecord, Group, GroupStanding, InProgress, Millis,
     Occupancy, QuotaReply, State, Waiting, WhyReply,
 };
-use policy::{Allowance, Stand, why, why_text};
+use policy::{Allowance, Busy, Stand, Workspaces, share_of, weight, why, why_text};
 use service::Governance;
 
 use crate::failure::unavailable;
 
-/// Builds before one that are looked at, and builds in progress that are named.
-const AHEAD_MAX: usize = 4096;
-const RUNNING_MAX: usize = 20;
+/// Builds before one that are looked at, builds in progress that are named, builds of all groups in progress that are looked
+/// at, and groups that wait likewise.
+const MOST: StandingLimits = StandingLimits { ahead: 4096, running: 20, busy: 512, groups: 64 };
+/// What is asked of quotas is not asked of workspaces.
+const ANY_WORKSPACE: Workspaces<'static> = Workspaces { idle: 1, busy: 0, busy_with: &[], share: 1.0 };
 
 /// Why the build of `record` waits, if it does.
 pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Result<WhyReply, ApiError> {
@@ -28,6 +30,7 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
         waiting_since_ms: record.queue.enqueued_at_ms,
         reason: String::new(),
         reserves: build.occupancy.clone(),
+        expected_ms: build.expected_ms,
         waiting: None,
     };
     match (record.state(), record.invocation()) {
@@ -54,30 +57,52 @@ async fn waiting(
     key: &BuildKey,
     record: &BuildRecord,
 ) -> Result<Option<Waiting>, ApiError> {
-    let standing = index.standing(key, AHEAD_MAX, RUNNING_MAX).await.map_err(unavailable)?;
+    let standing = index.standing(key, MOST).await.map_err(unavailable)?;
     if !standing.ready {
         let what = "the index is being rebuilt from the event stream: ask again in some seconds";
         return Err(ApiError::new(ErrorCode::Unavailable, what));
     }
     let Some(place) = standing.place else { return Ok(None) };
     let Governance { quotas, totals, record: decided } = Governance::read(bus).await.map_err(unavailable)?;
-    let ahead: Vec<&Occupancy> =
-        standing.ahead.iter().filter(|b| b.id != key.id).map(|b| &b.traits.occupancy).collect();
+    let now = Millis::now();
+    let before = || standing.ahead.iter().filter(|build| build.id != key.id);
+    let ahead: Vec<&Occupancy> = before().map(|build| &build.traits.occupancy).collect();
+    let ahead_ms: Vec<Option<u64>> = before().map(|build| build.traits.expected_ms).collect();
+    let busy_with = busy_with(&standing, now);
+    let weights: Vec<u64> = standing.some_waiting.iter().map(|group| weight(quotas.of(group))).collect();
+    let workspaces = Workspaces {
+        idle: standing.idle,
+        busy: standing.busy,
+        busy_with: &busy_with,
+        share: share_of(weight(quotas.of(&key.group)), standing.waiting_groups, &weights),
+    };
     let stand = Stand {
         before: place,
         queued: standing.queued,
         ahead: &ahead,
+        ahead_ms: &ahead_ms,
         estimate: &record.build.occupancy,
         in_progress: &standing.in_progress,
-        idle: standing.idle,
+        workspaces,
         ends: &standing.ends,
-        now: Millis::now(),
+        now,
     };
     let allowance = Allowance::of(&key.group, &quotas, &totals, &decided);
     let mut waiting = why(&stand, &allowance);
     let named = |build: WaitingBuild| InProgress { id: build.id, occupancy: build.traits.occupancy };
     waiting.in_progress = standing.running.into_iter().map(named).collect();
     Ok(Some(waiting))
+}
+
+/// What the farm's workspaces are busy with.
+fn busy_with(standing: &Standing, now: Millis) -> Vec<Busy> {
+    let ran_ms = |since: Millis| u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
+    let busy = standing.busy_with.iter().map(|build| Busy {
+        own: build.own,
+        expected_ms: build.expected_ms,
+        ran_ms: build.since.map(ran_ms).unwrap_or_default(),
+    });
+    busy.collect()
 }
 
 /// How the quotas of all groups stand.
@@ -99,10 +124,10 @@ pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiErr
                 before: 0,
                 queued: 1,
                 ahead: &[],
+                ahead_ms: &[],
                 estimate: &head.traits.occupancy,
                 in_progress: &in_progress,
-                // Workspaces are not a matter of quota.
-                idle: 1,
+                workspaces: ANY_WORKSPACE,
                 ends: &[],
                 now: Millis(0),
             };

@@ -4,7 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use input_root::{CollectError, Collected, InputError, InputRoot, OutputSpec};
-use model::{BlobDigest, DigestFunction, ExecutionOutcome, ExecutionStage, Measured, StoredResult};
+use model::{
+    BlobDigest, DigestFunction, ExecutionOutcome, ExecutionStage, Measured, StoredResult, TaskLimits,
+};
 use policy::actions::CopyEnd;
 use prost::Message as _;
 use reapi::execution::ActionResult;
@@ -16,6 +18,7 @@ use tracing::warn;
 use crate::{
     Shared,
     hands::{Outputs, Work},
+    limits::{self, Broken},
     memory,
     metadata::{Times, metadata},
     outcome::{Fault, code},
@@ -49,7 +52,8 @@ pub(crate) async fn execute(
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
-    let ended = command(shared, work, stage, &spec, &root, progress).await;
+    let limits = limits::of(spec.limits, spec.timeout, &shared.context.settings);
+    let ended = command(shared, work, stage, (&spec, &limits), &root, progress).await;
     let collected = match &ended {
         Ok(ended) => {
             crash_point(Step::ActionCommandEnded);
@@ -68,7 +72,7 @@ pub(crate) async fn execute(
     shared.inputs.release(root).await;
     let ended = ended?;
     let Some(collected) = collected else { return Err(Fault::Stopped) };
-    conclude(shared, work, &ended, collected, times).await
+    conclude(shared, work, (&ended, &limits), collected, times).await
 }
 
 /// Runs the command to its end.
@@ -76,7 +80,7 @@ async fn command(
     shared: &Shared,
     work: &Work,
     stage: &mut Stage,
-    spec: &Spec,
+    (spec, limits): (&Spec, &TaskLimits),
     root: &InputRoot,
     progress: &Progress<'_>,
 ) -> Result<Ended, Fault> {
@@ -92,8 +96,9 @@ async fn command(
         kill_grace: Duration::from_millis(settings.kill_grace_ms),
         stdout: stdout.clone(),
         stderr: stderr.clone(),
-        output_bytes_max: settings.action_output_bytes_max,
+        output_bytes_max: limits.output_bytes.unwrap_or(settings.action_output_bytes_max),
         memory_bytes_max: memory::limit(&work.claimed, settings.action_memory_bytes_max),
+        limits: limits::in_sandbox(limits),
     };
     let kills = shared.oom.before();
     let slot = stage.slot().await.map_err(|error| Fault::machine(&error))?;
@@ -134,12 +139,13 @@ async fn watch(
 async fn conclude(
     shared: &Shared,
     work: &Work,
-    ended: &Ended,
+    (ended, limits): (&Ended, &TaskLimits),
     collected: Result<Collected, CollectError>,
     mut times: Times,
 ) -> Result<CopyEnd, Fault> {
     let execution = &work.claimed.record.execution;
-    let status = verdict(ended, shared.context.settings.action_output_bytes_max)?;
+    let broken = Broken::by(ended, limits);
+    let status = verdict(ended, broken.as_ref())?;
     let collected = match (collected, &status) {
         (Ok(collected), _) => collected,
         // What killed the command matters more than what it left.
@@ -152,7 +158,8 @@ async fn conclude(
     };
     crash_point(Step::ActionOutputsKept);
     times.completed = SystemTime::now();
-    let result = collected.into_result(ended.exit_code, metadata(shared.id.as_str(), &times, ended));
+    let result =
+        collected.into_result(ended.exit_code, metadata(shared.id.as_str(), &times, ended, broken.as_ref()));
     let cacheable = status.is_none() && ended.exit_code == 0 && !execution.do_not_cache;
     if cacheable {
         let kept = shared.cas.put_action(&execution.instance, &execution.action, &result).await;
@@ -209,23 +216,16 @@ async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, 
 }
 
 /// What made the command end, unless it ended by itself: the code and words of its outcome.
-fn verdict(ended: &Ended, output_max: u64) -> Result<Option<(i32, String)>, Fault> {
-    let seconds = ended.wall.as_secs_f64();
-    Ok(match ended.cause {
-        Cause::Ended => None,
-        Cause::TimedOut => Some((
-            code::DEADLINE_EXCEEDED,
-            format!("the command was killed after {seconds:.1} s, its time limit"),
-        )),
-        Cause::OutOfMemory => Some((
+fn verdict(ended: &Ended, broken: Option<&Broken>) -> Result<Option<(i32, String)>, Fault> {
+    Ok(match (ended.cause, broken) {
+        (Cause::Killed, _) => return Err(Fault::Machine { reason: "the command was killed".to_owned() }),
+        (Cause::TimedOut, Some(broken)) => Some((code::DEADLINE_EXCEEDED, broken.to_string())),
+        (_, Some(broken)) => Some((code::RESOURCE_EXHAUSTED, broken.to_string())),
+        (Cause::OutOfMemory, None) => Some((
             code::RESOURCE_EXHAUSTED,
             format!("the command was killed for want of memory: it used {} bytes", ended.peak_memory_bytes),
         )),
-        Cause::OutputTooLarge(stream) => Some((
-            code::RESOURCE_EXHAUSTED,
-            format!("the command was killed: it wrote more than {output_max} bytes to {stream:?}"),
-        )),
-        Cause::Killed => return Err(Fault::Machine { reason: "the command was killed".to_owned() }),
+        (Cause::Ended | Cause::TimedOut | Cause::OutputTooLarge(..) | Cause::OverLimit(_), None) => None,
     })
 }
 

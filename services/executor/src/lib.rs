@@ -21,6 +21,7 @@ mod hand_over;
 mod hands;
 mod heartbeat;
 mod keeper;
+mod limits;
 mod live_output;
 mod memory;
 mod metadata;

@@ -10,7 +10,7 @@ use reapi::{
 };
 use sandbox::Ended;
 
-use crate::outcome::timestamp;
+use crate::{limits::Broken, outcome::timestamp};
 
 /// When an action did what.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,12 @@ impl Default for Times {
 }
 
 /// As the protocol has it. Each moment is at least the one before: the machine's clock may be set back.
-pub(crate) fn metadata(worker: &str, times: &Times, ended: &Ended) -> ExecutedActionMetadata {
+pub(crate) fn metadata(
+    worker: &str,
+    times: &Times,
+    ended: &Ended,
+    broken: Option<&Broken>,
+) -> ExecutedActionMetadata {
     let mut latest = times.queued;
     let mut next = |at: SystemTime| {
         latest = latest.max(at);
@@ -61,12 +66,13 @@ pub(crate) fn metadata(worker: &str, times: &Times, ended: &Ended) -> ExecutedAc
             seconds: i64::try_from(ended.wall.as_secs()).unwrap_or(i64::MAX),
             nanos: i32::try_from(ended.wall.subsec_nanos()).unwrap_or(0),
         }),
-        auxiliary_metadata: vec![usage(ended)],
+        auxiliary_metadata: vec![usage(ended, broken)],
     }
 }
 
-/// What it took, for who wants to know: a `Struct` with numbers.
-fn usage(ended: &Ended) -> Any {
+/// What it took, for who wants to know: a `Struct` with numbers. What used more than it may also has the name of the `limit`
+/// in the limits of a task, how much was allowed, and how much was used when that was seen.
+fn usage(ended: &Ended, broken: Option<&Broken>) -> Any {
     let number = |value: f64| Value { kind: Some(Kind::NumberValue(value)) };
     let fields = [
         ("cpu_seconds", ended.cpu.as_secs_f64()),
@@ -75,7 +81,14 @@ fn usage(ended: &Ended) -> Any {
         ("stdout_bytes", ended.stdout_bytes as f64),
         ("stderr_bytes", ended.stderr_bytes as f64),
     ];
-    let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), number(value))).collect();
+    let limit = broken.map(|broken| {
+        let name = Value { kind: Some(Kind::StringValue(broken.limit.name().to_owned())) };
+        let (allowed, used) = (number(broken.allowed as f64), number(broken.used as f64));
+        [("limit", name), ("limit_allowed", allowed), ("limit_used", used)]
+    });
+    let fields = fields.into_iter().map(|(name, value)| (name, number(value)));
+    let fields = fields.chain(limit.into_iter().flatten());
+    let fields = fields.map(|(name, value)| (name.to_owned(), value)).collect();
     let type_url = "type.googleapis.com/google.protobuf.Struct".to_owned();
     Any { type_url, value: Struct { fields }.encode_to_vec() }
 }

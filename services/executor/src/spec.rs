@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use cas::Cas;
-use model::{BlobDigest, Execution};
+use model::{BlobDigest, Execution, TaskLimits};
+use policy::actions::limits;
 use prost::Message as _;
-use reapi::execution::{Action, Command};
+use reapi::execution::{Action, Command, Platform};
 
 use crate::outcome::Fault;
 
@@ -15,6 +16,8 @@ pub(crate) struct Spec {
     pub(crate) command: Command,
     pub(crate) input_root: BlobDigest,
     pub(crate) timeout: Duration,
+    /// What its client limits it to.
+    pub(crate) limits: TaskLimits,
 }
 
 impl Spec {
@@ -38,7 +41,10 @@ impl Spec {
         if command.arguments.is_empty() {
             return Err(Fault::invalid("the command has no arguments".to_owned()));
         }
-        Ok(Self { command, input_root, timeout: Duration::from_millis(execution.timeout_ms) })
+        let limits = limits::read(&platform(action.platform.as_ref(), &command));
+        let limits = limits.map_err(|invalid| Fault::invalid(invalid.to_string()))?;
+        let timeout = Duration::from_millis(execution.timeout_ms);
+        Ok(Self { command, input_root, timeout, limits })
     }
 
     /// The environment, as pairs.
@@ -46,6 +52,14 @@ impl Spec {
         let pair = |it: &reapi::execution::command::EnvironmentVariable| (it.name.clone(), it.value.clone());
         self.command.environment_variables.iter().map(pair).collect()
     }
+}
+
+/// The platform properties asked for: the action's own, or else the command's.
+#[expect(deprecated, reason = "clients of 2.1 set the platform of the command only")]
+fn platform(action: Option<&Platform>, command: &Command) -> Vec<(String, String)> {
+    let own = action.filter(|platform| !platform.properties.is_empty()).or(command.platform.as_ref());
+    let properties = own.map(|platform| platform.properties.as_slice()).unwrap_or_default();
+    properties.iter().map(|property| (property.name.clone(), property.value.clone())).collect()
 }
 
 async fn fetch(cas: &Cas, digest: &BlobDigest) -> Result<Vec<u8>, Fault> {

@@ -29,6 +29,14 @@ pub(crate) fn seconds(seconds: f64) -> String {
     humantime::format_duration(Duration::from_secs(whole)).to_string()
 }
 
+/// A span that is not known exactly: whole seconds, from two minutes on whole minutes.
+pub(crate) fn about(span: Duration) -> String {
+    let whole = span.as_secs_f64().round();
+    let step = if whole < 120.0 { 1.0 } else { 60.0 };
+    let rounded = Duration::try_from_secs_f64((whole / step).round() * step).unwrap_or_default();
+    humantime::format_duration(rounded.max(Duration::from_secs(1))).to_string()
+}
+
 /// The time between two instants, as [`seconds`] shows it.
 pub(crate) fn span(from: Millis, to: Millis) -> String {
     seconds(to.since(from).as_secs_f64())
@@ -53,7 +61,7 @@ pub(crate) fn age(at: Millis, now: Millis) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Millis, age, instant, seconds, size};
+    use super::{Duration, Millis, about, age, instant, seconds, size};
 
     #[test]
     fn sizes() {
@@ -69,6 +77,9 @@ mod tests {
         assert_eq!(seconds(0.0123), "0.012 s");
         assert_eq!(seconds(12.34), "12.3 s");
         assert_eq!(seconds(302.9), "5m 2s");
+        assert_eq!(about(Duration::from_millis(12_600)), "13s");
+        assert_eq!(about(Duration::from_secs(302)), "5m");
+        assert_eq!(about(Duration::from_millis(40)), "1s");
         assert_eq!(age(Millis(0), Millis(90_061_000)), "1day 1h");
         assert_eq!(age(Millis(0), Millis(3_661_000)), "1h 1m");
         assert_eq!(age(Millis(5000), Millis(0)), "0s");

@@ -6,13 +6,15 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     bench, cancel, cas, conform, doctor, drain, exec, executors, failure::Failure, get, globals::Globals, ls,
-    policy_line, quota, schema, serve, sim, submit, topology, up, watch, why, workers,
+    policy_line, pools, quota, schema, serve, sim, submit, topology, up, watch, why, workers,
 };
 
 const UP_EXAMPLES: &str = "\
 Examples:
   forebay up
       runs nats-server, redis-server and every service until Ctrl-C; keeps everything in ./forebay-data
+  forebay up --autoscale workers=0..4
+      has as many workers as the builds that wait need, up to four
   forebay up --data /tmp/farm --nats-port 0 --redis-port 0 --http-port 0
       runs another farm beside it on free ports; forebay submit --data /tmp/farm finds it";
 
@@ -59,6 +61,8 @@ enum Command {
     Workers,
     /// List the executors that live, and how full they are
     Executors,
+    /// Show how many processes the pools that are scaled should have, and why
+    Pools,
     /// Have a worker or an executor finish what runs and take nothing new
     Drain(drain::DrainArgs),
     /// Show what quota groups use and may use, and set their quotas
@@ -97,6 +101,7 @@ impl Command {
             | Self::Conform(_)
             | Self::Workers
             | Self::Executors
+            | Self::Pools
             | Self::Drain(_)
             | Self::Topology(_)
             | Self::Bench(_)
@@ -119,7 +124,8 @@ impl Cli {
 
     fn try_run(self) -> Result<ExitCode, Failure> {
         // A file that is wrong for a farm is no matter of what asks none.
-        let alone = matches!(self.command, Command::Policy(_) | Command::Sim(_) | Command::Schema(_));
+        let alone = matches!(&self.command, Command::Sim(args) if !args.asks_a_farm())
+            || matches!(&self.command, Command::Policy(_) | Command::Schema(_));
         let settings = if alone { settings::Settings::default() } else { self.globals.settings()? };
         let log = if settings.log_format == "json" {
             telemetry::LogFormat::Json
@@ -164,13 +170,14 @@ async fn dispatch(
         Command::Why(args) => why::run(args, globals, &settings).await,
         Command::Quota(args) => quota::run(args, globals, &settings).await,
         Command::Policy(args) => policy_line::run(&args),
-        Command::Sim(args) => sim::run(&args, globals),
+        Command::Sim(args) => sim::run(&args, globals, &settings).await,
         Command::Ls(args) => ls::run(&args, globals, &settings).await,
         Command::Exec(args) => exec::run(*args, globals, &settings).await,
         Command::Cas(args) => cas::run(*args, globals, &settings).await,
         Command::Conform(args) => conform::run(*args, globals).await,
         Command::Workers => workers::run(globals, &settings).await,
         Command::Executors => executors::run(globals, &settings).await,
+        Command::Pools => pools::run(globals, &settings).await,
         Command::Drain(args) => drain::run(&args, globals, &settings).await,
         Command::Topology(args) => topology::run(&args, globals, &settings).await,
         Command::Bench(args) => Box::pin(bench::run(&args, globals, &settings)).await,

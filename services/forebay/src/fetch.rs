@@ -41,7 +41,7 @@ pub(crate) async fn fetch(
 }
 
 /// The farm's store: as the settings say, else as the bus says.
-async fn open(farm: &Farm, settings: &Settings) -> Result<Store, Failure> {
+pub(crate) async fn open(farm: &Farm, settings: &Settings) -> Result<Store, Failure> {
     if !settings.store_url.is_empty() {
         return Ok(Store::open(&settings.store_url)?);
     }

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use bus::{EventKind, Patience};
+use bus::Patience;
+use client::{Followed, WatchKind};
 use model::{BuildKey, BuildRecord, Outcome, Sequence};
 use tokio::signal::unix::SignalKind;
 
@@ -20,11 +21,13 @@ pub(crate) async fn follow(
     farm: &Farm,
     key: &BuildKey,
     from: Sequence,
-    kinds: &[EventKind],
+    kinds: &[WatchKind],
     json: bool,
 ) -> Result<ExitCode, Failure> {
-    // All kinds are read: the end tells the exit code.
-    let mut watch = farm.client().watch(key, from, &[]);
+    // All that is stored is read: the end tells the exit code. Its place is asked for only if it is shown.
+    let unwanted = |kind: &WatchKind| *kind == WatchKind::Queue && !kinds.is_empty() && !kinds.contains(kind);
+    let read: Vec<WatchKind> = WatchKind::ALL.into_iter().filter(|kind| !unwanted(kind)).collect();
+    let mut watch = farm.client().follow(key, from, &read);
     if farm.patience() == Patience::None {
         watch = watch.giving_up();
     }
@@ -41,10 +44,11 @@ pub(crate) async fn follow(
             }
         };
         match next {
-            Ok(Some(event)) => {
+            Ok(Some(Followed::Event(event))) => {
                 presenter.show(&event)?;
                 seen = event.position;
             }
+            Ok(Some(Followed::Queue(place))) => presenter.queue(&place)?,
             Ok(None) => break,
             Err(error) => return Err(error.into()),
         }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use model::{Millis, OutputFile};
+use model::{BuildResult, Millis, OutputFile};
 use settings::Settings;
 
 use crate::{
@@ -25,6 +25,12 @@ pub(crate) struct GetArgs {
     output: Vec<String>,
 }
 
+/// The files that are kept of a build.
+fn files(result: &BuildResult) -> impl Iterator<Item = &OutputFile> {
+    let report = result.job.iter().filter_map(|job| job.report.as_ref());
+    result.outputs.iter().chain(&result.log.overflow).chain(report)
+}
+
 /// Shows the build, or fetches one of its files.
 pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
@@ -34,7 +40,7 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
         let result = view.record.result();
         let result = result
             .ok_or_else(|| Failure::usage(format!("build {key} has not ended: no file is kept yet")))?;
-        let kept: Vec<&OutputFile> = result.outputs.iter().chain(&result.log.overflow).collect();
+        let kept: Vec<&OutputFile> = files(result).collect();
         let Some(file) = kept.iter().find(|file| file.path == *path) else {
             let names: Vec<&str> = kept.iter().map(|file| file.path.as_str()).collect();
             return Err(Failure::plain(USAGE, format!("build {key} kept no file {path:?}, but {names:?}")));

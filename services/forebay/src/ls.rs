@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
     farm::Farm,
     globals::Globals,
-    record_text::{command_text, outcome_text},
+    record_text::{outcome_text, work_text},
     stdout,
 };
 
@@ -84,7 +84,7 @@ fn table(builds: &[BuildView], now: Millis) -> Table {
             view.record.result().map_or_else(|| "-".to_owned(), |result| outcome_text(result.outcome)),
             age(build.submitted_at_ms, now),
             time(view, now),
-            shorten(&command_text(&build.command)),
+            shorten(&work_text(build)),
         ]);
     }
     table

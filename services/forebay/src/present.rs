@@ -1,43 +1,49 @@
 //! Showing events as they come: raw output, states on stderr, or JSON lines.
 
 use std::{
+    borrow::Cow,
     io::{ErrorKind, IsTerminal as _, Write as _},
     time::Duration,
 };
 
 use bus::{ConsoleChunk, EventKind};
-use client::{WatchBody, WatchEvent};
+use client::{QueuePlace, WatchBody, WatchEvent, WatchKind};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{BuildRecord, Outcome, OutputStream, State, ToolEvent};
+use model::{BuildRecord, Millis, Outcome, OutputStream, State, ToolEvent};
 
 use crate::{
-    bytes_text::{seconds, size},
+    bytes_text::{about, seconds, size},
     failure::Failure,
+    job_text::{TaskProgress, report_line},
     record_text::state_line,
     stdout,
 };
 
 /// Shows events.
 pub(crate) struct Presenter {
-    kinds: Vec<EventKind>,
+    kinds: Vec<WatchKind>,
     json: bool,
     outcome: Option<Outcome>,
     /// The output's last line has no end yet.
     mid_line: bool,
     spinner: Option<ProgressBar>,
+    /// Of a job's tasks, where only what matters of them is shown.
+    tasks: Option<TaskProgress>,
 }
 
 const TICK: Duration = Duration::from_millis(120);
 
 impl Presenter {
-    /// A presenter of `kinds`. None: states and output; what the worker does around them must be asked for.
-    pub(crate) fn new(kinds: &[EventKind], json: bool) -> Self {
+    /// A presenter of `kinds`. None: states, output, the place in the queue and how a job gets on; what else the worker does
+    /// around them must be asked for.
+    pub(crate) fn new(kinds: &[WatchKind], json: bool) -> Self {
+        let tasks = (kinds.is_empty() && !json).then(TaskProgress::default);
         let kinds = match kinds {
-            [] if json => EventKind::ALL.to_vec(),
-            [] => vec![EventKind::Lifecycle, EventKind::Console],
+            [] if json => WatchKind::ALL.to_vec(),
+            [] => vec![EventKind::Lifecycle.into(), EventKind::Console.into(), WatchKind::Queue],
             some => some.to_vec(),
         };
-        Self { kinds, json, outcome: None, mid_line: false, spinner: None }
+        Self { kinds, json, outcome: None, mid_line: false, spinner: None, tasks }
     }
 
     /// How the build ended, when that was shown.
@@ -50,7 +56,12 @@ impl Presenter {
         if let WatchBody::Lifecycle(record) = &event.body {
             self.outcome = record.result().map(|result| result.outcome);
         }
-        if !self.kinds.contains(&event.kind()) {
+        if let WatchBody::Tool(tool) = &event.body
+            && self.tasks.is_some()
+        {
+            return self.progress(tool);
+        }
+        if !self.kinds.contains(&event.kind().into()) {
             return Ok(());
         }
         if self.json {
@@ -59,11 +70,48 @@ impl Presenter {
         match &event.body {
             WatchBody::Lifecycle(record) => {
                 self.state(&format!("[{}] {}", event.position, state_line(record)))?;
-                self.spin(record);
+                self.wait_for(record);
             }
             WatchBody::Console(chunk) => self.console(chunk)?,
             WatchBody::Tool(tool) => self.state(&format!("[{}] {}", event.position, tool_line(tool)))?,
         }
+        Ok(())
+    }
+
+    /// Shows where the build stands in the queue: on a terminal in the place of what was shown before.
+    pub(crate) fn queue(&mut self, place: &QueuePlace) -> Result<(), Failure> {
+        if !self.kinds.contains(&WatchKind::Queue) {
+            return Ok(());
+        }
+        if self.json {
+            return stdout::json(&place.to_json());
+        }
+        let line = queue_line(place, Millis::now());
+        match &self.spinner {
+            Some(spinner) => {
+                spinner.set_message(line);
+                Ok(())
+            }
+            None => self.state(&line),
+        }
+    }
+
+    /// Shows how a job gets on: its failures, and on a terminal the counts in the last line.
+    fn progress(&mut self, tool: &ToolEvent) -> Result<(), Failure> {
+        let (Some(progress), ToolEvent::TasksEnded { attempt, ended, tasks, reports }) =
+            (&mut self.tasks, tool)
+        else {
+            return Ok(());
+        };
+        let mut lines = progress.note(*attempt, (*ended, *tasks), reports);
+        let counts = progress.counts();
+        if progress.is_due() && !std::io::stderr().is_terminal() {
+            lines.push(counts.clone());
+        }
+        for line in lines {
+            self.state(&line)?;
+        }
+        self.spin(counts);
         Ok(())
     }
 
@@ -90,15 +138,23 @@ impl Presenter {
     }
 
     /// On a terminal, shows that we wait, for what, and since when.
-    fn spin(&mut self, record: &BuildRecord) {
+    fn wait_for(&mut self, record: &BuildRecord) {
+        match record.state() {
+            State::Enqueued => self.spin("waiting for a workspace"),
+            State::InProgress => self.spin("running, no output yet"),
+            State::Finished => {}
+        }
+    }
+
+    /// On a terminal, a last line that moves.
+    fn spin(&mut self, message: impl Into<Cow<'static, str>>) {
         if !std::io::stderr().is_terminal() {
             return;
         }
-        let message = match record.state() {
-            State::Enqueued => "waiting for a workspace",
-            State::InProgress => "running, no output yet",
-            State::Finished => return,
-        };
+        if let Some(spinner) = &self.spinner {
+            spinner.set_message(message);
+            return;
+        }
         let spinner = ProgressBar::new_spinner().with_message(message);
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
             spinner.set_style(style);
@@ -135,10 +191,23 @@ fn dropped_line(stream: OutputStream, bytes: u64) -> String {
     )
 }
 
+fn queue_line(place: &QueuePlace, now: Millis) -> String {
+    let starts = match place.expected_start_ms {
+        Some(at) if at <= now => "is about to start".to_owned(),
+        Some(at) => format!("starts in about {}", about(at.since(now))),
+        None => place.reason.clone(),
+    };
+    format!("place {} of {} in the queue, {starts}", place.place, place.queued)
+}
+
 fn tool_line(tool: &ToolEvent) -> String {
     match tool {
         ToolEvent::WorkspacePrepared { wall_seconds, .. } => {
             format!("workspace prepared in {}", seconds(*wall_seconds))
+        }
+        ToolEvent::TasksEnded { ended, tasks, reports, .. } => {
+            let lines = reports.iter().map(|report| format!("\n  {}", report_line(report)));
+            format!("{ended} of {tasks} tasks ended:{}", lines.collect::<String>())
         }
     }
 }

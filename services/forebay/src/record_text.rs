@@ -3,10 +3,14 @@
 use std::fmt::Write as _;
 
 use model::{
-    BuildRecord, BuildView, Context, Invocation, Millis, Outcome, Phase, Reason, ReasonCode, WorkspaceKind,
+    Build, BuildRecord, BuildView, Context, Invocation, JobResult, Millis, Outcome, Phase, Reason,
+    ReasonCode, TaskId, WorkspaceKind,
 };
 
-use crate::bytes_text::{instant, seconds, size, span};
+use crate::{
+    bytes_text::{instant, seconds, size, span},
+    job_text::{counts_text, report_line},
+};
 
 /// One line: what a lifecycle message says happened.
 pub(crate) fn state_line(record: &BuildRecord) -> String {
@@ -27,6 +31,9 @@ pub(crate) fn state_line(record: &BuildRecord) -> String {
             if let Some(reason) = &result.reason {
                 let _ = write!(line, ": {}", reason_text(reason));
             }
+            if let Some(job) = &result.job {
+                let _ = write!(line, "; {}", counts_text(job));
+            }
             line
         }
     }
@@ -42,10 +49,16 @@ pub(crate) fn full_text(view: &BuildView, now: Millis) -> String {
     text.add("state", format!("{} ({attempts}, position {})", view.state.as_str(), view.sequence));
     why(&mut text, record, now);
     text.add("priority", build.priority);
-    text.add("command", command_text(&build.command));
+    match &build.job {
+        Some(job) => text.add("job", format!("{} tasks, {}", job.tasks, job.digest)),
+        None => text.add("command", command_text(&build.command)),
+    }
     text.add("context", context_text(&build.context));
     for (name, value) in &build.env {
         text.add("env", format!("{name}={value}"));
+    }
+    if let Some(submitter) = &build.submitter {
+        text.add("submitter", submitter);
     }
     for (name, value) in &build.labels {
         text.add("label", format!("{name}={value}"));
@@ -121,9 +134,35 @@ fn result(text: &mut Facts, record: &BuildRecord) {
         }
         text.add("log", line);
     }
+    if let Some(job) = &result.job {
+        tasks(text, job);
+    }
     for file in result.outputs.iter().chain(&result.log.overflow) {
         let mark = if file.executable { " executable" } else { "" };
         text.add("output", format!("{}  {}{mark}  {}", file.path, size(file.size_bytes), file.digest));
+    }
+}
+
+fn tasks(text: &mut Facts, job: &JobResult) {
+    text.add("tasks", counts_text(job));
+    for report in &job.failures {
+        text.add("failed", report_line(report));
+    }
+    let named = |listed: usize, all: u64| all.saturating_sub(listed as u64);
+    match named(job.failures.len(), job.failed) {
+        0 => {}
+        more => text.add("failed", format!("and {more} more")),
+    }
+    if !job.skipped_tasks.is_empty() {
+        let shown: Vec<&str> = job.skipped_tasks.iter().map(TaskId::as_str).collect();
+        let more = match named(shown.len(), job.skipped) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        text.add("skipped", format!("{}{more}", shown.join(" ")));
+    }
+    if let Some(report) = &job.report {
+        text.add("report", format!("{}  {}  {}", report.path, size(report.size_bytes), report.digest));
     }
 }
 
@@ -154,8 +193,16 @@ fn code_text(code: ReasonCode) -> String {
     }
 }
 
+/// What the build runs: its command, or how large its job is.
+pub(crate) fn work_text(build: &Build) -> String {
+    match &build.job {
+        Some(job) => format!("job of {} tasks", job.tasks),
+        None => command_text(&build.command),
+    }
+}
+
 /// The command as one would type it.
-pub(crate) fn command_text(command: &[String]) -> String {
+fn command_text(command: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
     let quote = |word: &String| match word.as_str() {
         text if !text.is_empty() && text.chars().all(plain) => text.to_owned(),

@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use model::{
-    Attempt, Build, BuildId, BuildRecord, BuildResult, BuildView, Context, Digest, Invocation, Millis,
-    Occupancy, Outcome, Priority, Reason, ReasonCode, Retry, Sequence, WorkspaceUse,
+    Attempt, Build, BuildId, BuildJob, BuildRecord, BuildResult, BuildView, Context, Digest, Invocation,
+    JobResult, Millis, Occupancy, Outcome, Priority, Reason, ReasonCode, Retry, Sequence, TaskId, TaskReport,
+    TaskStatus, WorkspaceUse,
 };
 
-use super::{command_text, full_text, state_line};
+use super::{command_text, full_text, state_line, work_text};
 
 fn waiting() -> BuildRecord {
     BuildRecord::enqueued(Build {
@@ -27,6 +28,9 @@ fn waiting() -> BuildRecord {
         workspace: WorkspaceUse::Fresh,
         occupancy: Occupancy::default(),
         estimated_by: None,
+        job: None,
+        submitter: None,
+        expected_ms: None,
         submitted_at_ms: Millis(1_000_000),
         request_digest: Digest::of(b""),
         traceparent: None,
@@ -76,4 +80,39 @@ fn the_whole_record_says_what_and_why() {
     let text = full_text(&BuildView::new(Sequence(9), running()), now);
     assert!(text.contains("running    8.0 s in workspace w1/2\n"), "{text}");
     assert!(text.contains("queued     2.0 s\n"), "{text}");
+}
+
+#[test]
+fn of_a_job_the_tasks_are_told() {
+    let mut record = running();
+    record.build.job = Some(BuildJob { digest: Digest::of(b"job"), tasks: 130 });
+    record.build.submitter = Some("ann".into());
+    assert_eq!(work_text(&record.build), "job of 130 tasks");
+    let task = |id: &str| id.parse::<TaskId>().unwrap();
+    let failure = TaskReport { exit_code: Some(2), ..TaskReport::new(task("link"), TaskStatus::Failed) };
+    let job = JobResult {
+        tasks: 130,
+        succeeded: 4,
+        failed: 2,
+        skipped: 124,
+        failures: vec![failure],
+        skipped_tasks: vec![task("test"), task("pack")],
+        ..JobResult::default()
+    };
+    let mut result = BuildResult::without_run(Outcome::Failed, ReasonCode::TasksFailed, "2 tasks failed");
+    result.job = Some(Box::new(job));
+    let ended = record.finished(result, Millis(1_003_000));
+    let line =
+        "FINISHED failed: 2 tasks failed (tasks_failed); 130 tasks: 4 succeeded, 2 failed, 124 skipped";
+    assert_eq!(state_line(&ended), line);
+    let text = full_text(&BuildView::new(Sequence(9), ended), Millis(1_010_000));
+    for fact in [
+        "job        130 tasks, sha256:",
+        "submitter  ann\n",
+        "failed     task link failed: exit code 2\nfailed     and 1 more\n",
+        "skipped    test pack and 122 more\n",
+    ] {
+        assert!(text.contains(fact), "{fact:?} is not in {text}");
+    }
+    assert!(!text.contains("command"), "{text}");
 }

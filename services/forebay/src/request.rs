@@ -13,6 +13,8 @@ pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildReque
         group: Some(args.group.clone()),
         priority: args.priority,
         command: args.command.clone(),
+        job: None,
+        submitter: args.submitter.clone(),
         env: pairs("--env", &args.env)?,
         context: context(args)?,
         timeout_seconds: args.timeout.map(|span| whole_seconds(*span)),
@@ -149,10 +151,14 @@ mod tests {
     fn flags_become_fields() {
         let line =
             ["--group", "ci", "--priority", "batch", "--env", "A=b=c", "--timeout", "1m 500ms", "--output"];
-        let found = request(&[&line[..], &["out/*", "--label", "k=", "--", "make", "-j", "--json"]].concat())
-            .unwrap();
+        let found = request(
+            &[&line[..], &["out/*", "--label", "k=", "--submitter", "ann", "--", "make", "-j", "--json"]]
+                .concat(),
+        )
+        .unwrap();
         assert_eq!(found.command, ["make", "-j", "--json"]);
         assert_eq!(found.env.get("A").unwrap(), "b=c");
+        assert_eq!(found.submitter.as_deref(), Some("ann"));
         assert_eq!(found.labels.get("k").unwrap(), "");
         assert_eq!(found.timeout_seconds, Some(61));
         assert_eq!(found.outputs, ["out/*"]);
@@ -179,6 +185,9 @@ mod tests {
     #[test]
     fn what_does_not_fit_together_is_refused() {
         assert!(request(&[]).is_err());
+        assert!(request(&["--job", "j.yaml"]).is_ok());
+        assert!(request(&["--job", "j.yaml", "true"]).is_err());
+        assert!(request(&["--job", "j.yaml", "--env", "A=b"]).is_err());
         assert!(request(&["--git", "u", "true"]).is_err());
         assert!(request(&["--revision", "r", "true"]).is_err());
         assert!(request(&["--dir", "/", "--archive", "/x", "true"]).is_err());

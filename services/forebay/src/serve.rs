@@ -52,6 +52,8 @@ enum Service {
     Dispatcher,
     /// Decides how much each quota group may have in progress
     Governor,
+    /// Decides how many processes the pools of the setting `autoscale` should have
+    Autoscaler,
     /// Learns from finished builds how much builds occupy
     Trainer,
     /// Runs builds
@@ -74,6 +76,7 @@ impl Service {
             Self::Enqueuer => "enqueuer",
             Self::Dispatcher => "dispatcher",
             Self::Governor => "governor",
+            Self::Autoscaler => "autoscaler",
             Self::Trainer => "trainer",
             Self::Worker => "worker",
             Self::Reaper => "reaper",
@@ -89,6 +92,7 @@ impl Service {
             Self::Enqueuer => enqueuer::run(context).await,
             Self::Dispatcher => dispatcher::run(context).await,
             Self::Governor => governor::run(context).await,
+            Self::Autoscaler => autoscaler::run(context).await,
             Self::Trainer => trainer::run(context).await,
             Self::Worker => worker::run(context).await,
             Self::Reaper => reaper::run(context).await,
@@ -112,8 +116,14 @@ impl ServeArgs {
     /// Whether it is a service that does one thing after the other, which more threads would only pass around. There may
     /// be any number of its processes.
     pub(crate) fn is_one_loop(&self) -> bool {
-        let one_loop =
-            [Service::Enqueuer, Service::Dispatcher, Service::Governor, Service::Reaper, Service::Scheduler];
+        let one_loop = [
+            Service::Enqueuer,
+            Service::Dispatcher,
+            Service::Governor,
+            Service::Autoscaler,
+            Service::Reaper,
+            Service::Scheduler,
+        ];
         matches!(self.services.as_slice(), [one] if one_loop.contains(one))
     }
 

@@ -1,27 +1,19 @@
 //! `forebay sim`: the decisions of the farm in virtual time.
 
-use std::{path::PathBuf, process::ExitCode};
+mod estimate;
+mod files;
+mod quota;
+mod record;
+mod recorder;
+mod run;
+mod scale;
+
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use comfy_table::{Table, presets};
-use simulate::{Estimator, GroupPhase, QuotaMetrics, QuotaScenario, plot, run as simulate};
+use settings::Settings;
 
-use crate::{
-    failure::{Failure, USAGE, say},
-    globals::Globals,
-    stdout,
-};
-
-const QUOTA_HELP: &str = "\
-Examples:
-  forebay sim quota --svg quota.svg
-      three groups with quotas of 500, 300 and 200 ESU through four phases of load; draws PV, SP and MV of each
-  forebay sim quota --bias 0.8 --seeds 10
-      the same with estimates of 0.8 of the truth, ten times; prints the worst of each figure
-  forebay sim quota --default-estimate
-      what happens when every build is taken for 1 ESU
-  forebay sim quota --print-scenario > my.json; forebay sim quota --scenario my.json
-      a scenario of your own";
+use crate::{failure::Failure, globals::Globals};
 
 /// Options of `forebay sim`.
 #[derive(Debug, Args)]
@@ -33,176 +25,37 @@ pub(crate) struct SimArgs {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Quota groups under changing load: the governor and the dispatcher, second by second
-    #[command(after_help = QUOTA_HELP)]
-    Quota(Box<SimQuotaArgs>),
+    #[command(after_help = quota::HELP)]
+    Quota(Box<quota::SimQuotaArgs>),
+    /// Queue policies: streams of jobs, made up or recorded, through one queue or one for each worker
+    #[command(after_help = run::HELP)]
+    Run(Box<run::SimRunArgs>),
+    /// Estimates of processing times: how good they are on streams made up or recorded
+    #[command(after_help = estimate::HELP)]
+    Estimate(Box<estimate::SimEstimateArgs>),
+    /// Autoscaling: a pool whose size the planner chooses, beside two of a fixed size
+    #[command(after_help = scale::HELP)]
+    Scale(Box<scale::SimScaleArgs>),
+    /// Record the builds that a farm ran, to be run again by `sim run --replay`
+    #[command(after_help = record::HELP)]
+    Record(record::SimRecordArgs),
 }
 
-#[derive(Debug, Args)]
-struct SimQuotaArgs {
-    /// A scenario, in JSON or YAML [default: the one that --print-scenario shows]
-    #[arg(long, value_name = "FILE")]
-    scenario: Option<PathBuf>,
-    /// Print the scenario instead of running it
-    #[arg(long)]
-    print_scenario: bool,
-    /// Of the run: equal seeds give equal runs
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// Runs with so many seeds, from the first on, and print the worst of each figure
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    seeds: u64,
-    /// Estimates, as a share of the truth
-    #[arg(long, value_name = "X", conflicts_with = "default_estimate")]
-    bias: Option<f64>,
-    /// Take every build for 1 ESU, as without an occupancy model
-    #[arg(long)]
-    default_estimate: bool,
-    /// Draw the first run into this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
+impl SimArgs {
+    /// Whether it asks a farm: then the settings say which.
+    pub(crate) fn asks_a_farm(&self) -> bool {
+        matches!(self.what, What::Record(_))
+    }
 }
 
 /// Simulates and prints.
-pub(crate) fn run(args: &SimArgs, globals: &Globals) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: &SimArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     match &args.what {
-        What::Quota(args) => quota(args, globals)?,
+        What::Quota(args) => quota::quota(args, globals)?,
+        What::Run(args) => run::run(args, globals)?,
+        What::Estimate(args) => estimate::estimate(args, globals)?,
+        What::Scale(args) => scale::scale(args, globals)?,
+        What::Record(args) => return record::run(args, globals, settings).await,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn quota(args: &SimQuotaArgs, globals: &Globals) -> Result<(), Failure> {
-    let mut scenario = scenario(args)?;
-    if args.print_scenario {
-        return stdout::json(&scenario);
-    }
-    let first = scenario.seed;
-    let mut worst: Option<QuotaMetrics> = None;
-    for seed in first..first.saturating_add(args.seeds) {
-        scenario.seed = seed;
-        let done = simulate(&scenario).map_err(|error| Failure::of(USAGE, &error))?;
-        if let Some(file) = args.svg.as_ref().filter(|_| seed == first) {
-            std::fs::write(file, plot(&done))
-                .map_err(|error| Failure::new(USAGE, format!("cannot write {}", file.display()), &error))?;
-        }
-        if globals.json && args.seeds == 1 {
-            return stdout::json(&done.metrics);
-        }
-        worst = Some(match worst {
-            None => done.metrics,
-            Some(before) => worse(before, done.metrics),
-        });
-    }
-    let Some(metrics) = worst else { return Ok(()) };
-    if globals.json {
-        return stdout::json(&metrics);
-    }
-    if args.seeds > 1 {
-        say(&format!("the worst of seeds {first} to {}", scenario.seed));
-    }
-    stdout::line(&text(&metrics))
-}
-
-fn scenario(args: &SimQuotaArgs) -> Result<QuotaScenario, Failure> {
-    let mut scenario = match &args.scenario {
-        None => QuotaScenario::default(),
-        Some(file) => {
-            let unreadable = |error: &dyn std::error::Error| {
-                Failure::new(USAGE, format!("cannot read {}", file.display()), error)
-            };
-            let text = std::fs::read_to_string(file).map_err(|error| unreadable(&error))?;
-            // JSON is YAML too, but for how the two spell a choice.
-            if text.trim_start().starts_with('{') {
-                serde_json::from_str(&text).map_err(|error| unreadable(&error))?
-            } else {
-                serde_norway::from_str(&text).map_err(|error| unreadable(&error))?
-            }
-        }
-    };
-    if let Some(seed) = args.seed {
-        scenario.seed = seed;
-    }
-    if let Some(bias) = args.bias {
-        let noise = match scenario.estimator {
-            Estimator::Model { noise, .. } => noise,
-            Estimator::OneEsu => 0.0,
-        };
-        scenario.estimator = Estimator::Model { bias, noise };
-    }
-    if args.default_estimate {
-        scenario.estimator = Estimator::OneEsu;
-    }
-    Ok(scenario)
-}
-
-/// The worse of each figure; a time that never came is the worst.
-fn worse(a: QuotaMetrics, b: QuotaMetrics) -> QuotaMetrics {
-    let later = |a: Option<u32>, b: Option<u32>| a.zip(b).map(|(a, b)| a.max(b));
-    let of_both = |a: Option<u32>, b: Option<u32>| a.max(b);
-    let larger = |a: Option<f64>, b: Option<f64>| match (a, b) {
-        (Some(a), Some(b)) => Some(if b.abs() > a.abs() { b } else { a }),
-        (a, b) => a.or(b),
-    };
-    let phase = |(a, b): (GroupPhase, GroupPhase)| GroupPhase {
-        overshoot: larger(a.overshoot, b.overshoot),
-        steady_error: larger(a.steady_error, b.steady_error),
-        settling_seconds: later(a.settling_seconds, b.settling_seconds),
-        give_back_seconds: of_both(a.give_back_seconds, b.give_back_seconds),
-        drain_seconds: of_both(a.drain_seconds, b.drain_seconds),
-        ..a
-    };
-    QuotaMetrics {
-        phases: a.phases.into_iter().zip(b.phases).map(phase).collect(),
-        overshoot_max: a.overshoot_max.max(b.overshoot_max),
-        steady_error_max: a.steady_error_max.max(b.steady_error_max),
-        settling_seconds_max: later(a.settling_seconds_max, b.settling_seconds_max),
-        give_back_seconds_max: later(a.give_back_seconds_max, b.give_back_seconds_max),
-        total_max: a.total_max.max(b.total_max),
-        started: a.started + b.started,
-        finished: a.finished + b.finished,
-    }
-}
-
-fn text(metrics: &QuotaMetrics) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header([
-        "PHASE",
-        "GROUP",
-        "LOAD",
-        "PV",
-        "SP",
-        "OVERSHOOT",
-        "STEADY ERROR",
-        "SETTLED",
-        "GIVEN BACK",
-        "DRAINED",
-    ]);
-    let percent =
-        |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |x| format!("{:.1} %", 100.0 * x));
-    let seconds = |time: Option<u32>| time.map_or_else(|| "-".to_owned(), |time| format!("{time} s"));
-    for phase in &metrics.phases {
-        table.add_row([
-            (phase.phase + 1).to_string(),
-            phase.group.to_string(),
-            format!("{:?}", phase.load).to_lowercase(),
-            format!("{:.0}", phase.pv),
-            format!("{:.0}", phase.sp),
-            percent(phase.overshoot),
-            percent(phase.steady_error),
-            seconds(phase.settling_seconds),
-            seconds(phase.give_back_seconds),
-            seconds(phase.drain_seconds),
-        ]);
-    }
-    format!(
-        "{}\n\novershoot at most {}, steady error at most {}, settled after {} at most, quota back after {} at most;\nall \
-         groups together used {:.2} of all quotas at most; {} builds started, none was ended",
-        table.trim_fmt(),
-        percent(Some(metrics.overshoot_max)),
-        percent(Some(metrics.steady_error_max)),
-        seconds(metrics.settling_seconds_max),
-        seconds(metrics.give_back_seconds_max),
-        metrics.total_max,
-        metrics.started,
-    )
 }

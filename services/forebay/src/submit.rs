@@ -7,7 +7,15 @@ use model::{BuildId, BuildKey, Digest, Esu, ExecutorType, Group, Priority, Seque
 use settings::Settings;
 use tracing::Instrument as _;
 
-use crate::{failure::Failure, farm::Farm, follow, globals::Globals, request::build_request, stdout};
+use crate::{
+    failure::Failure,
+    farm::Farm,
+    follow,
+    globals::Globals,
+    job::{self, JobArgs},
+    request::build_request,
+    stdout,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -15,6 +23,8 @@ Examples:
       queues a build and prints its id
   forebay submit --follow --dir . --output 'target/*.log' -- make test
       runs `make test` in a copy of this folder, shows its output and exits as it does
+  forebay submit --follow --dir . --job tasks.yaml --output program
+      runs a graph of tasks, each as an action on some executor, and keeps what they made
   forebay submit --git https://example.org/app.git --revision main --patch fix.diff \\
       --group ci --priority automated --timeout 10m --env CI=1 -- ./build.sh
       runs a script at a revision with a patch on top
@@ -98,14 +108,19 @@ pub(crate) struct SubmitArgs {
     /// Files to keep, a glob relative to the workspace; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub(crate) output: Vec<String>,
+    /// Who asks for it, by whatever name; how long it takes is estimated from earlier builds of the same
+    #[arg(long, value_name = "NAME")]
+    pub(crate) submitter: Option<String>,
     /// A label to show; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) label: Vec<String>,
     /// Show its states and output until it ends, and exit as it does
     #[arg(long)]
     follow: bool,
+    #[command(flatten)]
+    job: JobArgs,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true)]
+    #[arg(required_unless_present = "file", trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
 }
 
@@ -116,8 +131,12 @@ pub(crate) async fn run(
     settings: &Settings,
 ) -> Result<ExitCode, Failure> {
     let id = args.id.unwrap_or_else(BuildId::generate);
-    let request = build_request(args, id)?;
+    let mut request = build_request(args, id)?;
+    let job = args.job.read()?;
     let farm = Farm::connect(globals, settings).await?;
+    if let Some(job) = job {
+        request.job = Some(job::source(&farm, settings, job).await?);
+    }
     let key = BuildKey { group: args.group.clone(), id };
     // A trace that whoever called us started goes on.
     let outer = std::env::var("TRACEPARENT").ok().filter(|text| telemetry::is_valid_traceparent(text));

@@ -13,6 +13,7 @@ mod ports;
 mod process;
 mod redis;
 mod roster;
+mod scale;
 mod services;
 mod signals;
 
@@ -56,15 +57,19 @@ pub(crate) struct UpArgs {
     /// Workspaces of each worker: how many builds it runs at once [default: two for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) workspaces: Option<u16>,
-    /// Workers
+    /// Workers; with `--autoscale workers=...` as many as wait for them
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) workers: u16,
-    /// Executors
+    /// Executors; with `--autoscale executors=...` as many as wait for them
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) executors: u16,
     /// Actions that each executor runs at a time [default: two for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) executor_slots: Option<u16>,
+    /// Has the number of workers or executors follow the work, as `workers=0..4`, `executors=1..8`; how patiently, the
+    /// setting `autoscale` says. May be given for each
+    #[arg(long, value_name = "POOL=MIN..MAX")]
+    pub(crate) autoscale: Vec<scale::Bounds>,
     /// How actions are confined: `none` where the machine cannot [default: the setting `sandbox`, bubblewrap]
     #[arg(long, value_name = "HOW", value_parser = ["bubblewrap", "none"])]
     pub(crate) sandbox: Option<String>,
@@ -83,10 +88,13 @@ pub(crate) enum Sync {
 /// Runs a farm until SIGTERM or SIGINT. Returns the exit code.
 pub(crate) async fn run(
     args: UpArgs,
-    settings: Settings,
+    mut settings: Settings,
     patience: Patience,
     json: bool,
 ) -> Result<u8, UpError> {
+    args.autoscale.iter().for_each(|bounds| bounds.apply(&mut settings));
+    settings.check()?;
+    autoscaler::check(&settings)?;
     let began = Instant::now();
     let mut signals = Signals::listen()?;
     let folder = Folder::hold(&settings.data)?;
@@ -98,7 +106,10 @@ pub(crate) async fn run(
     };
     if let Ok(Some(endpoints)) = &started {
         announce(endpoints, json, began);
-        signals.next().await;
+        tokio::select! {
+            () = signals.next() => {}
+            () = farm.scale(&endpoints.nats) => {}
+        }
     }
     if started.is_ok() {
         tell("forebay stops; once more kills it\n");

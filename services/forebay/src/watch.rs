@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use bus::EventKind;
 use clap::Args;
+use client::WatchKind;
 use model::Sequence;
 use settings::Settings;
 
@@ -17,7 +17,7 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   forebay watch 0198c5b2-9d53-7c12-b3a5-3f0f6c1d2e4f
-      shows states and output from the start until the build ends, and exits as it does
+      shows states, its place while it waits, and output from the start until the build ends, and exits as it does
   forebay watch ID --from 1234
       goes on behind position 1234, the number before every state
   forebay watch ID --kind lifecycle --json
@@ -32,9 +32,9 @@ pub(crate) struct WatchArgs {
     /// Show only what comes behind this position
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     from: u64,
-    /// Show only this kind: lifecycle, console or tool; may be repeated
+    /// Show only this kind: lifecycle, console, tool or queue (its place while it waits); may be repeated
     #[arg(long)]
-    kind: Vec<EventKind>,
+    kind: Vec<WatchKind>,
 }
 
 /// Follows the build.

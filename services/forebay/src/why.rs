@@ -1,13 +1,14 @@
 //! `forebay why`
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
-use model::{Millis, Waiting, WhyReply};
+use model::{Millis, StartBasis, Waiting, WhyReply};
+use policy::basis_text;
 use settings::Settings;
 
 use crate::{
-    bytes_text::age,
+    bytes_text::{about, age},
     failure::Failure,
     farm::{BuildArgs, Farm},
     globals::Globals,
@@ -41,6 +42,9 @@ fn text(reply: &WhyReply, now: Millis) -> String {
     say("place", format!("{} of {} in group {}", waiting.place, waiting.queued, reply.group));
     say("waits for", age(reply.waiting_since_ms, now));
     say("reserves", format!("{} ESU", reply.reserves));
+    if let Some(ms) = reply.expected_ms {
+        say("expected run", about(Duration::from_millis(ms)));
+    }
     if !waiting.counts_as.is_empty() {
         say("counts as", format!("{} ESU: its group can never have more", waiting.counts_as));
     }
@@ -49,7 +53,10 @@ fn text(reply: &WhyReply, now: Millis) -> String {
         let of = format!("target {}, in progress {}, reserved {}", by.target, by.in_progress, by.reserved);
         say("throttled by", format!("{kind}: {left} ESU left of {} ({of})", by.needed));
     }
-    say("idle workspaces", waiting.idle_workspaces.to_string());
+    if let Some(ms) = waiting.ahead_ms.filter(|_| waiting.place > 1) {
+        say("before it", format!("runs of {}, all together", about(Duration::from_millis(ms))));
+    }
+    say("idle workspaces", format!("{} of {}", waiting.idle_workspaces, waiting.workspaces));
     say("expected start", expected(waiting, now));
     for build in &waiting.in_progress {
         say("in progress", format!("{} ({} ESU)", build.id, build.occupancy));
@@ -58,13 +65,17 @@ fn text(reply: &WhyReply, now: Millis) -> String {
 }
 
 fn expected(waiting: &Waiting, now: Millis) -> String {
-    match (waiting.expected_start_ms, waiting.ends_per_second) {
+    match (waiting.expected_start_ms, waiting.expected_by) {
         (Some(at), _) if at <= now => "now".to_owned(),
-        (Some(at), Some(rate)) => {
-            let wait = humantime::format_duration(std::time::Duration::from_secs(at.since(now).as_secs()));
-            format!("in about {wait}, as builds of this group end lately, {rate:.2} a second")
+        (Some(at), basis) => {
+            let by = basis.map(|basis| format!(", {}", basis_text(basis))).unwrap_or_default();
+            let by_rate = matches!(basis, Some(StartBasis::Rate | StartBasis::Both));
+            let rate = waiting.ends_per_second.filter(|_| by_rate);
+            let rate = rate.map(|rate| format!(", {rate:.2} a second")).unwrap_or_default();
+            format!("in about {}{by}{rate}", about(at.since(now)))
         }
-        (_, _) => "unknown: no build of this group was seen to end".to_owned(),
+        (None, _) if waiting.workspaces == 0 => "unknown: there is no workspace".to_owned(),
+        (None, _) => "unknown: no build like those before it was seen to end".to_owned(),
     }
 }
 
@@ -77,14 +88,26 @@ mod tests {
         let reply: WhyReply = serde_json::from_value(serde_json::json!({
             "id": "00000000-0000-4000-8000-000000000001", "group": "ci", "priority": "batch", "state": "ENQUEUED",
             "waiting_since_ms": 0, "reason": "it needs more", "reserves": {"x86": 2.5},
-            "waiting": {"place": 3, "queued": 9, "idle_workspaces": 1, "ends_per_second": 0.5,
-                "expected_start_ms": 66_000,
+            "expected_ms": 42_000,
+            "waiting": {"place": 3, "queued": 9, "idle_workspaces": 1, "workspaces": 4, "ends_per_second": 0.5,
+                "ahead_ms": 8000, "expected_start_ms": 66_000, "expected_by": "both",
                 "throttled_by": [{"executor_type": "x86", "needed": 2.5, "remaining": 1, "target": 10,
                     "in_progress": 8, "reserved": 1}]}
         }))
         .unwrap();
         let text = text(&reply, Millis(60_000));
-        for part in ["ci/", "it needs more", "3 of 9", "x86 2.5 ESU", "1 ESU left of 2.5", "in about 6s"] {
+        for part in [
+            "ci/",
+            "it needs more",
+            "3 of 9",
+            "x86 2.5 ESU",
+            "1 ESU left of 2.5",
+            "in about 6s",
+            "0.50 a second",
+            "42s",
+            "runs of 8s",
+            "1 of 4",
+        ] {
             assert!(text.contains(part), "{part} in {text}");
         }
     }

@@ -10,8 +10,7 @@ use axum::{
         sse::{Event, KeepAlive, Sse},
     },
 };
-use bus::EventKind;
-use client::{Watch, WatchEvent};
+use client::{Followed, Following, QueuePlace, WatchEvent, WatchKind};
 use futures::Stream;
 use model::{Sequence, State};
 use tokio_util::sync::CancellationToken;
@@ -26,7 +25,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// `GET /v1/builds/{group}/{id}/events`: what comes behind the position `from`, or behind `Last-Event-ID`, which
-/// goes before because a reconnecting browser sends both.
+/// goes before because a reconnecting browser sends both. While the build waits, its place in the queue as it changes.
 pub(crate) async fn stream(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -42,7 +41,7 @@ pub(crate) async fn stream(
         // The one answer that keeps a browser from connecting again and again.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let watch = gateway.client.watch(&key, after, &kinds);
+    let watch = gateway.client.follow(&key, after, &kinds);
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     Ok(Sse::new(events(watch, gateway.stop)).keep_alive(keep_alive).into_response())
 }
@@ -56,15 +55,15 @@ fn position(pairs: &Pairs, headers: &HeaderMap) -> Result<Sequence, Failure> {
     Ok(Sequence(position.unwrap_or(0)))
 }
 
-fn kinds(pairs: &Pairs) -> Result<Vec<EventKind>, Failure> {
+fn kinds(pairs: &Pairs) -> Result<Vec<WatchKind>, Failure> {
     let parse = |text: &str| {
-        text.parse().map_err(|_| Failure::invalid(format!("kind {text:?} is not lifecycle, console or tool")))
+        text.parse().map_err(|error: client::UnknownKind| Failure::invalid(format!("kind {error}")))
     };
     pairs.all("kind").map(parse).collect()
 }
 
 /// Pulled by the connection, one event at a time: nothing runs on when that closes.
-fn events(watch: Watch, stop: CancellationToken) -> impl Stream<Item = Result<Event, Infallible>> {
+fn events(watch: Following, stop: CancellationToken) -> impl Stream<Item = Result<Event, Infallible>> {
     futures::stream::unfold(Some((watch, stop)), async |state| {
         let (mut watch, stop) = state?;
         let next = tokio::select! {
@@ -73,7 +72,10 @@ fn events(watch: Watch, stop: CancellationToken) -> impl Stream<Item = Result<Ev
         };
         match next {
             Ok(None) => None,
-            Ok(Some(event)) => Some((Ok(event_of(&event)), (!event.is_last()).then_some((watch, stop)))),
+            Ok(Some(Followed::Event(event))) => {
+                Some((Ok(event_of(&event)), (!event.is_last()).then_some((watch, stop))))
+            }
+            Ok(Some(Followed::Queue(place))) => Some((Ok(place_of(&place)), Some((watch, stop)))),
             Err(error) => {
                 let build = watch.key();
                 tracing::warn!(%build, error = telemetry::error_chain(&error), "an event stream ended early");
@@ -90,6 +92,11 @@ fn event_of(event: &WatchEvent) -> Event {
         .event(event.kind().as_str())
         // JSON has its line ends escaped: it is one line.
         .data(event.to_json().to_string())
+}
+
+/// Without an id: who reconnects goes on behind the last stored event.
+fn place_of(place: &QueuePlace) -> Event {
+    Event::default().event(WatchKind::Queue.as_str()).data(place.to_json().to_string())
 }
 
 #[cfg(test)]

@@ -78,6 +78,7 @@ impl From<StoreError> for Failure {
             | StoreError::Failed { .. }
             | StoreError::File { .. }
             | StoreError::Write { .. }
+            | StoreError::TooLarge { .. }
             | StoreError::Damaged { .. } => ErrorCode::Unavailable,
         };
         Self::new(code, error_chain(&error))

@@ -218,7 +218,8 @@ impl Watched<'_> {
     }
 }
 
-fn tell_start(record: &BuildRecord, at: SystemTime) {
+/// Notes how long a build waited for its start.
+pub(crate) fn tell_start(record: &BuildRecord, at: SystemTime) {
     if record.attempt == Attempt::FIRST {
         let waited = Millis::from(at).since(record.build.submitted_at_ms);
         observe(Histogram::BuildStartSeconds, &[], waited);

@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 use crate::{
     Shared,
     command::{Ended, exit_text},
+    job::{JobEnd, shortcoming},
     lease_keeper::LeaseKeeper,
     run::Ending,
 };
@@ -41,6 +42,8 @@ pub(crate) struct Kept {
     pub(crate) usage: Occupancy,
     /// By what the next build finds what is left in the workspace, if anything is.
     pub(crate) left: Option<WorkspaceKeys>,
+    /// What its job came to, if it was one and its tasks were begun.
+    pub(crate) job: Option<Box<JobEnd>>,
 }
 
 impl Finish<'_> {
@@ -104,15 +107,24 @@ impl Finish<'_> {
 
     /// The record to write; `None` when the build is not ours any more.
     fn next(&self, ending: Ending, kept: Kept) -> Option<BuildRecord> {
+        let Kept { outputs, log, usage, left: _, job } = kept;
         let result = match ending {
             Ending::NotOurs => return None,
             Ending::GiveBack(reason) => return Some(give_back(self.record, reason, self.shared)),
             Ending::Exited(ended) => of_exit(&ended),
+            Ending::Tasks { .. } => of_tasks(job.as_deref()),
             Ending::TimedOut(ended) => of_timeout(self.record, ended.as_ref()),
             Ending::Failed(reason, ended) => of_failure(reason, ended.as_ref()),
             Ending::NoContent(reason) => of_failure(reason, None),
         };
-        let result = BuildResult { outputs: kept.outputs, log: kept.log, usage: kept.usage, ..result };
+        let mut result = BuildResult { outputs, log, usage, ..result };
+        if let Some(job) = job {
+            result.command_started_at_us = job.started_at_us;
+            result.wall_seconds = job.wall.as_secs_f64();
+            result.cpu_seconds = job.cpu.as_secs_f64();
+            result.peak_memory_bytes = job.peak_memory_bytes;
+            result.job = Some(Box::new(job.result));
+        }
         Some(self.record.finished(result, Millis::now()))
     }
 }
@@ -132,6 +144,13 @@ fn of_exit(ended: &Ended) -> BuildResult {
     });
     let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
     BuildResult { outcome, reason, ..measured(Some(ended)) }
+}
+
+fn of_tasks(job: Option<&JobEnd>) -> BuildResult {
+    let shortcoming = job.and_then(|job| shortcoming(&job.result));
+    let outcome = if shortcoming.is_none() { Outcome::Succeeded } else { Outcome::Failed };
+    let reason = shortcoming.map(|message| Reason { code: ReasonCode::TasksFailed, message });
+    BuildResult { outcome, reason, ..measured(None) }
 }
 
 fn of_timeout(record: &BuildRecord, ended: Option<&Ended>) -> BuildResult {

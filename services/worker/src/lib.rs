@@ -12,6 +12,7 @@ mod environment;
 mod finish;
 mod folder;
 mod heartbeat;
+mod job;
 mod lease_keeper;
 mod memory;
 mod offers;

@@ -69,7 +69,8 @@ pub(crate) async fn keep(
     Ok(kept)
 }
 
-fn compile(patterns: &[String]) -> Result<GlobSet, Reason> {
+/// What tells which paths are outputs.
+pub(crate) fn compile(patterns: &[String]) -> Result<GlobSet, Reason> {
     let bad = |error: globset::Error| Reason {
         code: ReasonCode::OutputNotKept,
         message: format!("an output glob cannot be understood: {error}"),

@@ -17,7 +17,15 @@ use crate::{
 };
 
 /// Has work on files end when whoever wanted it does not wait any more.
-struct Cancel(Arc<AtomicBool>);
+#[derive(Default)]
+pub(crate) struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// What the work is to look at.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
 
 impl Drop for Cancel {
     fn drop(&mut self) {
@@ -56,6 +64,7 @@ impl Run<'_> {
             Ending::NoContent(reason) => self.folder.disk_is_full().then_some(reason),
             Ending::Failed(_, Some(_))
             | Ending::Exited(_)
+            | Ending::Tasks { .. }
             | Ending::TimedOut(_)
             | Ending::GiveBack(_)
             | Ending::NotOurs => None,
@@ -114,8 +123,8 @@ impl Run<'_> {
 
     /// Work on files is over when this returns, whatever the reason: the workspace is for the next one then.
     async fn prepare_files(&mut self, what: &str, work: FileWork) -> Result<Option<Ending>, ChunkFault> {
-        let cancel = Cancel(Arc::default());
-        let flag = Arc::clone(&cancel.0);
+        let cancel = Cancel::default();
+        let flag = cancel.flag();
         let mut task = tokio::task::spawn_blocking(move || work(&flag));
         let ending = tokio::select! {
             done = &mut task => {

@@ -1,6 +1,6 @@
 //! One run of a build, from its claim to its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bus::{ChunkFault, GuardedWriter};
 use model::{BuildRecord, LogSummary, OutputFile, Reason, ReasonCode, WorkspaceKeys, WorkspaceKind};
@@ -17,6 +17,7 @@ use crate::{
     console::{Console, Limits},
     finish::{Finish, Kept},
     folder::RunFolder,
+    job::{JobEnd, shortcoming},
     lease_keeper::LeaseKeeper,
     outputs,
     prepare::{self, Ground},
@@ -28,6 +29,11 @@ use crate::{
 pub(crate) enum Ending {
     /// The command ended.
     Exited(Ended),
+    /// All tasks of its job ended, or never will start.
+    Tasks {
+        /// Where what its output globs match was brought to.
+        outputs: PathBuf,
+    },
     /// The build failed before its command ran, or could not be kept.
     Failed(Reason, Option<Ended>),
     /// What it is to be run on cannot be had; the workspace is as it was before.
@@ -41,12 +47,23 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
+    /// Whether all is well; of a build that is a job, `job` says so.
+    fn is_success(&self, job: Option<&JobEnd>) -> bool {
+        match self {
+            Self::Exited(ended) => ended.exit.exit_code == Some(0),
+            Self::Tasks { .. } => job.is_some_and(|job| shortcoming(&job.result).is_none()),
+            Self::Failed(..) | Self::NoContent(_) | Self::TimedOut(_) | Self::GiveBack(_) | Self::NotOurs => {
+                false
+            }
+        }
+    }
+
     /// What is known of the command, if it ran.
     pub(crate) fn ended(&self) -> Option<&Ended> {
         match self {
             Self::Exited(ended) => Some(ended),
             Self::Failed(_, ended) | Self::TimedOut(ended) => ended.as_ref(),
-            Self::NoContent(_) | Self::GiveBack(_) | Self::NotOurs => None,
+            Self::Tasks { .. } | Self::NoContent(_) | Self::GiveBack(_) | Self::NotOurs => None,
         }
     }
 }
@@ -70,6 +87,8 @@ pub(crate) struct Run<'a> {
     pub(crate) ground: Ground,
     /// Of what the last command left alive.
     pub(crate) guard: Option<Guard>,
+    /// What its job came to, if it is one.
+    pub(crate) job: Option<Box<JobEnd>>,
 }
 
 /// What a run leaves.
@@ -138,11 +157,12 @@ async fn run_inside(
         warm,
         ground,
         guard: None,
+        job: None,
     };
     let ending = run.steps().await;
     let keys = run.keys(&ending, before);
     let untouched = run.is_untouched(&ending);
-    let (mut shim_lives, guard) = (run.shim_lives, run.guard.take());
+    let (mut shim_lives, guard, job) = (run.shim_lives, run.guard.take(), run.job.take());
     if !shim_lives && let Err(error) = shim.end().await {
         warn!(error = telemetry::error_chain(&error), "the end of a shim was not seen");
     }
@@ -155,12 +175,12 @@ async fn run_inside(
         LogSummary::default()
     });
     crash_point(Step::OutputsKept);
-    let succeeded = matches!(&ending, Ending::Exited(ended) if ended.exit.exit_code == Some(0));
-    let set_aside = settings.keep_failed_workspaces && !succeeded && !untouched;
+    let failed = !ending.is_success(job.as_deref());
+    let set_aside = settings.keep_failed_workspaces && failed && !untouched;
     let keys = keys.filter(|_| !disk_is_full && !set_aside);
     shim_lives = shim_lives && (keys.is_some() || forget(shim).await);
     let usage = shared.usage.end(number, ending.ended());
-    let kept = Kept { outputs, log, usage, left: keys.clone() };
+    let kept = Kept { outputs, log, usage, left: keys.clone(), job };
     let ours = finish.write(keeper, ending, kept).await;
     let Some(keys) = keys.filter(|_| ours) else {
         shim_lives = shim_lives && forget(shim).await;
@@ -212,7 +232,11 @@ fn blame_disk(ending: Ending) -> Ending {
         }
         Ending::Failed(reason, ended) => Ending::Failed(full(&reason.message), ended),
         Ending::NoContent(reason) => Ending::Failed(full(&reason.message), None),
-        Ending::Exited(_) | Ending::TimedOut(_) | Ending::GiveBack(_) | Ending::NotOurs => ending,
+        Ending::Exited(_)
+        | Ending::Tasks { .. }
+        | Ending::TimedOut(_)
+        | Ending::GiveBack(_)
+        | Ending::NotOurs => ending,
     }
 }
 
@@ -224,13 +248,21 @@ async fn keep_outputs(
     console: &mut Console,
     ending: Ending,
 ) -> (Ending, Vec<OutputFile>) {
-    let Ending::Exited(ended) = ending else { return (ending, Vec::new()) };
+    let root = match &ending {
+        Ending::Exited(_) => &folder.build,
+        Ending::Tasks { outputs } => outputs,
+        Ending::Failed(..)
+        | Ending::NoContent(_)
+        | Ending::TimedOut(_)
+        | Ending::GiveBack(_)
+        | Ending::NotOurs => return (ending, Vec::new()),
+    };
     let most = shared.context.settings.output_bytes_max;
-    match outputs::keep(&shared.store, &folder.build, &record.build.outputs, most).await {
-        Ok(outputs) => (Ending::Exited(ended), outputs),
+    match outputs::keep(&shared.store, root, &record.build.outputs, most).await {
+        Ok(outputs) => (ending, outputs),
         Err(reason) => {
             let _ = console.say(&reason.message).await;
-            (Ending::Failed(reason, Some(ended)), Vec::new())
+            (Ending::Failed(reason, ending.ended().cloned()), Vec::new())
         }
     }
 }
@@ -247,6 +279,12 @@ impl Run<'_> {
             }
         }
         crash_point(Step::WorkspacePrepared);
+        if let Some(job) = &build.job {
+            return match self.run_job(job).instrument(debug_span!("job")).await {
+                Ok(ending) => ending,
+                Err(fault) => self.fault(&fault),
+            };
+        }
         match command::run(self, build.command.clone()).instrument(debug_span!("command")).await {
             Err(fault) => self.fault(&fault),
             Ok(CommandEnd::Exited(ended)) => Ending::Exited(ended),
@@ -287,7 +325,7 @@ impl Run<'_> {
             return None;
         }
         match ending {
-            Ending::Exited(_) => Some(live_keys(&self.record.build).workspace),
+            Ending::Exited(_) | Ending::Tasks { .. } => Some(live_keys(&self.record.build).workspace),
             Ending::NoContent(_)
             | Ending::Failed(..)
             | Ending::TimedOut(_)

@@ -115,6 +115,7 @@ async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
         peak_memory_bytes: 0,
         usage: Occupancy::default(),
         outputs: Vec::new(),
+        job: None,
         log: LogSummary::default(),
     };
     let finished = started.finished(result, Millis::now());

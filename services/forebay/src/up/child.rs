@@ -103,6 +103,11 @@ impl Keeper {
         let _ = self.orders.send(Order::Kill);
     }
 
+    /// Whether the child is gone for good.
+    pub(super) fn is_gone(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Returns when the child is gone for good.
     pub(super) async fn gone(&mut self) {
         if !self.task.is_finished() {

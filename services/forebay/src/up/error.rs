@@ -86,6 +86,12 @@ pub(crate) enum UpError {
         #[source]
         source: io::Error,
     },
+    /// Settings that the flags made nonsense of.
+    #[error(transparent)]
+    Settings(#[from] settings::SettingsError),
+    /// Pools that cannot be scaled so.
+    #[error(transparent)]
+    Scaling(#[from] autoscaler::InvalidScaling),
     /// The bus.
     #[error(transparent)]
     Bus(#[from] BusError),
@@ -121,6 +127,8 @@ impl UpError {
             | Self::NotText { .. }
             | Self::NotInstalled { .. }
             | Self::TooOld { .. }
+            | Self::Settings(_)
+            | Self::Scaling(_)
             | Self::Busy { .. } => 2,
             Self::NotStarted { .. }
             | Self::Unreachable { .. }

@@ -1,5 +1,7 @@
 //! A whole farm: its servers and services, brought up in order and taken down in order.
 
+mod scaled;
+
 use std::{future::Future, time::Duration};
 
 use bus::{Patience, SettingKey};
@@ -15,6 +17,7 @@ use super::{
     folder::Folder,
     nats, ports, redis,
     roster::Roster,
+    scale::Pool,
     services,
     signals::Signals,
 };
@@ -28,6 +31,12 @@ pub(super) struct Farm {
     settings: Settings,
     patience: Patience,
     keepers: Vec<Keeper>,
+    /// Those whose number follows the work.
+    pools: Vec<Pool>,
+    /// Since when: older plans were made for another.
+    began: Millis,
+    /// How their processes are started.
+    maker: Option<services::Maker>,
 }
 
 /// A free port may be taken before it is used, though hardly this often.
@@ -53,7 +62,18 @@ impl Farm {
             settings.sandbox.clone_from(sandbox);
         }
         let roster = Roster::new(folder.root());
-        Self { folder, roster, args, settings, patience, keepers: Vec::new() }
+        let pools = Pool::all(&settings);
+        Self {
+            folder,
+            roster,
+            args,
+            settings,
+            patience,
+            keepers: Vec::new(),
+            pools,
+            began: Millis::now(),
+            maker: None,
+        }
     }
 
     /// Ends what an earlier `up` left. To be awaited to its end: what is left then is not known any more.
@@ -205,8 +225,21 @@ impl Farm {
             &endpoints.redis,
             &endpoints.store,
         );
-        let counts = services::Counts { workers: self.args.workers, executors: self.args.executors };
-        let specs = services::specs(&self.folder, &settings, counts)?;
+        let fixed = |service: &str, count| {
+            let scaled = self.pools.iter().any(|pool| pool.service() == service);
+            (!scaled).then_some(count)
+        };
+        let counts = services::Counts {
+            workers: fixed(services::WORKER, self.args.workers),
+            executors: fixed(services::EXECUTOR, self.args.executors),
+        };
+        let maker = services::Maker::new(&settings)?;
+        let mut specs = services::specs(&self.folder, &settings, &maker, counts);
+        for pool in &mut self.pools {
+            let names = pool.begin();
+            specs.extend(names.iter().map(|name| maker.spec(&self.folder, name, pool.service())));
+        }
+        self.maker = Some(maker);
         let first = self.keepers.len();
         self.keepers.extend(specs.into_iter().map(|spec| Keeper::start(spec, self.roster.clone())));
         let started = self.keepers.get(first..).unwrap_or_default();
@@ -270,6 +303,7 @@ fn stage(name: &str, drain: Duration) -> (u8, Duration) {
         services::GATEWAY | services::ENQUEUER => (0, GRACE),
         services::DISPATCHER
         | services::GOVERNOR
+        | services::AUTOSCALER
         | services::TRAINER
         | services::REAPER
         | services::SCHEDULER

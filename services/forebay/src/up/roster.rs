@@ -103,6 +103,18 @@ impl Roster {
         self.state().children.get(name).map(|process| process.pid)
     }
 
+    /// A child shows its metrics there from now on, or nowhere any more.
+    pub(super) fn shows_metrics(&self, name: &str, url: Option<String>) {
+        let mut state = self.state();
+        if let Some(endpoints) = &mut state.endpoints {
+            match url {
+                Some(url) => drop(endpoints.metrics.insert(name.to_owned(), url)),
+                None => drop(endpoints.metrics.remove(name)),
+            }
+            self.write(&mut state);
+        }
+    }
+
     /// Tells users where the farm is, from now until `withdraw`. Returns what was written.
     pub(super) fn publish(&self, mut endpoints: Endpoints) -> io::Result<Endpoints> {
         let mut state = self.state();

@@ -25,8 +25,12 @@ pub(super) const CAS: &str = "cas";
 pub(super) const GOVERNOR: &str = "governor";
 /// Learns what builds occupy.
 pub(super) const TRAINER: &str = "trainer";
-const WORKER: &str = "worker";
-const EXECUTOR: &str = "executor";
+/// Decides how many processes pools should have.
+pub(super) const AUTOSCALER: &str = "autoscaler";
+/// Runs builds.
+pub(super) const WORKER: &str = "worker";
+/// Runs actions.
+pub(super) const EXECUTOR: &str = "executor";
 
 /// Where a service writes that it is ready, and where it listens.
 const LISTEN_FILE: &str = "FOREBAY_LISTEN_FILE";
@@ -42,27 +46,46 @@ struct Listening {
     metrics: Option<String>,
 }
 
-/// How many of those of which there may be several.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Counts {
-    pub(super) workers: u16,
-    pub(super) executors: u16,
+/// How a service of the farm is started.
+#[derive(Debug, Clone)]
+pub(super) struct Maker {
+    program: PathBuf,
+    variables: BTreeMap<String, String>,
 }
 
-/// The names of several: `worker`, or `worker-1`, `worker-2` and so on.
-fn names(service: &str, count: u16) -> Vec<String> {
-    match count {
-        1 => vec![service.to_owned()],
-        many => (1..=many).map(|number| format!("{service}-{number}")).collect(),
+impl Maker {
+    /// With these settings.
+    pub(super) fn new(settings: &Settings) -> Result<Self, UpError> {
+        let program = std::env::current_exe();
+        let program = program.map_err(|source| UpError::System { what: "finding this program", source })?;
+        Ok(Self { program, variables: variables(settings) })
+    }
+
+    /// One process of `service`, by the name `name`.
+    pub(super) fn spec(&self, folder: &Folder, name: &str, service: &str) -> Spec {
+        spec(folder, self.program.clone(), self.variables.clone(), name, service)
     }
 }
 
-/// How to start every service.
-pub(super) fn specs(folder: &Folder, settings: &Settings, counts: Counts) -> Result<Vec<Spec>, UpError> {
-    let program =
-        std::env::current_exe().map_err(|source| UpError::System { what: "finding this program", source })?;
-    let variables = variables(settings);
-    let spec = |name: &str, service: &str| spec(folder, program.clone(), variables.clone(), name, service);
+/// How many of those of which there may be several; `None` where their number follows the work.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) workers: Option<u16>,
+    pub(super) executors: Option<u16>,
+}
+
+/// The names of several: `worker`, or `worker-1`, `worker-2` and so on.
+fn names(service: &str, count: Option<u16>) -> Vec<String> {
+    match count {
+        None => Vec::new(),
+        Some(1) => vec![service.to_owned()],
+        Some(many) => (1..=many).map(|number| format!("{service}-{number}")).collect(),
+    }
+}
+
+/// How to start every service whose number does not follow the work.
+pub(super) fn specs(folder: &Folder, settings: &Settings, maker: &Maker, counts: Counts) -> Vec<Spec> {
+    let spec = |name: &str, service: &str| maker.spec(folder, name, service);
     let mut specs = vec![spec(ENQUEUER, ENQUEUER), spec(DISPATCHER, DISPATCHER), spec(SCHEDULER, SCHEDULER)];
     specs.extend(names(WORKER, counts.workers).iter().map(|name| spec(name, WORKER)));
     specs.extend(names(EXECUTOR, counts.executors).iter().map(|name| spec(name, EXECUTOR)));
@@ -76,7 +99,10 @@ pub(super) fn specs(folder: &Folder, settings: &Settings, counts: Counts) -> Res
         cas,
         spec(GATEWAY, GATEWAY),
     ]);
-    Ok(specs)
+    if !settings.autoscale.is_empty() {
+        specs.push(spec(AUTOSCALER, AUTOSCALER));
+    }
+    specs
 }
 
 fn spec(
@@ -167,6 +193,11 @@ pub(super) async fn ready(folder: &Folder, name: &str) {
     }
 }
 
+/// Where a service shows its metrics, once it is ready.
+pub(super) fn metrics(folder: &Folder, name: &str) -> Option<String> {
+    read(&folder.listen_file(name)).ok()?.metrics
+}
+
 /// Adds where a service listens.
 pub(super) fn add_endpoints(folder: &Folder, name: &str, endpoints: &mut Endpoints) {
     let Ok(listening) = read(&folder.listen_file(name)) else { return };
@@ -194,9 +225,10 @@ mod tests {
 
     #[test]
     fn workers_are_numbered_when_there_are_several() {
-        assert_eq!(names("worker", 1), ["worker"]);
-        assert_eq!(names("worker", 2), ["worker-1", "worker-2"]);
-        assert!(names("worker", 0).is_empty());
+        assert_eq!(names("worker", Some(1)), ["worker"]);
+        assert_eq!(names("worker", Some(2)), ["worker-1", "worker-2"]);
+        assert!(names("worker", Some(0)).is_empty());
+        assert!(names("worker", None).is_empty(), "those are started as they are needed");
     }
 
     #[test]

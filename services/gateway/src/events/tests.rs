@@ -1,6 +1,8 @@
 use axum::{extract::FromRequestParts as _, http::Request};
 
-use super::{EventKind, HeaderMap, Pairs, Sequence, kinds, position};
+use bus::EventKind;
+
+use super::{HeaderMap, Pairs, Sequence, WatchKind, kinds, position};
 
 async fn asked(uri: &str, last: Option<&str>) -> (Pairs, HeaderMap) {
     let mut request = Request::builder().uri(uri);
@@ -28,8 +30,9 @@ async fn where_a_stream_starts() {
 
 #[tokio::test]
 async fn which_kinds_a_stream_has() {
-    let (pairs, _) = asked("/x?kind=console&kind=tool", None).await;
-    assert_eq!(kinds(&pairs).unwrap(), [EventKind::Console, EventKind::Tool]);
+    let (pairs, _) = asked("/x?kind=console&kind=tool&kind=queue", None).await;
+    let wanted = [EventKind::Console.into(), EventKind::Tool.into(), WatchKind::Queue];
+    assert_eq!(kinds(&pairs).unwrap(), wanted);
     let (pairs, _) = asked("/x?kind=stderr", None).await;
     assert!(kinds(&pairs).is_err());
     assert!(kinds(&asked("/x", None).await.0).unwrap().is_empty());

@@ -1,0 +1,147 @@
+//! The executions that are unfinished, as the log tells, and how long their like took.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+use bus::{BusError, DecodeError, Stored};
+use index::actions::Queue;
+use model::{ActionKeys, ExecutionId, ExecutionKey, Group, Measured, Millis, PoolName, Sequence};
+use policy::actions::History;
+use serde::Deserialize;
+
+use crate::{
+    flow::Flow,
+    work::{Work, or_usual, share},
+};
+
+/// All that are unfinished, and what came and went. Who runs one the log does not tell: the index does.
+#[derive(Default)]
+pub(crate) struct Executions {
+    unfinished: HashMap<ExecutionKey, Unfinished>,
+    flows: BTreeMap<PoolName, Flow>,
+    history: History,
+    upto: Sequence,
+}
+
+struct Unfinished {
+    sequence: Sequence,
+    pool: PoolName,
+    since: Millis,
+    expected: Option<Duration>,
+}
+
+#[derive(Deserialize)]
+struct Brief {
+    event: Event,
+    execution: BriefExecution,
+    #[serde(default)]
+    measured: Option<Measured>,
+    #[serde(default)]
+    exit_code: Option<i32>,
+}
+
+#[derive(Deserialize, PartialEq, Eq, Clone, Copy)]
+enum Event {
+    #[serde(rename = "ACTION_ACCEPTED")]
+    Accepted,
+    #[serde(rename = "ACTION_FINISHED")]
+    Finished,
+    #[serde(other)]
+    Open,
+}
+
+#[derive(Deserialize)]
+struct BriefExecution {
+    id: ExecutionId,
+    group: Group,
+    pool: PoolName,
+    accepted_at_ms: Millis,
+    #[serde(default)]
+    keys: ActionKeys,
+}
+
+impl Executions {
+    /// Takes a record; says whether something joined the queue. What is older than what is known changes nothing.
+    pub(crate) fn take(&mut self, stored: &Stored) -> Result<bool, BusError> {
+        let brief: Brief = serde_json::from_slice(&stored.payload).map_err(|error| BusError::Corrupt {
+            sequence: stored.sequence.0,
+            subject: stored.subject.clone(),
+            source: DecodeError::Json(error),
+        })?;
+        let BriefExecution { id, group, pool, accepted_at_ms, keys } = brief.execution;
+        let (sequence, key) = (stored.sequence, ExecutionKey { group, id });
+        if self.unfinished.get(&key).is_some_and(|known| known.sequence >= sequence) {
+            return Ok(false);
+        }
+        let flow = self.flows.entry(pool.clone()).or_default();
+        match brief.event {
+            Event::Finished => {
+                self.unfinished.remove(&key);
+                if let Some(measured) = brief.measured {
+                    flow.end(sequence, Duration::from_millis(measured.wall_ms));
+                    if brief.exit_code == Some(0) {
+                        self.history.learn(&keys, &measured);
+                    }
+                }
+                Ok(false)
+            }
+            Event::Accepted | Event::Open => {
+                if brief.event == Event::Accepted {
+                    flow.join(sequence);
+                }
+                let expected = self.history.wall(&keys);
+                let unfinished = Unfinished { sequence, pool, since: accepted_at_ms, expected };
+                self.unfinished.insert(key, unfinished);
+                Ok(true)
+            }
+        }
+    }
+
+    /// All up to here was taken.
+    pub(crate) fn read_up_to(&mut self, upto: Sequence) {
+        self.upto = upto;
+    }
+
+    /// What there is to do at `now` in a pool whose `queue` is as the index says, after a decision that read up to
+    /// `counted` and knew `service` as the average.
+    pub(crate) fn work(
+        &mut self,
+        pool: &PoolName,
+        queue: &Queue,
+        counted: Option<Sequence>,
+        service: Duration,
+        now: Millis,
+    ) -> Work {
+        let flow = self.flows.entry(pool.clone()).or_default();
+        flow.forget(counted.unwrap_or(self.upto));
+        let service = flow.service(service);
+        let here = || self.unfinished.values().filter(|one| one.pool == *pool);
+        let all: Duration = here().map(|one| or_usual(one.expected, service)).sum();
+        let mut since: Vec<Millis> = here().map(|one| one.since).collect();
+        let queued = match since.len() as u64 {
+            // Their records are not read yet.
+            0 => or_usual(None, service).mul_f64(queue.waiting as f64),
+            count => share(all, queue.waiting, count),
+        };
+        // Which of them run is not known; mostly it is the oldest.
+        let first_waiting = usize::try_from(queue.running).unwrap_or(usize::MAX);
+        let oldest = (queue.waiting > 0 && first_waiting < since.len())
+            .then(|| *since.select_nth_unstable(first_waiting).1);
+        Work {
+            waiting: queue.waiting,
+            held_back: 0,
+            running: queue.running,
+            queued,
+            oldest_wait: oldest.map_or(Duration::ZERO, |at| now.since(at)),
+            arrived: flow.joined(),
+            service,
+            busy: BTreeSet::new(),
+            upto: self.upto.max(counted.unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

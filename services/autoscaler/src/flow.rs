@@ -1,0 +1,92 @@
+//! What joined the queue and what ended, since a position of the log: every replica counts the same.
+
+use std::{collections::VecDeque, time::Duration};
+
+use model::Sequence;
+
+/// More are not remembered: nobody could decide for a long time, and the newest tell enough.
+const MOST: usize = 100_000;
+/// So many that ended lately make up most of the average.
+const LATELY: f64 = 32.0;
+
+/// What came and went.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    joined: VecDeque<Sequence>,
+    ended: VecDeque<(Sequence, Duration)>,
+}
+
+impl Flow {
+    /// One joined the queue.
+    pub(crate) fn join(&mut self, at: Sequence) {
+        push(&mut self.joined, at);
+    }
+
+    /// One ended after so long.
+    pub(crate) fn end(&mut self, at: Sequence, took: Duration) {
+        push(&mut self.ended, (at, took));
+    }
+
+    /// Forgets what was counted by a decision that read up to `upto`.
+    pub(crate) fn forget(&mut self, upto: Sequence) {
+        let joined = self.joined.partition_point(|at| *at <= upto);
+        self.joined.drain(..joined);
+        let ended = self.ended.partition_point(|(at, _)| *at <= upto);
+        self.ended.drain(..ended);
+    }
+
+    /// How many joined since what was forgotten.
+    pub(crate) fn joined(&self) -> u64 {
+        self.joined.len() as u64
+    }
+
+    /// How long one takes on the average, of what ended lately; `before` is what that was at the decision before.
+    pub(crate) fn service(&self, before: Duration) -> Duration {
+        self.ended.iter().fold(before, |mean, (_, took)| {
+            if mean.is_zero() { *took } else { mean.mul_f64(1.0 - 1.0 / LATELY) + took.div_f64(LATELY) }
+        })
+    }
+}
+
+fn push<T>(all: &mut VecDeque<T>, one: T) {
+    if all.len() == MOST {
+        all.pop_front();
+    }
+    all.push_back(one);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_a_decision_counted_is_not_counted_again() {
+        let mut flow = Flow::default();
+        for at in [3, 5, 8] {
+            flow.join(Sequence(at));
+        }
+        flow.forget(Sequence(5));
+        assert_eq!(flow.joined(), 1);
+        flow.forget(Sequence(5));
+        assert_eq!(flow.joined(), 1);
+    }
+
+    #[test]
+    fn the_average_follows_what_ends_and_forgets_what_ended_long_ago() {
+        let mut flow = Flow::default();
+        assert_eq!(flow.service(seconds(7)), seconds(7), "nothing new ended");
+        flow.end(Sequence(1), seconds(10));
+        assert_eq!(flow.service(Duration::ZERO), seconds(10), "the first says it all");
+        for at in 2..200 {
+            flow.end(Sequence(at), seconds(2));
+        }
+        let mean = flow.service(Duration::ZERO).as_secs_f64();
+        assert!((2.0..2.1).contains(&mean), "{mean}");
+        flow.forget(Sequence(500));
+        assert_eq!(flow.service(seconds(4)), seconds(4));
+    }
+}

@@ -1,0 +1,86 @@
+//! `autoscaler`: decides how many processes a pool should have, so that what waits starts in time (chapter 5 of the
+//! thesis). Whoever starts and stops processes follows: `forebay up`, or an orchestrator.
+//!
+//! in: lifecycle messages of builds, records of executions, what the index knows of workers, executors and queues, quotas ·
+//! out: one plan a pool and tick, by compare-and-set: of any number of autoscalers one makes each; metrics · Redis: reads ·
+//! decides with `policy::autoscale`
+
+mod builds;
+mod executions;
+mod flow;
+mod follow;
+mod pool;
+mod processes;
+mod quota;
+mod scaling;
+mod work;
+
+use std::sync::Arc;
+
+use model::ScaledPool;
+use service::{Context, Ready, Running, ServiceError, follow_governance};
+use settings::Settings;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    follow::{Known, Wakes},
+    pool::Shared,
+};
+pub use scaling::InvalidScaling;
+
+/// Refuses settings of pools that the planner cannot use.
+pub fn check(settings: &Settings) -> Result<(), InvalidScaling> {
+    scaling::all(settings).map(drop)
+}
+
+/// Runs the service until it is told to stop.
+pub fn run(context: Context) -> Running {
+    Box::pin(serve_all(context))
+}
+
+async fn serve_all(context: Context) -> Result<(), ServiceError> {
+    let pools = scaling::all(&context.settings)
+        .map_err(|error| ServiceError::failed("setting up the autoscaler", error))?;
+    let (sender, governance) = watch::channel(None);
+    let shared = Shared {
+        context: context.clone(),
+        index: context.index().await?,
+        builds: Known::default(),
+        executions: Known::default(),
+        governance,
+    };
+    let mut tasks = JoinSet::new();
+    let (mut builds, mut executions) = (Wakes::default(), Wakes::default());
+    for (pool, settings) in &pools {
+        let wake = Arc::new(Notify::new());
+        match pool {
+            ScaledPool::Workers => builds.add(&wake),
+            ScaledPool::Executors(_) => executions.add(&wake),
+        }
+        tasks.spawn(pool::serve(shared.clone(), pool.clone(), *settings, wake));
+    }
+    // What nobody asks is not followed.
+    if !builds.is_empty() {
+        let (known, index) = (shared.builds.clone(), shared.index.clone());
+        tasks.spawn(follow_governance(context.clone(), sender, || ()));
+        tasks.spawn(follow::builds(context.clone(), index, known, builds));
+    }
+    if !executions.is_empty() {
+        tasks.spawn(follow::executions(context.clone(), shared.executions.clone(), executions));
+    }
+    context.ready(Ready::default()).await?;
+    if pools.is_empty() {
+        tracing::warn!("no pool is to be scaled: the setting `autoscale` names none");
+        context.stop.cancelled().await;
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|error| ServiceError::failed("a loop of the autoscaler", error))??;
+        if !context.stop.is_cancelled() {
+            return Err(ServiceError::failed("the autoscaler", "a loop ended by itself"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! The loop of one pool: look, plan, write the plan down if nobody else did.
+
+use std::{sync::Arc, time::Duration};
+
+use bus::BusError;
+use index::{Index, IndexError};
+use model::{Millis, ScaleObservation, ScalePlan, ScaledPool};
+use policy::autoscale::{AutoscaleSettings, Observation, PoolState, plan};
+use serde::Deserialize as _;
+use service::{Context, Current, ServiceError};
+use telemetry::metrics::{Counter, Gauge, Label, count, set};
+use tokio::sync::{Notify, watch};
+use tracing::{debug, info, warn};
+
+use crate::{
+    builds::Builds,
+    executions::Executions,
+    follow::Known,
+    processes::{self, Process},
+    quota::Limits,
+    work::Work,
+};
+
+/// How often a pool is looked at that has nothing to do and what it should have.
+const REST: Duration = Duration::from_secs(60);
+/// How long what is not read yet is waited for.
+const SOON: Duration = Duration::from_millis(200);
+/// How long after a fault is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A plan that is older says nothing of what processes there should be now: nobody has followed it for long.
+const STALE: Duration = Duration::from_secs(300);
+
+/// What the loops of all pools share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) context: Context,
+    pub(crate) index: Index,
+    pub(crate) builds: Known<Builds>,
+    pub(crate) executions: Known<Executions>,
+    pub(crate) governance: watch::Receiver<Current>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum LookError {
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    #[error("what waits is not read yet")]
+    NotRead,
+}
+
+/// Plans until the service stops; `wake` is told when something joins the queue.
+pub(crate) async fn serve(
+    shared: Shared,
+    pool: ScaledPool,
+    settings: AutoscaleSettings,
+    wake: Arc<Notify>,
+) -> Result<(), ServiceError> {
+    let stop = shared.context.stop.clone();
+    let tick = Duration::from_millis(shared.context.settings.autoscale_tick_ms);
+    let planner = Planner { shared, pool, settings, tick };
+    let mut failing = false;
+    loop {
+        let (pause, resting) = match planner.turn().await {
+            Ok(next) => {
+                failing = false;
+                next
+            }
+            // A start, or a rebuild.
+            Err(LookError::NotRead) => (SOON, false),
+            Err(error @ (LookError::Index(_) | LookError::Bus(_))) => {
+                if !failing {
+                    let error = telemetry::error_chain(&error);
+                    warn!(pool = %planner.pool, error, "no plan until redis and the bus answer");
+                }
+                failing = true;
+                (RETRY, false)
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(pause) => {}
+            () = wake.notified(), if resting => {}
+        }
+    }
+}
+
+struct Planner {
+    shared: Shared,
+    pool: ScaledPool,
+    settings: AutoscaleSettings,
+    tick: Duration,
+}
+
+impl Planner {
+    /// Makes the plan that is due, unless another autoscaler has made it. Returns when to look again, and whether sooner
+    /// when something joins the queue.
+    async fn turn(&self) -> Result<(Duration, bool), LookError> {
+        let (position, last) = self.shared.context.bus.scale_plan(&self.pool).await?;
+        let now = Millis::now();
+        // One from the future is of a clock that was set back since.
+        let made = last.as_ref().filter(|last| last.at_ms.since(now) <= self.tick);
+        let left = made.map_or(Duration::ZERO, |last| self.tick.saturating_sub(now.since(last.at_ms)));
+        if !left.is_zero() {
+            return Ok((left, false));
+        }
+        let (work, processes) = self.look(last.as_ref(), now).await?;
+        let plan = self.plan(last.as_ref(), &work, &processes, now);
+        let written = self.shared.context.bus.write_scale_plan(&plan, position, PATIENCE).await?;
+        tell(&plan);
+        if written.is_none() {
+            debug!(pool = %self.pool, "another autoscaler was first");
+            return Ok((self.tick, false));
+        }
+        let before = last.as_ref().map(|last| last.desired);
+        if before != Some(plan.desired) {
+            info!(pool = %self.pool, desired = plan.desired, before, waiting = plan.seen.waiting, "{}", plan.why);
+            let labels = [(Label::Pool, self.pool.to_string()), (Label::Reason, plan.reason.clone())];
+            count(
+                Counter::ScaleDecisions,
+                &labels.each_ref().map(|(label, value)| (*label, value.as_str())),
+                1,
+            );
+        }
+        Ok(if is_at_rest(&plan, &work, &self.settings) { (REST, true) } else { (self.tick, false) })
+    }
+
+    /// What there is to do, and by whom.
+    async fn look(&self, last: Option<&ScalePlan>, now: Millis) -> Result<(Work, Vec<Process>), LookError> {
+        let counted = last.map(|last| last.upto);
+        let service = Duration::from_millis(last.map_or(0, |last| last.seen.service_ms));
+        match &self.pool {
+            ScaledPool::Workers => {
+                let index = &self.shared.index;
+                is_ready(index.health().await?)?;
+                let processes = processes::workers(index, now).await?;
+                let governance = self.shared.governance.borrow().clone();
+                let mut known = self.shared.builds.lock();
+                let builds = known.as_mut().ok_or(LookError::NotRead)?;
+                let work = builds.work(counted, service, Limits(governance.as_deref()), now);
+                Ok((work, processes))
+            }
+            ScaledPool::Executors(pool) => {
+                let actions = self.shared.index.actions();
+                is_ready(actions.health().await?)?;
+                let processes = processes::executors(&actions, pool, now).await?;
+                let queue = actions.queue(pool, None, now).await?;
+                let busy = actions.holders().await?.iter().map(ToString::to_string).collect();
+                let mut known = self.shared.executions.lock();
+                let executions = known.as_mut().ok_or(LookError::NotRead)?;
+                let work = executions.work(pool, &queue, counted, service, now);
+                Ok((Work { busy, ..work }, processes))
+            }
+        }
+    }
+
+    fn plan(&self, last: Option<&ScalePlan>, work: &Work, processes: &[Process], now: Millis) -> ScalePlan {
+        let settings = &self.shared.context.settings;
+        let slots = match &self.pool {
+            ScaledPool::Workers => settings.workspace_count(),
+            ScaledPool::Executors(_) => settings.executor_slot_count(),
+        };
+        let slots = last.map_or(u64::from(slots), |last| last.seen.slots);
+        let recent = last.filter(|last| now.since(last.at_ms) <= STALE);
+        let seen = processes::observe(work, processes, recent.map(|last| last.desired), slots);
+        // Of another version, or none: a new one removes nothing until it has seen enough.
+        let memory = last.and_then(|last| PoolState::deserialize(&last.memory).ok()).unwrap_or_default();
+        let (decided, memory) = plan(&memory, &observation(&seen), &self.settings, now);
+        ScalePlan {
+            pool: self.pool.clone(),
+            tick: last.map_or(0, |last| last.tick).saturating_add(1),
+            at_ms: now,
+            desired: decided.desired,
+            needed: decided.needed,
+            reason: decided.reason.name().to_owned(),
+            why: decided.reason.text().to_owned(),
+            seen,
+            upto: work.upto,
+            memory: serde_json::to_value(&memory).unwrap_or_default(),
+        }
+    }
+}
+
+fn is_ready(health: Option<index::Health>) -> Result<(), LookError> {
+    if health.is_some_and(|health| health.ready) { Ok(()) } else { Err(LookError::NotRead) }
+}
+
+/// As the planner wants it.
+fn observation(seen: &ScaleObservation) -> Observation {
+    Observation {
+        queued_work: Duration::from_millis(seen.queued_ms),
+        waiting: seen.waiting,
+        running: seen.running,
+        arrived: seen.arrived,
+        service: Duration::from_millis(seen.service_ms),
+        oldest_wait: Duration::from_millis(seen.oldest_wait_ms),
+        slots: seen.slots,
+        alive: seen.alive,
+        busy: seen.busy,
+        starting: seen.starting,
+        draining: seen.draining,
+    }
+}
+
+/// Whether there is nothing to do, no process too many, and none on its way: then nothing changes until something joins
+/// the queue.
+fn is_at_rest(plan: &ScalePlan, work: &Work, settings: &AutoscaleSettings) -> bool {
+    let is_least = plan.desired <= settings.min;
+    work.is_none() && is_least && plan.seen.alive == plan.desired && plan.seen.draining == 0
+}
+
+/// What was decided, for whoever collects metrics.
+fn tell(plan: &ScalePlan) {
+    let pool = plan.pool.to_string();
+    let gauge = |gauge, value: u64| {
+        set(gauge, &[(Label::Pool, &pool)], i64::try_from(value).unwrap_or(i64::MAX));
+    };
+    let seen = &plan.seen;
+    gauge(Gauge::PoolDesired, plan.desired);
+    gauge(Gauge::PoolWaiting, seen.waiting);
+    gauge(Gauge::PoolQueuedSeconds, seen.queued_ms.div_ceil(1000));
+    gauge(Gauge::PoolOldestWaitSeconds, seen.oldest_wait_ms / 1000);
+    let states = [
+        ("ready", seen.alive),
+        ("busy", seen.busy),
+        ("starting", seen.starting),
+        ("draining", seen.draining),
+    ];
+    for (state, value) in states {
+        let labels = [(Label::Pool, pool.as_str()), (Label::State, state)];
+        set(Gauge::PoolProcesses, &labels, i64::try_from(value).unwrap_or(i64::MAX));
+    }
+}

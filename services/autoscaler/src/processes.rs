@@ -1,0 +1,136 @@
+//! The processes of a pool, as their heartbeats say.
+
+use index::{Index, IndexError, actions::Actions};
+use model::{
+    ExecutorHeartbeat, ExecutorStatus, Heartbeat, Millis, PoolName, ScaleObservation, WorkerStatus,
+    WorkspaceState,
+};
+use serde::de::DeserializeOwned;
+use tracing::debug;
+
+use crate::work::Work;
+
+/// A process that is not gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    name: String,
+    /// Whether it takes work; else it drains.
+    ready: bool,
+    busy: bool,
+    slots: u64,
+}
+
+/// The workers.
+pub(crate) async fn workers(index: &Index, now: Millis) -> Result<Vec<Process>, IndexError> {
+    let read = |heartbeat: Heartbeat| Process {
+        name: heartbeat.worker.to_string(),
+        ready: heartbeat.status == WorkerStatus::Ready,
+        busy: heartbeat.workspaces.iter().any(|state| matches!(state, WorkspaceState::Busy { .. })),
+        slots: heartbeat.workspaces.iter().filter(|state| !matches!(state, WorkspaceState::Broken)).count()
+            as u64,
+    };
+    Ok(decode(&index.workers(now).await?).map(read).collect())
+}
+
+/// The executors of a pool.
+pub(crate) async fn executors(
+    actions: &Actions,
+    pool: &PoolName,
+    now: Millis,
+) -> Result<Vec<Process>, IndexError> {
+    let read = |heartbeat: ExecutorHeartbeat| Process {
+        name: heartbeat.executor.to_string(),
+        ready: match heartbeat.status {
+            ExecutorStatus::Ready | ExecutorStatus::Closed => true,
+            ExecutorStatus::Draining | ExecutorStatus::Gone => false,
+        },
+        busy: !heartbeat.running.is_empty(),
+        slots: u64::from(heartbeat.slots),
+    };
+    let all = actions.executors(now).await?;
+    Ok(decode::<ExecutorHeartbeat>(&all).filter(|heartbeat| heartbeat.pool == *pool).map(read).collect())
+}
+
+fn decode<T: DeserializeOwned>(all: &[Vec<u8>]) -> impl Iterator<Item = T> {
+    all.iter().filter_map(|text| {
+        // Of another version: it counts for nothing until it is replaced.
+        let read = serde_json::from_slice(text);
+        read.inspect_err(|error| debug!(%error, "a heartbeat cannot be read")).ok()
+    })
+}
+
+/// What was seen of a pool that should have had `desired` processes until now, each of which runs `slots` at a time
+/// where none of them says otherwise.
+///
+/// Whoever follows the plan is on the way to what it says: what is missing is starting, what is too much goes.
+pub(crate) fn observe(
+    work: &Work,
+    processes: &[Process],
+    desired: Option<u64>,
+    slots: u64,
+) -> ScaleObservation {
+    let ready = || processes.iter().filter(|process| process.ready);
+    let count = ready().count() as u64;
+    let desired = desired.unwrap_or(count);
+    let alive = count.min(desired);
+    let busy = ready().filter(|process| process.busy || work.busy.contains(&process.name)).count() as u64;
+    let all_slots: u64 = ready().map(|process| process.slots).sum();
+    let millis = |duration: std::time::Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    ScaleObservation {
+        waiting: work.waiting,
+        held_back: work.held_back,
+        running: work.running,
+        queued_ms: millis(work.queued),
+        oldest_wait_ms: millis(work.oldest_wait),
+        arrived: work.arrived,
+        service_ms: millis(work.service),
+        slots: all_slots.checked_div(count).unwrap_or(slots).max(1),
+        alive,
+        busy: busy.min(alive),
+        starting: desired - alive,
+        draining: processes.len() as u64 - alive,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(name: &str, ready: bool, busy: bool) -> Process {
+        Process { name: name.to_owned(), ready, busy, slots: 2 }
+    }
+
+    fn seen(processes: &[Process], desired: Option<u64>) -> (u64, u64, u64, u64) {
+        let seen = observe(&Work::default(), processes, desired, 5);
+        (seen.alive, seen.busy, seen.starting, seen.draining)
+    }
+
+    #[test]
+    fn what_the_plan_wants_and_is_not_there_is_starting() {
+        let one = [process("a", true, true)];
+        assert_eq!(seen(&one, Some(3)), (1, 1, 2, 0));
+        assert_eq!(seen(&[], Some(0)), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn what_the_plan_wants_no_more_is_on_its_way_out() {
+        let three = [process("a", true, true), process("b", true, false), process("c", false, true)];
+        assert_eq!(seen(&three, Some(1)), (1, 1, 0, 2));
+        assert_eq!(seen(&three, Some(2)), (2, 1, 0, 1));
+        assert_eq!(seen(&three, None), (2, 1, 0, 1), "the first look takes what is there");
+    }
+
+    #[test]
+    fn a_process_is_busy_by_the_log_or_by_its_own_word() {
+        let two = [process("a", true, false), process("b", true, false)];
+        let work = Work { busy: ["b".to_owned()].into(), ..Work::default() };
+        assert_eq!(observe(&work, &two, None, 5).busy, 1);
+    }
+
+    #[test]
+    fn slots_are_those_of_the_processes_there_are() {
+        assert_eq!(observe(&Work::default(), &[process("a", true, false)], None, 5).slots, 2);
+        assert_eq!(observe(&Work::default(), &[process("a", false, false)], None, 5).slots, 5);
+        assert_eq!(observe(&Work::default(), &[], None, 0).slots, 1);
+    }
+}

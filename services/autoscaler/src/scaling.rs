@@ -1,0 +1,78 @@
+//! The settings of pools, as the planner wants them.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::ScaledPool;
+use policy::autoscale::{AutoscaleSettings, InvalidAutoscaleSettings};
+use settings::{PoolScaling, Settings};
+
+/// Settings of a pool that the planner cannot use.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("the setting `autoscale` of {pool}: {source}")]
+pub struct InvalidScaling {
+    pool: ScaledPool,
+    #[source]
+    source: InvalidAutoscaleSettings,
+}
+
+/// Those of every pool that is scaled.
+pub(crate) fn all(settings: &Settings) -> Result<BTreeMap<ScaledPool, AutoscaleSettings>, InvalidScaling> {
+    let one = |(pool, scaling): (&ScaledPool, &PoolScaling)| {
+        let planner = planner(scaling);
+        let checked = planner.check().map_err(|source| InvalidScaling { pool: pool.clone(), source });
+        checked.map(|()| (pool.clone(), planner))
+    };
+    settings.autoscale.iter().map(one).collect()
+}
+
+fn planner(scaling: &PoolScaling) -> AutoscaleSettings {
+    AutoscaleSettings {
+        target_wait: seconds(scaling.target_wait_seconds),
+        min: u64::from(scaling.min),
+        max: u64::from(scaling.max),
+        cost_per_process_hour: scaling.cost_per_process_hour,
+        budget_per_hour: scaling.budget_per_hour,
+        start_up: seconds(scaling.start_up_seconds),
+        scale_in_after: seconds(scaling.scale_in_after_seconds),
+        cooldown: seconds(scaling.cooldown_seconds),
+        scale_in_percent: u64::from(scaling.scale_in_percent),
+        tolerance_percent: u64::from(scaling.tolerance_percent),
+        rate_window: seconds(scaling.rate_window_seconds),
+    }
+}
+
+/// What is no time at all is far too long, which the planner refuses.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(scaling: PoolScaling) -> Result<(), InvalidScaling> {
+        let autoscale = BTreeMap::from([(ScaledPool::Workers, scaling)]);
+        all(&Settings { autoscale, ..Settings::default() }).map(drop)
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_planner() {
+        assert_eq!(planner(&PoolScaling::default()), AutoscaleSettings::default());
+        assert_eq!(with(PoolScaling::default()), Ok(()));
+        assert_eq!(all(&Settings::default()), Ok(BTreeMap::new()));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_name_of_the_pool() {
+        for wrong in [
+            PoolScaling { target_wait_seconds: f64::NAN, ..PoolScaling::default() },
+            PoolScaling { cooldown_seconds: -1.0, ..PoolScaling::default() },
+            PoolScaling { scale_in_percent: 0, ..PoolScaling::default() },
+            PoolScaling { min: 3, max: 2, ..PoolScaling::default() },
+            PoolScaling { min: 3, budget_per_hour: Some(2.0), ..PoolScaling::default() },
+        ] {
+            let error = with(wrong.clone()).unwrap_err().to_string();
+            assert!(error.contains("`autoscale` of workers"), "{wrong:?}: {error}");
+        }
+    }
+}

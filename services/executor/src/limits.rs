@@ -1,0 +1,179 @@
+//! What an action may use, and what is told when it used more.
+
+use std::time::Duration;
+
+use model::TaskLimits;
+use policy::actions::limits::Limit;
+use sandbox::{Cause, Ended, Limits, Over, Stream};
+use settings::Settings;
+
+/// What an action may use that asks for these limits: never more than the settings allow. Memory is limited by size where
+/// its client says nothing: see [`crate::memory`].
+pub(crate) fn of(asked: TaskLimits, timeout: Duration, settings: &Settings) -> TaskLimits {
+    let most = TaskLimits { memory_bytes: None, ..settings.action_limits() };
+    let least = |asked: Option<u64>, most: Option<u64>| asked.into_iter().chain(most).min();
+    TaskLimits {
+        cpu_ms: least(asked.cpu_ms, most.cpu_ms),
+        wall_ms: Some(millis(timeout)),
+        memory_bytes: asked.memory_bytes,
+        processes: least(asked.processes, most.processes),
+        files: least(asked.files, most.files),
+        disk_bytes: least(asked.disk_bytes, most.disk_bytes),
+        output_bytes: least(asked.output_bytes, most.output_bytes),
+    }
+}
+
+/// As the sandbox has them; time and outputs it has elsewhere.
+pub(crate) fn in_sandbox(limits: &TaskLimits) -> Limits {
+    Limits {
+        cpu: limits.cpu_ms.map(Duration::from_millis),
+        memory_bytes: limits.memory_bytes,
+        processes: limits.processes,
+        files: limits.files,
+        disk_bytes: limits.disk_bytes,
+    }
+}
+
+/// A limit that a command did not keep to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Broken {
+    pub(crate) limit: Limit,
+    /// In the unit of the limit.
+    pub(crate) allowed: u64,
+    /// What was used when that was seen.
+    pub(crate) used: u64,
+    /// Of the outputs, which.
+    stream: Option<Stream>,
+}
+
+impl Broken {
+    /// That which made the command end; `None` where no limit did.
+    pub(crate) fn by(ended: &Ended, limits: &TaskLimits) -> Option<Self> {
+        let broken = |limit, used, stream| {
+            let allowed = Limit::of(limit, limits).unwrap_or_default();
+            Some(Self { limit, allowed, used, stream })
+        };
+        match ended.cause {
+            Cause::Ended | Cause::Killed | Cause::OutOfMemory => None,
+            Cause::TimedOut => broken(Limit::Wall, millis(ended.wall), None),
+            Cause::OutputTooLarge(stream, written) => broken(Limit::Output, written, Some(stream)),
+            Cause::OverLimit(Over { limit, allowed, used }) => {
+                let limit = match limit {
+                    sandbox::Limit::Cpu => Limit::Cpu,
+                    sandbox::Limit::Memory => Limit::Memory,
+                    sandbox::Limit::Processes => Limit::Processes,
+                    sandbox::Limit::Disk => Limit::Disk,
+                    sandbox::Limit::Files => Limit::Files,
+                };
+                Some(Self { limit, allowed, used, stream: None })
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { limit, allowed, used, stream } = *self;
+        let property = limit.property().unwrap_or("timeout");
+        match (limit, stream) {
+            (Limit::Wall, _) => {
+                let seconds = |millis: u64| millis as f64 / 1000.0;
+                let (used, allowed) = (seconds(used), seconds(allowed));
+                write!(
+                    f,
+                    "the command was killed after {used:.1} s: its time limit ({property}) is {allowed} s"
+                )
+            }
+            (_, Some(stream)) => {
+                let to = if stream == Stream::Stdout { "stdout" } else { "stderr" };
+                write!(
+                    f,
+                    "the command wrote {used} bytes to {to}, more than its limit ({property}) of {allowed}"
+                )
+            }
+            (_, None) => {
+                let unit = limit.unit();
+                write!(f, "the command used {used} {unit}, more than its limit ({property}) of {allowed}")
+            }
+        }
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn ended(cause: Cause) -> Ended {
+        let now = SystemTime::now();
+        Ended {
+            exit_code: 137,
+            signal: None,
+            cause,
+            wall: Duration::from_millis(1530),
+            cpu: Duration::ZERO,
+            peak_memory_bytes: 0,
+            started_at: now,
+            ended_at: now,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn the_stricter_of_what_is_asked_for_and_what_the_settings_allow_holds() {
+        let settings = Settings {
+            action_cpu_seconds_max: 2,
+            action_files_max: 7,
+            action_memory_bytes_max: 5,
+            action_output_bytes_max: 100,
+            ..Settings::default()
+        };
+        let asked = TaskLimits {
+            cpu_ms: Some(3000),
+            files: Some(3),
+            disk_bytes: Some(9),
+            memory_bytes: Some(4),
+            ..TaskLimits::default()
+        };
+        let wanted = TaskLimits {
+            cpu_ms: Some(2000),
+            wall_ms: Some(1000),
+            memory_bytes: Some(4),
+            processes: None,
+            files: Some(3),
+            disk_bytes: Some(9),
+            output_bytes: Some(100),
+        };
+        assert_eq!(of(asked, Duration::from_secs(1), &settings), wanted);
+        // What is said for all is a size, which is retried with more, and no limit.
+        assert_eq!(of(TaskLimits::default(), Duration::MAX, &settings).memory_bytes, None);
+    }
+
+    #[test]
+    fn what_is_told_names_the_limit_and_what_was_allowed_and_used() {
+        let limits = TaskLimits { wall_ms: Some(1000), output_bytes: Some(10), ..TaskLimits::default() };
+        let text = |cause| Broken::by(&ended(cause), &limits).map(|broken| broken.to_string());
+        let over = Over { limit: sandbox::Limit::Cpu, allowed: 1000, used: 1034 };
+        let told = [
+            (
+                Cause::OverLimit(over),
+                "the command used 1034 ms of processor time, more than its limit (limit-cpu-ms) of 1000",
+            ),
+            (
+                Cause::OutputTooLarge(Stream::Stderr, 12),
+                "the command wrote 12 bytes to stderr, more than its limit (limit-output-bytes) of 10",
+            ),
+            (Cause::TimedOut, "the command was killed after 1.5 s: its time limit (timeout) is 1 s"),
+        ];
+        for (cause, wanted) in told {
+            assert_eq!(text(cause).unwrap(), wanted);
+        }
+        assert_eq!(text(Cause::OutOfMemory), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! The job of `forebay submit --job`: read, checked here first, and put where the farm finds it.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use model::{Graph, Job, JobLimits, JobSource, StoredJob};
+use settings::Settings;
+
+use crate::{
+    failure::{Failure, USAGE},
+    farm::Farm,
+    fetch,
+};
+
+/// A job that is longer as JSON goes through the store, so that the message stays small.
+const INLINE_BYTES_MAX: usize = 128 << 10;
+
+/// Flags about jobs.
+#[derive(Debug, Args)]
+pub(crate) struct JobArgs {
+    /// Run the graph of tasks in this YAML or JSON file instead of a command; - is stdin
+    #[arg(long = "job", value_name = "FILE", conflicts_with_all = ["command", "env"])]
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl JobArgs {
+    /// The job that is asked for, if any; one that no farm would take is refused.
+    pub(crate) fn read(&self) -> Result<Option<Job>, Failure> {
+        let Some(path) = &self.file else { return Ok(None) };
+        let what = format!("--job {}", path.display());
+        let content = content(path).map_err(|error| Failure::new(USAGE, &what, &error))?;
+        let wrong = |why: String| Failure::usage(format!("{what}: {why}"));
+        let job = parse(&content).map_err(wrong)?;
+        // The farm has limits of its own.
+        Graph::new(&job, &JobLimits::NONE).map_err(|error| wrong(error.to_string()))?;
+        Ok(Some(job))
+    }
+}
+
+/// The job as a request has it: itself, or what the store keeps it under.
+pub(crate) async fn source(farm: &Farm, settings: &Settings, job: Job) -> Result<JobSource, Failure> {
+    let json = job.to_json();
+    if json.len() <= INLINE_BYTES_MAX {
+        return Ok(JobSource::Inline(job));
+    }
+    let store = fetch::open(farm, settings).await?;
+    Ok(JobSource::Stored(StoredJob { digest: store.put(json.into()).await? }))
+}
+
+fn content(path: &Path) -> std::io::Result<String> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path)
+}
+
+/// JSON where it starts as an object does, else YAML. An error names the field.
+fn parse(text: &str) -> Result<Job, String> {
+    if text.trim_start().starts_with('{') {
+        let mut json = serde_json::Deserializer::from_str(text);
+        let job = serde_path_to_error::deserialize(&mut json).map_err(|error| at(&error))?;
+        return json.end().map(|()| job).map_err(|error| format!("behind the job: {error}"));
+    }
+    if text.trim().is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    let mut documents = serde_norway::Deserializer::from_str(text);
+    let (Some(first), None) = (documents.next(), documents.next()) else {
+        return Err("one YAML document is expected".to_owned());
+    };
+    serde_path_to_error::deserialize(first).map_err(|error| at(&error))
+}
+
+/// `job.tasks[3].limits.cpu_ms: invalid type …`
+fn at<E: std::error::Error>(error: &serde_path_to_error::Error<E>) -> String {
+    let path = error.path().to_string();
+    let dot = if path.starts_with('.') || path.starts_with('[') { "" } else { "." };
+    let path = if path == "." { "" } else { path.as_str() };
+    let what = error.inner().to_string();
+    // YAML says the path itself.
+    let what = what.strip_prefix(&format!("{path}: ")).unwrap_or(&what);
+    format!("job{dot}{path}: {what}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YAML: &str = "\
+defaults:
+  env: {PATH: /usr/bin}
+tasks:
+  - id: compile
+    command: [cc, -c, a.c]
+    outputs: [a.o]
+  - id: link
+    command: [cc, a.o]
+    inputs: [a.o]
+";
+
+    #[test]
+    fn yaml_and_json_are_the_same_job() {
+        let job = parse(YAML).unwrap();
+        assert_eq!(job.tasks.len(), 2);
+        let json = String::from_utf8(job.to_json()).unwrap();
+        assert_eq!(parse(&format!("\n {json}\n")).unwrap(), job);
+    }
+
+    #[test]
+    fn an_error_names_the_field() {
+        let wrong = |text: &str| parse(text).unwrap_err();
+        let yaml = wrong(&YAML.replace("outputs: [a.o]", "limits: {cpu_ms: much}"));
+        assert!(yaml.starts_with("job.tasks[0].limits.cpu_ms: invalid type: string \"much\""), "{yaml}");
+        let json = wrong(r#"{"tasks": [{"id": "a", "comand": []}]}"#);
+        assert!(json.starts_with("job.tasks[0]") && json.contains("unknown field `comand`"), "{json}");
+        assert!(wrong(r#"{"tasks": []} x"#).starts_with("behind the job"));
+        assert!(wrong("{}").starts_with("job: missing field `tasks`"), "{}", wrong("{}"));
+        assert_eq!(wrong(" \n"), "it is empty");
+        assert!(wrong("tasks: []\n---\ntasks: []\n").contains("one YAML document"));
+    }
+}

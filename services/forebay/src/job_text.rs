@@ -1,0 +1,201 @@
+//! What became of a job's tasks, as people read it.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use model::{Attempt, JobResult, TaskReport, TaskStatus};
+
+use crate::bytes_text::seconds;
+
+/// Without a terminal the counts are told so often while a job runs.
+const STEPS: u64 = 10;
+
+/// `task link failed in 0.120 s: exit code 1`
+pub(crate) fn report_line(report: &TaskReport) -> String {
+    let mut line = format!("task {} {}", report.id, status_text(report.status));
+    if let Some(score) = report.score {
+        let _ = write!(line, " with score {}", score_text(score));
+    }
+    if report.cached {
+        line.push_str(" from the cache");
+    } else if let Some(wall) = report.wall_ms {
+        let _ = write!(line, " in {}", seconds(wall as f64 / 1000.0));
+    }
+    match (&report.reason, report.exit_code, &report.because_of) {
+        (Some(reason), _, _) => drop(write!(line, ": {reason}")),
+        (None, Some(code), _) if code != 0 => drop(write!(line, ": exit code {code}")),
+        (None, _, Some(task)) => drop(write!(line, ": task {task} failed")),
+        (None, _, None) => {}
+    }
+    line
+}
+
+/// `120 tasks: 117 succeeded (100 from the cache), 1 failed, 2 skipped, score 0.5`
+pub(crate) fn counts_text(job: &JobResult) -> String {
+    let mut text = format!("{} tasks: {} succeeded", job.tasks, job.succeeded);
+    if job.cached > 0 {
+        let _ = write!(text, " ({} from the cache)", job.cached);
+    }
+    for (count, what) in [(job.failed, "failed"), (job.skipped, "skipped")] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {what}");
+        }
+    }
+    if let Some(score) = job.score {
+        let _ = write!(text, ", score {}", score_text(score));
+    }
+    text
+}
+
+/// At most three digits behind the point.
+fn score_text(score: f64) -> String {
+    let text = format!("{score:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn status_text(status: TaskStatus) -> &'static str {
+    match status {
+        TaskStatus::Succeeded => "succeeded",
+        TaskStatus::Failed => "failed",
+        TaskStatus::OverLimit => "went over a limit",
+        TaskStatus::FarmFailed => "could not be run",
+        TaskStatus::Skipped => "is skipped",
+    }
+}
+
+/// What whoever follows a job is told as its tasks end.
+#[derive(Debug, Default)]
+pub(crate) struct TaskProgress {
+    attempt: Option<Attempt>,
+    ended: u64,
+    tasks: u64,
+    failed: u64,
+    skipped: u64,
+    /// Steps of the counts that were told.
+    told: u64,
+}
+
+impl TaskProgress {
+    /// Takes note of tasks that ended; what is to be told of them: each failure, and how much was skipped for it.
+    pub(crate) fn note(
+        &mut self,
+        attempt: Attempt,
+        (ended, tasks): (u64, u64),
+        reports: &[TaskReport],
+    ) -> Vec<String> {
+        if self.attempt != Some(attempt) {
+            *self = Self { attempt: Some(attempt), ..Self::default() };
+        }
+        (self.ended, self.tasks) = (ended, tasks);
+        let mut lines = Vec::new();
+        let mut skipped: BTreeMap<&str, u64> = BTreeMap::new();
+        for report in reports {
+            match report.status {
+                TaskStatus::Succeeded => {}
+                TaskStatus::Failed | TaskStatus::OverLimit | TaskStatus::FarmFailed => {
+                    self.failed += 1;
+                    lines.push(report_line(report));
+                }
+                TaskStatus::Skipped => {
+                    self.skipped += 1;
+                    let because_of = report.because_of.as_ref().map_or("", |task| task.as_str());
+                    *skipped.entry(because_of).or_default() += 1;
+                }
+            }
+        }
+        lines.extend(skipped.into_iter().map(|(because_of, count)| {
+            let tasks = if count == 1 { "1 task is".to_owned() } else { format!("{count} tasks are") };
+            if because_of.is_empty() {
+                format!("{tasks} skipped")
+            } else {
+                format!("{tasks} skipped because of {because_of}")
+            }
+        }));
+        lines
+    }
+
+    /// `37 of 120 tasks ended, 1 failed, 3 skipped`
+    pub(crate) fn counts(&self) -> String {
+        let mut text = format!("{} of {} tasks ended", self.ended, self.tasks);
+        for (count, what) in [(self.failed, "failed"), (self.skipped, "skipped")] {
+            if count > 0 {
+                let _ = write!(text, ", {count} {what}");
+            }
+        }
+        text
+    }
+
+    /// Whether so many more have ended that the counts are worth a line; at the end the result says them.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let steps = self.ended.saturating_mul(STEPS).checked_div(self.tasks).unwrap_or_default();
+        let is_due = steps > self.told && self.ended < self.tasks;
+        self.told = steps;
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(id: &str, status: TaskStatus) -> TaskReport {
+        TaskReport::new(id.parse().unwrap(), status)
+    }
+
+    #[test]
+    fn a_report_is_a_line() {
+        let mut judge = report("judge", TaskStatus::Succeeded);
+        (judge.score, judge.wall_ms) = (Some(0.75), Some(120));
+        assert_eq!(report_line(&judge), "task judge succeeded with score 0.75 in 0.120 s");
+        judge.cached = true;
+        assert_eq!(report_line(&judge), "task judge succeeded with score 0.75 from the cache");
+        let mut link = report("link", TaskStatus::Failed);
+        link.exit_code = Some(2);
+        assert_eq!(report_line(&link), "task link failed: exit code 2");
+        link.reason = Some("output a.out is missing".into());
+        assert_eq!(report_line(&link), "task link failed: output a.out is missing");
+        let mut test = report("test", TaskStatus::Skipped);
+        test.because_of = Some("link".parse().unwrap());
+        assert_eq!(report_line(&test), "task test is skipped: task link failed");
+    }
+
+    #[test]
+    fn counts_say_what_there_is() {
+        let mut job = JobResult { tasks: 3, succeeded: 3, ..JobResult::default() };
+        assert_eq!(counts_text(&job), "3 tasks: 3 succeeded");
+        (job.succeeded, job.cached, job.failed, job.skipped, job.score) = (1, 1, 1, 1, Some(1.0 / 3.0));
+        assert_eq!(
+            counts_text(&job),
+            "3 tasks: 1 succeeded (1 from the cache), 1 failed, 1 skipped, score 0.333"
+        );
+    }
+
+    #[test]
+    fn failures_are_told_one_by_one_and_skipped_tasks_by_their_cause() {
+        let mut progress = TaskProgress::default();
+        let skipped = |id: &str| TaskReport {
+            because_of: Some("a".parse().unwrap()),
+            ..report(id, TaskStatus::Skipped)
+        };
+        let reports = [
+            report("ok", TaskStatus::Succeeded),
+            report("a", TaskStatus::Failed),
+            skipped("b"),
+            skipped("c"),
+        ];
+        let lines = progress.note(Attempt::FIRST, (4, 100), &reports);
+        assert_eq!(lines, ["task a failed", "2 tasks are skipped because of a"]);
+        assert_eq!(progress.counts(), "4 of 100 tasks ended, 1 failed, 2 skipped");
+        assert!(progress.note(Attempt::FIRST.next(), (1, 100), &[]).is_empty());
+        assert_eq!(progress.counts(), "1 of 100 tasks ended", "another run starts anew");
+    }
+
+    #[test]
+    fn counts_are_told_ten_times_at_most() {
+        let mut progress = TaskProgress::default();
+        let told = (1..=5000).filter(|ended| {
+            progress.note(Attempt::FIRST, (*ended, 5000), &[]);
+            progress.is_due()
+        });
+        assert_eq!(told.collect::<Vec<_>>(), [500, 1000, 1500, 2000, 2500, 3000, 3500, 4000, 4500]);
+    }
+}

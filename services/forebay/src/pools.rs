@@ -1,0 +1,54 @@
+//! `forebay pools`
+
+use std::{process::ExitCode, time::Duration};
+
+use comfy_table::{Table, presets};
+use model::{Millis, ScalePlan};
+use settings::Settings;
+
+use crate::{bytes_text::age, failure::Failure, farm::Farm, globals::Globals, stdout};
+
+/// Shows what the autoscalers decided last.
+pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
+    let farm = Farm::connect(globals, settings).await?;
+    let plans = farm.call(async |client| Ok(client.bus().scale_plans().await?)).await?;
+    if globals.json {
+        stdout::json(&plans)?;
+    } else if plans.is_empty() {
+        stdout::line("no pool is scaled: the setting `autoscale` names those that are")?;
+    } else {
+        stdout::line(&table(&plans, Millis::now()).trim_fmt())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(plans: &[ScalePlan], now: Millis) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header([
+        "POOL", "DESIRED", "READY", "BUSY", "STARTING", "DRAINING", "WAITING", "RUNNING", "WORK", "DECIDED",
+        "WHY",
+    ]);
+    for plan in plans {
+        let seen = &plan.seen;
+        let waiting = match seen.held_back {
+            0 => seen.waiting.to_string(),
+            held_back => format!("{} and {held_back} for their quota", seen.waiting),
+        };
+        let work = humantime::format_duration(Duration::from_secs(seen.queued_ms.div_ceil(1000)));
+        table.add_row([
+            plan.pool.to_string(),
+            plan.desired.to_string(),
+            seen.alive.to_string(),
+            seen.busy.to_string(),
+            seen.starting.to_string(),
+            seen.draining.to_string(),
+            waiting,
+            seen.running.to_string(),
+            work.to_string(),
+            age(plan.at_ms, now),
+            plan.why.clone(),
+        ]);
+    }
+    table
+}

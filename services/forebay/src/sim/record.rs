@@ -1,0 +1,161 @@
+//! `forebay sim record`: the builds that a farm ran, for the simulator.
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, SystemTime},
+};
+
+use bus::{EventSubject, Follower, Start, stream};
+use clap::Args;
+use model::{Group, Millis};
+use settings::Settings;
+use tokio::signal::unix::SignalKind;
+use tracing::warn;
+
+use super::recorder::{RecordedBuild, Recorder};
+use crate::{
+    failure::{FAILED, Failure, USAGE, say},
+    farm::Farm,
+    globals::Globals,
+    stdout,
+};
+
+/// Shown below the options.
+pub(super) const HELP: &str = "\
+One JSON object a line, in order of arrival; times in milliseconds, arrivals since the first:
+  arrival_ms, duration_ms (as long as its workspace was held, its hand-over included), type, requirements, group, priority, submitter, labels,
+  command, limit_ms, estimate_ms (what it was expected to take), waited_ms, outcome
+Builds that never ran are left out.
+
+Examples:
+  forebay sim record --since 7d --out week.jsonl
+  forebay sim run --replay week.jsonl --workers 40 --policy 1/fcfs/- --policy 1/spt-aged/imprecise
+      last week's builds by two policies
+  forebay sim estimate --replay week.jsonl
+      how well their times could be estimated
+  forebay sim record --follow --out now.jsonl
+      goes on with the builds that end from now on, until Ctrl-C";
+
+const BATCH: usize = 1000;
+
+/// Options of `forebay sim record`.
+#[derive(Debug, Args)]
+pub(super) struct SimRecordArgs {
+    /// Only builds that were queued since then: 2h, 7d, or 2026-01-31T08:00:00Z [default: all that the farm remembers]
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<Millis>,
+    /// Only builds of this group
+    #[arg(long)]
+    group: Option<Group>,
+    /// Write into this file [default: stdout]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Go on with builds that end from now on, until Ctrl-C
+    #[arg(long)]
+    follow: bool,
+}
+
+fn since(text: &str) -> Result<Millis, String> {
+    if let Ok(span) = humantime::parse_duration(text) {
+        let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        return Ok(Millis(Millis::now().0.saturating_sub(span)));
+    }
+    let expected = || "a span such as 2h, or a time such as 2026-01-31T08:00:00Z, is expected".to_owned();
+    let time = humantime::parse_rfc3339_weak(text).map_err(|_| expected())?;
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Ok(Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+}
+
+/// Where the lines go.
+enum Sink {
+    Stdout,
+    File(PathBuf, BufWriter<File>),
+}
+
+/// Records.
+pub(super) async fn run(
+    args: &SimRecordArgs,
+    globals: &Globals,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
+    let farm = Farm::connect(globals, settings).await?;
+    let mut sink = Sink::open(args.out.as_ref())?;
+    let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt())
+        .map_err(|error| Failure::new(FAILED, "cannot listen to Ctrl-C", &error))?;
+    let mut recorder = Recorder::new(args.since, args.group.clone());
+    let mut follower = Follower::new(
+        farm.client().bus(),
+        stream::EVENTS,
+        EventSubject::LIFECYCLES,
+        Start::LastOfEachSubject,
+    );
+    follower.open().await;
+    let mut written = 0;
+    while args.follow || !follower.caught_up() {
+        if follower.caught_up() {
+            written += sink.write(recorder.ready())?;
+        }
+        let batch = tokio::select! {
+            batch = follower.next(BATCH) => batch,
+            _ = interrupt.recv() => break,
+        };
+        for stored in &batch {
+            match stored.record() {
+                Ok(record) => recorder.take(&record, stored.sequence),
+                Err(error) => {
+                    warn!(error = telemetry::error_chain(&error), "a lifecycle message is left out");
+                }
+            }
+        }
+    }
+    written += sink.write(recorder.rest())?;
+    if let Sink::File(path, _) = &sink {
+        say(&format!("{written} builds in {}", path.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Sink {
+    fn open(path: Option<&PathBuf>) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self::Stdout) };
+        let file = File::create(path)
+            .map_err(|error| Failure::new(USAGE, format!("cannot write {}", path.display()), &error))?;
+        Ok(Self::File(path.clone(), BufWriter::new(file)))
+    }
+
+    /// Says how many were written.
+    fn write(&mut self, builds: Vec<RecordedBuild>) -> Result<u64, Failure> {
+        let mut lines = String::new();
+        let mut count = 0;
+        for build in builds {
+            // Texts and numbers always encode.
+            lines.push_str(&serde_json::to_string(&build).unwrap_or_default());
+            lines.push('\n');
+            count += 1;
+        }
+        match self {
+            Self::Stdout => stdout::bytes(lines.as_bytes())?,
+            Self::File(path, file) => file
+                .write_all(lines.as_bytes())
+                .and_then(|()| file.flush())
+                .map_err(|error| Failure::new(FAILED, format!("cannot write {}", path.display()), &error))?,
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Millis, since};
+
+    #[test]
+    fn a_beginning_is_a_span_or_a_time() {
+        assert_eq!(since("1970-01-01T00:00:02Z"), Ok(Millis(2000)));
+        let ago = Millis::now().since(since("2h").unwrap()).as_secs();
+        assert!((7190..=7210).contains(&ago), "{ago}");
+        assert!(since("yesterday").unwrap_err().contains("2026-01-31"));
+    }
+}

@@ -1,0 +1,141 @@
+use super::*;
+
+struct World {
+    pool: Pool,
+    now: Instant,
+    heard: BTreeMap<String, (bool, bool)>,
+}
+
+impl World {
+    /// So many workers that take work, by number.
+    fn with(workers: u16) -> Self {
+        let autoscale =
+            [(ScaledPool::Workers, settings::PoolScaling { min: workers, max: 9, ..Default::default() })];
+        let settings = Settings { autoscale: autoscale.into(), ..Settings::default() };
+        let mut pool = Pool::all(&settings).remove(0);
+        let heard = pool.begin().into_iter().map(|name| (name, (false, false))).collect();
+        Self { pool, now: Instant::now(), heard }
+    }
+
+    /// What is done after a while, with fresh heartbeats.
+    fn after(&mut self, pause: Duration) -> Vec<Step> {
+        self.now += pause;
+        let (now, heard) = (self.now, &self.heard);
+        self.pool.steps(
+            |name| {
+                heard.get(name).map(|(draining, busy)| Heard { at: now, draining: *draining, busy: *busy })
+            },
+            now,
+        )
+    }
+
+    fn is(&mut self, name: &str, draining: bool, busy: bool) {
+        self.heard.insert(name.to_owned(), (draining, busy));
+    }
+}
+
+fn named(names: &[&str], step: fn(String) -> Step) -> Vec<Step> {
+    names.iter().map(|name| step((*name).to_owned())).collect()
+}
+
+fn without_asks(steps: Vec<Step>) -> Vec<Step> {
+    steps.into_iter().filter(|step| *step != Step::Ask).collect()
+}
+
+#[test]
+fn bounds_are_read_as_they_are_said() {
+    let bounds: Bounds = "workers=0..4".parse().unwrap();
+    assert_eq!(bounds, Bounds { pool: ScaledPool::Workers, min: 0, max: 4 });
+    let mut settings = Settings::default();
+    bounds.apply(&mut settings);
+    let bounds: Bounds = "executors=1..8".parse().unwrap();
+    bounds.apply(&mut settings);
+    let scaled: Vec<String> = settings.autoscale.keys().map(ToString::to_string).collect();
+    assert_eq!(scaled, ["workers", "executors.default"]);
+    for wrong in
+        ["workers", "workers=4", "workers=0..", "workers=0..x", "workers=-1..3", "gateways=0..4", "=0..1"]
+    {
+        assert!(wrong.parse::<Bounds>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn only_pools_whose_processes_a_farm_can_start_are_scaled() {
+    let mut settings = Settings::default();
+    for text in ["executors=0..1", "executors.gpu=0..1"] {
+        text.parse::<Bounds>().unwrap().apply(&mut settings);
+    }
+    let ours: Vec<String> = Pool::all(&settings).iter().map(|pool| pool.name().to_string()).collect();
+    assert_eq!(ours, ["executors.default"]);
+}
+
+#[test]
+fn what_is_missing_is_started_by_the_lowest_free_numbers() {
+    let mut world = World::with(2);
+    assert_eq!(world.after(LOOK), [], "there are as many as there should be");
+    world.pool.want(4);
+    assert_eq!(world.after(LOOK), named(&["worker-3", "worker-4"], Step::Start));
+    assert_eq!(world.after(LOOK), [], "they are on their way");
+    world.pool.forget("worker-1");
+    assert_eq!(world.after(LOOK), named(&["worker-1"], Step::Start));
+}
+
+#[test]
+fn the_youngest_that_run_nothing_go_once_they_drained() {
+    let mut world = World::with(4);
+    world.is("worker-4", false, true);
+    world.is("worker-1", false, true);
+    world.pool.want(2);
+    assert_eq!(world.after(LOOK), [Step::Ask], "what they do now is asked first");
+    let drains = without_asks(world.after(HEAR));
+    assert_eq!(drains, named(&["worker-3", "worker-2"], Step::Drain));
+    assert_eq!(without_asks(world.after(LOOK)), [], "they have not drained yet");
+    world.is("worker-3", true, false);
+    world.is("worker-2", true, true);
+    assert_eq!(without_asks(world.after(LOOK)), []);
+    assert_eq!(without_asks(world.after(SURE)), named(&["worker-3"], Step::Stop));
+    assert_eq!(without_asks(world.after(10 * SURE)), [], "what runs is not ended, however long it takes");
+    world.pool.forget("worker-3");
+    world.is("worker-2", true, false);
+    world.after(LOOK);
+    assert_eq!(without_asks(world.after(SURE)), named(&["worker-2"], Step::Stop));
+    world.pool.forget("worker-2");
+    assert_eq!(world.after(LOOK), []);
+    assert!(!world.pool.is_moving());
+}
+
+#[test]
+fn one_that_was_to_go_is_taken_back_before_another_is_started() {
+    let mut world = World::with(3);
+    world.pool.want(1);
+    world.after(LOOK);
+    assert_eq!(without_asks(world.after(HEAR)), named(&["worker-3", "worker-2"], Step::Drain));
+    world.is("worker-3", true, false);
+    world.is("worker-2", true, false);
+    world.pool.want(4);
+    let steps = without_asks(world.after(LOOK));
+    assert_eq!(steps[..2], named(&["worker-3", "worker-2"], Step::Resume));
+    assert_eq!(steps[2..], named(&["worker-4"], Step::Start));
+}
+
+#[test]
+fn one_that_does_not_hear_is_told_again_and_never_stopped_unheard() {
+    let mut world = World::with(2);
+    world.pool.want(1);
+    world.after(LOOK);
+    world.after(HEAR);
+    // It was started again, and knows nothing.
+    for _ in 0..3 {
+        assert_eq!(without_asks(world.after(ASK)), named(&["worker-2"], Step::Drain));
+    }
+    world.heard.remove("worker-2");
+    assert_eq!(without_asks(world.after(ASK)), named(&["worker-2"], Step::Drain));
+}
+
+#[test]
+fn one_that_an_operator_drains_is_replaced() {
+    let mut world = World::with(2);
+    world.is("worker-1", true, true);
+    assert_eq!(world.after(LOOK), named(&["worker-3"], Step::Start));
+    assert_eq!(world.after(LOOK), []);
+}

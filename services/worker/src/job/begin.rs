@@ -1,0 +1,175 @@
+//! What stands before the first task: the job, the way to the farm, and what the workspace holds.
+
+use std::{collections::HashMap, fs, io, sync::Arc, time::Duration};
+
+use bus::ChunkFault;
+use futures::TryStreamExt as _;
+use model::{BuildJob, Digest, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
+use policy::InstanceRules;
+use remote::Remote;
+use sha2::{Digest as _, Sha256};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+
+use super::{
+    runner::Runner,
+    scan::{hash_all, scan},
+    tree::FUNCTION,
+    uploads::Uploads,
+    world::World,
+};
+use crate::{
+    bazel, prepare,
+    preparing::Cancel,
+    run::{Ending, Run},
+};
+
+/// The instance name whose cache jobs use.
+const INSTANCE: &str = "";
+/// How often it is asked where the farm's gateway is.
+const ASKING: Duration = Duration::from_secs(1);
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long whoever a file is fetched from may be silent.
+const SILENCE: Duration = Duration::from_secs(60);
+/// The folder of jobs' own files, among those of the preparation.
+const FOLDER: &str = "job";
+
+impl Run<'_> {
+    /// Gets everything ready for the tasks of `job`; how the run ends where that fails.
+    pub(super) async fn begin_job(&mut self, job: &BuildJob) -> Result<Result<Runner, Ending>, ChunkFault> {
+        let graph = match self.unless_over(self.read_job(&job.digest)).await {
+            Ok(Ok(graph)) => graph,
+            Ok(Err(message)) => {
+                self.console.say(&message).await?;
+                return Ok(Err(failed(ReasonCode::ContextUnavailable, message)));
+            }
+            Err(ending) => return Ok(Err(ending)),
+        };
+        let remote = match self.connect().await? {
+            Ok(remote) => remote,
+            Err(ending) => return Ok(Err(ending)),
+        };
+        let runner = async {
+            let all = self.folder.own()?.join(FOLDER);
+            // Of a run before, in a workspace that was left.
+            match fs::remove_dir_all(&all) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            // What that run may still be writing has another name.
+            let folder = all.join(format!("{}-{}", self.record.build.id, self.record.attempt));
+            fs::create_dir_all(&folder)?;
+            let world = self.look(graph).await?;
+            let http = reqwest::Client::builder().connect_timeout(CONNECT).read_timeout(SILENCE).build();
+            Ok(Runner {
+                world: Arc::new(world),
+                uploads: Uploads::start(remote.clone()),
+                remote,
+                http: http.map_err(io::Error::other)?,
+                headers: self.headers(),
+                invocation: format!("{}/{}", self.record.build.id, self.record.attempt),
+                folder,
+                bytes_max: self.shared.context.settings.action_output_bytes_max,
+                operations: std::sync::Mutex::new(HashMap::new()),
+            })
+        };
+        match self.unless_over(runner).await {
+            Ok(Ok(runner)) => Ok(Ok(runner)),
+            Ok(Err(error)) => {
+                let reason = prepare::broken("looking through the workspace", &error);
+                self.console.say(&reason.message).await?;
+                Ok(Err(Ending::Failed(reason, None)))
+            }
+            Err(ending) => Ok(Err(ending)),
+        }
+    }
+
+    /// Does something unless the run is to end meanwhile.
+    pub(super) async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Result<T, Ending> {
+        tokio::select! {
+            done = work => Ok(done),
+            () = self.stop.wanted() => Err(self.stopped()),
+            () = tokio::time::sleep_until(self.timeout_at) => Err(Ending::TimedOut(None)),
+        }
+    }
+
+    async fn read_job(&self, digest: &Digest) -> Result<Arc<Graph>, String> {
+        let unreadable = |why: String| format!("the job {digest} of the build cannot be read: {why}");
+        let failed = |error: store::StoreError| unreadable(telemetry::error_chain(&error));
+        let (_, mut parts) = self.shared.store.stream(digest).await.map_err(failed)?;
+        let mut json = Vec::new();
+        while let Some(part) = parts.try_next().await.map_err(failed)? {
+            json.extend_from_slice(&part);
+        }
+        let found = Digest::from_hasher(Sha256::new_with_prefix(&json));
+        if found != *digest {
+            return Err(unreadable(format!("what the store has is damaged: it hashes to {found}")));
+        }
+        let job: Job = serde_json::from_slice(&json).map_err(|error| unreadable(error.to_string()))?;
+        // It was checked when the build was accepted.
+        let graph = Graph::new(&job, &JobLimits::NONE).map_err(|invalid| unreadable(invalid.to_string()))?;
+        Ok(Arc::new(graph))
+    }
+
+    /// The way to the farm's Remote Execution API. Waits until it is known where that is.
+    async fn connect(&mut self) -> Result<Result<Remote, Ending>, ChunkFault> {
+        let mut told = false;
+        loop {
+            if let Err(ending) = self.unless_over(bazel::look_up(self.shared)).await {
+                return Ok(Err(ending));
+            }
+            if let Some(url) = self.shared.grpc.get() {
+                return Ok(Remote::lazily(url, INSTANCE, FUNCTION)
+                    .map_err(|error| failed(ReasonCode::WorkerFault, telemetry::error_chain(&error))));
+            }
+            if !told {
+                told = true;
+                self.console.say("the farm has not told yet where its gateway is: waiting for it").await?;
+            }
+            if let Err(ending) = self.unless_over(tokio::time::sleep(ASKING)).await {
+                return Ok(Err(ending));
+            }
+        }
+    }
+
+    /// The files of the workspace. What tasks read of them is hashed.
+    async fn look(&self, graph: Arc<Graph>) -> io::Result<World> {
+        let cancel = Cancel::default();
+        let (flag, root) = (cancel.flag(), self.folder.build.clone());
+        let work = move || {
+            let world = World::new(graph, scan(&root, &flag)?);
+            hash_all(&world.wanted_files(), &flag);
+            Ok(world)
+        };
+        let world = tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?;
+        drop(cancel);
+        world
+    }
+
+    /// On whose behalf actions are executed: the build's group and trace, and its use of the executors is counted. Where the
+    /// farm's instance names do not open the group, that of the instance name stands for it.
+    fn headers(&self) -> MetadataMap {
+        let build = &self.record.build;
+        let sender =
+            SendingBuild { worker: self.shared.id.clone(), id: build.id, attempt: self.record.attempt };
+        let trace = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone());
+        let mut headers = MetadataMap::new();
+        let mut set = |name: &'static str, value: String| {
+            if let Ok(value) = value.parse::<MetadataValue<Ascii>>() {
+                headers.insert(name, value);
+            }
+        };
+        let rules = self.shared.context.settings.instances.parse::<InstanceRules>();
+        if rules.is_ok_and(|rules| rules.admit(INSTANCE, Some(build.group.as_str()), 0).is_ok()) {
+            set("x-forebay-group", build.group.to_string());
+        }
+        set("x-forebay-build", sender.to_string());
+        if let Some(trace) = trace {
+            set("traceparent", trace);
+        }
+        headers
+    }
+}
+
+fn failed(code: ReasonCode, message: String) -> Ending {
+    Ending::Failed(Reason { code, message }, None)
+}

@@ -1,0 +1,284 @@
+//! The internal step `extract`: what is in a tar archive, as it is or packed with gzip or zstd.
+//!
+//! Nothing is unpacked to where the archive says: the content of each file goes to a file of ours, and its name into a tree.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, Read, Seek as _, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use flate2::read::MultiGzDecoder;
+use model::JobPath;
+use remote::Remote;
+use tar::EntryType;
+
+use super::{
+    blobs,
+    patience::patiently,
+    runner::Trouble,
+    tree::{Content, FUNCTION, Folder, Node, join},
+};
+use crate::preparing::Cancel;
+
+/// Entries of an archive at most.
+const ENTRIES_MAX: u64 = 1_000_000;
+/// Bytes of a name, or of what else stands before an entry, at most.
+const EXTRA_MAX: u64 = 1 << 20;
+const BUFFER: usize = 256 << 10;
+
+/// What is in the archive `from`, which is called `name`. Files of it are kept in `folder`, which is made; they have at most
+/// `bytes_max` bytes together.
+pub(crate) async fn extract(
+    remote: &Remote,
+    from: &Node,
+    name: &str,
+    folder: PathBuf,
+    bytes_max: u64,
+) -> Result<Arc<Folder>, Trouble> {
+    let Node::File { content, .. } = from else {
+        return Err(Trouble::Own(format!("{name} is no archive: it is a folder or leads nowhere")));
+    };
+    let ours = |error: io::Error| Trouble::Farm(format!("unpacking {name} failed: {error}"));
+    tokio::fs::create_dir_all(&folder).await.map_err(ours)?;
+    let archive = if let Some(path) = content.path() {
+        path.clone()
+    } else {
+        let path = folder.join("archive");
+        let digest = content.digest()?;
+        patiently(|| blobs::fetch(remote, &digest, &path)).await?;
+        path
+    };
+    let cancel = Cancel::default();
+    let cancelled = cancel.flag();
+    let work = move || Unpacking { folder, bytes_left: bytes_max, files: 0, cancelled }.all(&archive);
+    let done = tokio::task::spawn_blocking(work).await;
+    drop(cancel);
+    match done {
+        Ok(Ok(unpacked)) => Ok(unpacked),
+        Ok(Err(Bad::Archive(why))) => Err(Trouble::Own(format!("{name} cannot be unpacked: {why}"))),
+        Ok(Err(Bad::Disk(error))) => Err(ours(error)),
+        Err(panicked) => Err(ours(io::Error::other(panicked))),
+    }
+}
+
+enum Bad {
+    /// The archive, or what is in it.
+    Archive(String),
+    /// Our disk.
+    Disk(io::Error),
+}
+
+impl Bad {
+    fn archive(why: impl Into<String>) -> Self {
+        Self::Archive(why.into())
+    }
+
+    fn unreadable(error: &io::Error) -> Self {
+        Self::Archive(format!("it is damaged, or no tar archive: {error}"))
+    }
+}
+
+struct Unpacking {
+    folder: PathBuf,
+    bytes_left: u64,
+    files: u64,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// What entries before it say of the next one.
+#[derive(Default)]
+struct Extra {
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+}
+
+impl Unpacking {
+    fn all(mut self, archive: &Path) -> Result<Arc<Folder>, Bad> {
+        let mut archive = tar::Archive::new(open(archive)?);
+        let entries = archive.entries().map_err(|error| Bad::unreadable(&error))?.raw(true);
+        let mut root = Arc::default();
+        let mut extra = Extra::default();
+        for (count, entry) in (1..).zip(entries) {
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(Bad::Disk(io::ErrorKind::Interrupted.into()));
+            }
+            if count > ENTRIES_MAX {
+                return Err(Bad::Archive(format!("it has more than {ENTRIES_MAX} entries")));
+            }
+            let mut entry = entry.map_err(|error| Bad::unreadable(&error))?;
+            let kind = entry.header().entry_type();
+            if kind == EntryType::GNULongName {
+                extra.path = Some(trimmed(small(&mut entry)?));
+            } else if kind == EntryType::GNULongLink {
+                extra.link = Some(trimmed(small(&mut entry)?));
+            } else if kind == EntryType::XHeader {
+                extra.take(&small(&mut entry)?)?;
+            } else if kind != EntryType::XGlobalHeader {
+                self.one(&mut root, &mut entry, std::mem::take(&mut extra))?;
+            }
+        }
+        Ok(root)
+    }
+
+    fn one(
+        &mut self,
+        root: &mut Arc<Folder>,
+        entry: &mut tar::Entry<'_, impl Read>,
+        extra: Extra,
+    ) -> Result<(), Bad> {
+        let name = extra.path.unwrap_or_else(|| entry.header().path_bytes().into_owned());
+        let name = String::from_utf8(name).map_err(|_| Bad::archive("a name in it is not UTF-8"))?;
+        let path = JobPath::parse(&name).map_err(|bad| Bad::Archive(format!("entry {name:?}: {bad}")))?;
+        let link = || {
+            let own = entry.header().link_name_bytes().map(std::borrow::Cow::into_owned);
+            let target = extra.link.clone().or(own).unwrap_or_default();
+            String::from_utf8(target).map_err(|_| Bad::archive("a target in it is not UTF-8"))
+        };
+        let kind = entry.header().entry_type();
+        // The oldest archives have folders as files whose name says so.
+        let node = if kind.is_dir() || (kind.is_file() && name.ends_with('/')) {
+            Node::Folder(Arc::default())
+        } else if kind.is_file() || kind.is_contiguous() {
+            let mode = entry.header().mode().map_err(|error| Bad::unreadable(&error))?;
+            Node::File { content: Arc::new(self.content(&name, entry)?), executable: mode & 0o111 != 0 }
+        } else if kind.is_symlink() {
+            symlink(&path, link()?)?
+        } else if kind.is_hard_link() {
+            let target = link()?;
+            let there = JobPath::parse(&target).ok().and_then(|target| root.at(target.as_str()).cloned());
+            there.filter(|node| matches!(node, Node::File { .. })).ok_or_else(|| {
+                Bad::Archive(format!("{name:?} is a link to {target:?}, which is no file before it"))
+            })?
+        } else {
+            return Err(Bad::Archive(format!("{name:?} is neither file nor folder nor link: {kind:?}")));
+        };
+        if path.is_workspace() {
+            return Ok(());
+        }
+        check_folders(root, &path, &name)?;
+        Folder::lay(root, path.as_str(), node);
+        Ok(())
+    }
+
+    /// The content of a file, into a file of ours.
+    fn content(&mut self, name: &str, entry: &mut impl Read) -> Result<Content, Bad> {
+        let path = self.folder.join(format!("{}", self.files));
+        self.files += 1;
+        let mut file = File::create(&path).map_err(Bad::Disk)?;
+        let mut hasher = FUNCTION.hasher();
+        let mut buffer = vec![0; BUFFER];
+        loop {
+            let count = entry.read(&mut buffer).map_err(|error| Bad::unreadable(&error))?;
+            let piece = buffer.get(..count).unwrap_or_default();
+            if piece.is_empty() {
+                return Ok(Content::hashed(path, hasher.finish()));
+            }
+            self.bytes_left = self.bytes_left.checked_sub(piece.len() as u64).ok_or_else(|| {
+                Bad::Archive(format!("with {name:?} it holds more bytes than a step may unpack"))
+            })?;
+            hasher.update(piece);
+            file.write_all(piece).map_err(Bad::Disk)?;
+        }
+    }
+}
+
+/// What is in an archive, unpacked.
+fn open(path: &Path) -> Result<Box<dyn Read>, Bad> {
+    let unreadable = |error: io::Error| Bad::unreadable(&error);
+    let mut file = fs::File::open(path).map_err(unreadable)?;
+    let mut start = [0_u8; 6];
+    let mut filled = 0;
+    while let Some(room) = start.get_mut(filled..).filter(|room| !room.is_empty()) {
+        match file.read(room).map_err(unreadable)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    file.rewind().map_err(unreadable)?;
+    let file = BufReader::with_capacity(BUFFER, file);
+    match start {
+        [0x1f, 0x8b, ..] => Ok(Box::new(MultiGzDecoder::new(file))),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            Ok(Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(unreadable)?))
+        }
+        [0xfd, b'7', b'z', b'X', b'Z', _] | [b'B', b'Z', b'h', ..] => Err(Bad::archive(
+            "it is packed with xz or bzip2: gzip, zstd or none is expected; a task with the command tar unpacks others",
+        )),
+        _ => Ok(Box::new(file)),
+    }
+}
+
+/// The content of an entry that says something of the next.
+fn small(entry: &mut impl Read) -> Result<Vec<u8>, Bad> {
+    let mut content = Vec::new();
+    entry.take(EXTRA_MAX + 1).read_to_end(&mut content).map_err(|error| Bad::unreadable(&error))?;
+    if content.len() as u64 > EXTRA_MAX { Err(Bad::archive("a name in it is too long")) } else { Ok(content) }
+}
+
+fn trimmed(mut name: Vec<u8>) -> Vec<u8> {
+    while name.last() == Some(&0) {
+        name.pop();
+    }
+    name
+}
+
+impl Extra {
+    /// `LENGTH KEY=VALUE\n`, again and again.
+    fn take(&mut self, records: &[u8]) -> Result<(), Bad> {
+        for record in tar::PaxExtensions::new(records) {
+            let record = record.map_err(|error| Bad::unreadable(&error))?;
+            match record.key_bytes() {
+                b"path" => self.path = Some(record.value_bytes().to_vec()),
+                b"linkpath" => self.link = Some(record.value_bytes().to_vec()),
+                b"size" => return Err(Bad::archive("a file in it is larger than 8 GiB")),
+                key if key.starts_with(b"GNU.sparse.") => {
+                    return Err(Bad::archive("it has sparse files: pack it without --sparse"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A symlink that leads nowhere outside of the archive.
+fn symlink(path: &JobPath, target: String) -> Result<Node, Bad> {
+    let leaves = || Bad::Archive(format!("symlink {path} leads out of it, to {target:?}"));
+    if target.is_empty() || target.starts_with('/') || target.contains('\0') {
+        return Err(leaves());
+    }
+    let mut depth = path.names().count().saturating_sub(1);
+    for name in target.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => depth = depth.checked_sub(1).ok_or_else(leaves)?,
+            _ => depth += 1,
+        }
+    }
+    Ok(Node::Link(target.into()))
+}
+
+/// Nothing is in a file or symlink.
+fn check_folders(root: &Folder, path: &JobPath, name: &str) -> Result<(), Bad> {
+    let Some((folder, _)) = path.as_str().rsplit_once('/') else { return Ok(()) };
+    let mut place = String::new();
+    for part in folder.split('/') {
+        place = join(&place, part);
+        match root.at(&place) {
+            None => return Ok(()),
+            Some(Node::Folder(_)) => {}
+            Some(Node::File { .. } | Node::Link(_)) => {
+                return Err(Bad::Archive(format!("{name:?} lies behind {place:?}, which is no folder")));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! What a build's output globs match of what its job made: brought into a folder, to be kept as any build's outputs.
+
+use std::{
+    io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use globset::GlobSet;
+use remote::Remote;
+
+use super::{
+    blobs,
+    patience::patiently,
+    tree::{Content, Folder, Node, join},
+};
+
+/// Files that are fetched at a time.
+const FETCHES: usize = 16;
+
+/// A file that is wanted.
+struct Wanted {
+    path: String,
+    content: Arc<Content>,
+    executable: bool,
+}
+
+/// Brings the files of `tree` that match into `folder`, which is empty or not there. A symlink comes as the file that it
+/// leads to.
+pub(crate) async fn bring(
+    remote: &Remote,
+    tree: &Arc<Folder>,
+    globs: &GlobSet,
+    folder: &Path,
+) -> Result<(), String> {
+    let mut wanted = Vec::new();
+    find(tree, tree, "", globs, &mut wanted);
+    let brought = wanted.into_iter().map(|file| {
+        let (remote, to) = (remote.clone(), folder.join(&file.path));
+        async move {
+            let brought = one(&remote, &file, to).await;
+            brought.map_err(|why| format!("output {} cannot be brought: {why}", file.path))
+        }
+    });
+    stream::iter(brought).buffer_unordered(FETCHES).try_collect().await
+}
+
+fn find(root: &Arc<Folder>, folder: &Folder, place: &str, globs: &GlobSet, wanted: &mut Vec<Wanted>) {
+    for (name, node) in folder.entries() {
+        let path = join(place, name);
+        match node {
+            Node::Folder(below) => find(root, below, &path, globs, wanted),
+            Node::File { content, executable } if globs.is_match(&path) => {
+                wanted.push(Wanted { path, content: Arc::clone(content), executable: *executable });
+            }
+            Node::Link(_) if globs.is_match(&path) => {
+                let end = root.resolve(&path).and_then(|mut found| found.pop());
+                if let Some((_, Node::File { content, executable })) = end {
+                    wanted.push(Wanted { path, content, executable });
+                }
+            }
+            Node::File { .. } | Node::Link(_) => {}
+        }
+    }
+}
+
+async fn one(remote: &Remote, file: &Wanted, to: PathBuf) -> Result<(), String> {
+    let failed = |error: io::Error| error.to_string();
+    if let Some(parent) = to.parent() {
+        tokio::fs::create_dir_all(parent).await.map_err(failed)?;
+    }
+    if let Some(near) = file.content.path() {
+        tokio::fs::copy(near, &to).await.map_err(failed)?;
+    } else {
+        let digest = file.content.digest().map_err(|error| telemetry::error_chain(&error))?;
+        let fetched = patiently(|| blobs::fetch(remote, &digest, &to)).await;
+        fetched.map_err(|error| telemetry::error_chain(&error))?;
+    }
+    let mode = if file.executable { 0o755 } else { 0o644 };
+    tokio::fs::set_permissions(&to, std::fs::Permissions::from_mode(mode)).await.map_err(failed)
+}

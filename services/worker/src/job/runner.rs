@@ -1,0 +1,336 @@
+//! One task: its action through the farm, or its internal step here.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, stream};
+use model::{CommandStep, Step, Task, TaskIndex, TaskReport, TaskStatus};
+use prost::Message as _;
+use reapi::{
+    execution::{ActionResult, RequestMetadata, ToolDetails},
+    metadata::REQUEST_METADATA,
+    rpc,
+    status::missing_blobs,
+};
+use remote::{Remote, RemoteError};
+use tonic::{
+    Code,
+    metadata::{MetadataMap, MetadataValue},
+};
+
+use super::{
+    action::{TaskAction, action_of, priority},
+    answer::{self, Made, fail},
+    blobs, extract, fetch,
+    output::TaskOutput,
+    patience::patiently,
+    seen::Seen,
+    tree::{Folder, Node, Unsent},
+    uploads::Uploads,
+    world::{Effect, ViewError, World},
+};
+
+/// How often blobs are sent again that the farm's store lost in between.
+const SENDINGS: u32 = 3;
+/// How long the cancelling of operations may take, and how many are cancelled at once.
+const CANCELLING: Duration = Duration::from_secs(5);
+const CANCELS: usize = 16;
+
+/// Runs tasks of one job.
+pub(crate) struct Runner {
+    pub(crate) world: Arc<World>,
+    pub(crate) remote: Remote,
+    pub(crate) uploads: Uploads,
+    pub(crate) http: reqwest::Client,
+    /// Sent with every execution.
+    pub(crate) headers: MetadataMap,
+    /// The run that tasks are executed on behalf of.
+    pub(crate) invocation: String,
+    /// For the files of internal steps.
+    pub(crate) folder: PathBuf,
+    /// Bytes that an internal step may put anywhere.
+    pub(crate) bytes_max: u64,
+    /// Operations that go on, by task.
+    pub(crate) operations: Mutex<HashMap<TaskIndex, String>>,
+}
+
+/// How a run of a task went.
+pub(crate) struct TaskEnd {
+    /// How it ended.
+    pub(crate) report: TaskReport,
+    /// What it did to the files, if it succeeded.
+    pub(crate) effect: Option<Effect>,
+    /// What it printed.
+    pub(crate) output: TaskOutput,
+}
+
+/// Why a task came to no result of its own.
+pub(crate) enum Trouble {
+    /// It would come to it again.
+    Own(String),
+    /// It may go better elsewhere, or later.
+    Farm(String),
+}
+
+impl From<ViewError> for Trouble {
+    fn from(error: ViewError) -> Self {
+        Self::Own(telemetry::error_chain(&error))
+    }
+}
+
+impl From<super::tree::TreeError> for Trouble {
+    fn from(error: super::tree::TreeError) -> Self {
+        Self::Own(telemetry::error_chain(&error))
+    }
+}
+
+impl From<&RemoteError> for Trouble {
+    fn from(error: &RemoteError) -> Self {
+        let text = telemetry::error_chain(error);
+        match error {
+            RemoteError::Refused { status, .. } if answer::is_own(status.code()) => Self::Own(text),
+            RemoteError::File { .. } => Self::Own(text),
+            RemoteError::Refused { .. }
+            | RemoteError::Unreachable { .. }
+            | RemoteError::Missing { .. }
+            | RemoteError::Answer { .. } => Self::Farm(text),
+        }
+    }
+}
+
+impl From<RemoteError> for Trouble {
+    fn from(error: RemoteError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl TaskEnd {
+    /// Of a run that a fault of ours cut short.
+    pub(crate) fn dropped(task: &Task) -> Self {
+        Self::trouble(task, Trouble::Farm("the worker dropped it, by a fault of its own".to_owned()))
+    }
+
+    fn trouble(task: &Task, trouble: Trouble) -> Self {
+        let (status, reason) = match trouble {
+            Trouble::Own(reason) => (TaskStatus::Failed, reason),
+            Trouble::Farm(reason) => (TaskStatus::FarmFailed, reason),
+        };
+        let reason = Some(model::brief(reason));
+        let report = TaskReport { reason, ..TaskReport::new(task.id.clone(), status) };
+        Self { report, effect: None, output: TaskOutput::default() }
+    }
+}
+
+impl Runner {
+    /// Runs a task that may see what `seen` says.
+    pub(crate) async fn run(&self, index: TaskIndex, seen: &Seen) -> Option<TaskEnd> {
+        let task = self.world.graph().task(index)?;
+        let ended = match &task.step {
+            Step::Command(command) => self.command(index, task, command, seen).await,
+            step @ (Step::Fetch { .. }
+            | Step::Extract { .. }
+            | Step::Copy { .. }
+            | Step::MakeFolder(_)
+            | Step::Remove(_)) => self.step(index, task, step, seen).await,
+        };
+        self.operations().remove(&index);
+        Some(ended.unwrap_or_else(|trouble| TaskEnd::trouble(task, trouble)))
+    }
+
+    async fn step(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        step: &Step,
+        seen: &Seen,
+    ) -> Result<TaskEnd, Trouble> {
+        let began = std::time::Instant::now();
+        let effect = match step {
+            Step::Fetch { url, to, digest } => {
+                let file = self.folder.join(format!("{}", index.get()));
+                let node = fetch::fetch(&self.http, url, digest.as_ref(), &file, self.bytes_max).await?;
+                Effect::Lays(vec![(to.as_str().to_owned(), node)])
+            }
+            Step::Extract { from, to } => {
+                let archive = self.world.source(index, from, seen)?;
+                let folder = self.folder.join(format!("{}", index.get()));
+                let node =
+                    extract::extract(&self.remote, &archive, from.as_str(), folder, self.bytes_max).await?;
+                Effect::Lays(vec![(to.as_str().to_owned(), Node::Folder(node))])
+            }
+            Step::Copy { from, to } => {
+                let node = self.world.source(index, from, seen)?;
+                Effect::Lays(vec![(to.as_str().to_owned(), node)])
+            }
+            Step::MakeFolder(path) => {
+                Effect::Lays(vec![(path.as_str().to_owned(), Node::Folder(Arc::default()))])
+            }
+            Step::Remove(path) => Effect::Takes(path.as_str().to_owned()),
+            Step::Command(_) => return Err(Trouble::Own("it is no internal step".to_owned())),
+        };
+        let mut report = TaskReport::new(task.id.clone(), TaskStatus::Succeeded);
+        report.wall_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        Ok(TaskEnd { report, effect: Some(effect), output: TaskOutput::default() })
+    }
+
+    async fn command(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        command: &CommandStep,
+        seen: &Seen,
+    ) -> Result<TaskEnd, Trouble> {
+        let root = self.world.input_root(index, command, seen)?;
+        let action = action_of(command, &root.message()?.0);
+        let known = patiently(|| self.remote.cached(&action.digest)).await?;
+        if let Some(result) = known.filter(|result| result.exit_code == 0) {
+            return self.taken(task, command, &rpc::Status::default(), Some(result), true).await;
+        }
+        let mut all = false;
+        for _ in 0..SENDINGS {
+            self.send(&action, &root, all).await?;
+            let executed = self.execute(index, task, &action).await;
+            let (status, result, cached) = match executed {
+                Ok(response) => {
+                    (response.status.unwrap_or_default(), response.result, response.cached_result)
+                }
+                Err(RemoteError::Refused { status, .. }) if is_missing(&status) => {
+                    (reapi::status::rpc_status(&status), None, false)
+                }
+                Err(error) => return Err(error.into()),
+            };
+            // Blobs may be evicted between their sending and their use.
+            all = status.code == i32::from(Code::FailedPrecondition) && !missing_blobs(&status).is_empty();
+            if !all {
+                return self.taken(task, command, &status, result, cached).await;
+            }
+        }
+        Err(Trouble::Farm("the farm's store loses what is sent to it".to_owned()))
+    }
+
+    /// Has the store have all that an action needs.
+    async fn send(&self, action: &TaskAction, root: &Arc<Folder>, all: bool) -> Result<(), Trouble> {
+        let unsent = Unsent::of(root, all);
+        let mut blobs = action.blobs.clone();
+        unsent.add_to(&mut blobs)?;
+        let sent = patiently(|| self.uploads.send(blobs.clone())).await;
+        sent.map_err(|error| Trouble::from(&*error))?;
+        unsent.mark_sent();
+        Ok(())
+    }
+
+    async fn execute(
+        &self,
+        index: TaskIndex,
+        task: &Task,
+        action: &TaskAction,
+    ) -> Result<reapi::execution::ExecuteResponse, RemoteError> {
+        let remote = self.remote.with_headers(self.headers_of(task));
+        let note = |name: &str| {
+            let mut operations = self.operations();
+            if operations.get(&index).is_none_or(|known| known != name) {
+                operations.insert(index, name.to_owned());
+            }
+        };
+        let remote = &remote;
+        let executed = patiently(|| {
+            remote.execute(&action.digest, false, priority(task.priority), move |name, _| note(name))
+        });
+        Ok(executed.await?.response)
+    }
+
+    fn headers_of(&self, task: &Task) -> MetadataMap {
+        let metadata = RequestMetadata {
+            tool_details: Some(ToolDetails {
+                tool_name: "forebay".to_owned(),
+                tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            }),
+            tool_invocation_id: self.invocation.clone(),
+            target_id: task.id.to_string(),
+            action_mnemonic: "Task".to_owned(),
+            ..RequestMetadata::default()
+        };
+        let mut headers = self.headers.clone();
+        headers.insert_bin(REQUEST_METADATA, MetadataValue::from_bytes(&metadata.encode_to_vec()));
+        headers
+    }
+
+    /// Makes an end of what the farm answered.
+    async fn taken(
+        &self,
+        task: &Task,
+        command: &CommandStep,
+        status: &rpc::Status,
+        result: Option<ActionResult>,
+        cached: bool,
+    ) -> Result<TaskEnd, Trouble> {
+        let Some(result) = result else {
+            let report = answer::report(task, status, None, cached, &[]);
+            return Ok(TaskEnd { report, effect: None, output: TaskOutput::default() });
+        };
+        let output = match patiently(|| TaskOutput::of(&self.remote, &result)).await {
+            Ok(output) => output,
+            Err(error) if task.judge.is_some() => return Err(error.into()),
+            // What it printed is not what it made: that it is gone is no reason to fail.
+            Err(_) => TaskOutput::default(),
+        };
+        let mut report = answer::report(task, status, Some(&result), cached, output.stdout());
+        let effect = if report.status == TaskStatus::Succeeded {
+            match answer::outputs(command, &result) {
+                Ok(made) => Some(Effect::Lays(self.lay(made).await?)),
+                Err(reason) => {
+                    fail(&mut report, reason);
+                    None
+                }
+            }
+        } else {
+            None
+        };
+        Ok(TaskEnd { report, effect, output })
+    }
+
+    async fn lay(&self, made: Vec<(String, Made)>) -> Result<Vec<(String, Node)>, Trouble> {
+        let mut laid = Vec::with_capacity(made.len());
+        for (path, made) in made {
+            let node = match made {
+                Made::Node(node) => node,
+                Made::Tree(digest) => {
+                    let tree = patiently(|| blobs::read(&self.remote, &digest)).await?;
+                    Node::Folder(answer::folder_of(&tree).map_err(Trouble::Farm)?)
+                }
+            };
+            laid.push((path, node));
+        }
+        Ok(laid)
+    }
+
+    /// Has the operations of these tasks, or all that go on, end in the farm.
+    pub(crate) async fn cancel(&self, tasks: Option<&[TaskIndex]>) {
+        let names: Vec<String> = {
+            let mut operations = self.operations();
+            match tasks {
+                Some(tasks) => tasks.iter().filter_map(|index| operations.remove(index)).collect(),
+                None => operations.drain().map(|(_, name)| name).collect(),
+            }
+        };
+        let cancels = names.into_iter().map(|name| {
+            let remote = self.remote.clone();
+            // Where this does not come through: nobody waits for them any more, which ends them too, later.
+            async move { drop(remote.cancel(&name).await) }
+        });
+        let all = stream::iter(cancels).buffer_unordered(CANCELS).collect::<Vec<()>>();
+        let _ = tokio::time::timeout(CANCELLING, all).await;
+    }
+
+    fn operations(&self) -> MutexGuard<'_, HashMap<TaskIndex, String>> {
+        self.operations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_missing(status: &tonic::Status) -> bool {
+    !missing_blobs(&reapi::status::rpc_status(status)).is_empty()
+}

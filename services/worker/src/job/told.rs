@@ -1,0 +1,118 @@
+//! What is told of tasks while others run: `TASKS_ENDED`, a few a second and each of a bounded size; and at the end the report
+//! of all.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use model::{Attempt, OutputFile, TaskReport, ToolEvent};
+use policy::graph::GraphRun;
+use store::{Store, StoreError};
+
+/// How often it is told.
+pub(crate) const EVERY: Duration = Duration::from_millis(250);
+/// Bytes of reports in one message, about: a message of the bus has room for four times as much.
+const BYTES_MAX: usize = 256 << 10;
+/// What a report takes beside its texts.
+const REPORT_BYTES: usize = 160;
+/// The path of the file with all reports.
+const FILE: &str = ".forebay/tasks.jsonl";
+
+/// Reports that are not told yet.
+#[derive(Debug, Default)]
+pub(crate) struct Untold {
+    reports: Vec<TaskReport>,
+    bytes: usize,
+}
+
+impl Untold {
+    /// One more.
+    pub(crate) fn push(&mut self, report: TaskReport) {
+        let texts = [report.reason.as_deref(), report.executor.as_deref(), Some(report.id.as_str())];
+        self.bytes += REPORT_BYTES + texts.into_iter().flatten().map(str::len).sum::<usize>();
+        self.reports.push(report);
+    }
+
+    /// Whether there is anything to tell.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.reports.is_empty()
+    }
+
+    /// Whether it is time to tell them, whatever the clock says.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes >= BYTES_MAX
+    }
+
+    /// The messages that tell them all.
+    pub(crate) fn take(&mut self, attempt: Attempt, run: &GraphRun) -> Vec<ToolEvent> {
+        let tasks = run.graph().len() as u64;
+        let mut left = run.tasks_ended().saturating_sub(self.reports.len() as u64);
+        let mut events = Vec::new();
+        let mut part = Self::default();
+        for report in std::mem::take(self).reports {
+            part.push(report);
+            if part.is_full() {
+                left += part.reports.len() as u64;
+                let reports = std::mem::take(&mut part).reports;
+                events.push(ToolEvent::TasksEnded { attempt, ended: left, tasks, reports });
+            }
+        }
+        if !part.is_empty() {
+            let ended = left + part.reports.len() as u64;
+            events.push(ToolEvent::TasksEnded { attempt, ended, tasks, reports: part.reports });
+        }
+        events
+    }
+}
+
+/// Keeps the reports of all tasks that ended.
+pub(crate) async fn keep_reports(run: &GraphRun, store: &Store) -> Result<OutputFile, StoreError> {
+    let mut lines = Vec::new();
+    for report in run.reports() {
+        // Reports hold nothing that JSON has not.
+        if serde_json::to_writer(&mut lines, report).is_ok() {
+            lines.push(b'\n');
+        }
+    }
+    let size_bytes = lines.len() as u64;
+    let digest = store.put(Bytes::from(lines)).await?;
+    Ok(OutputFile { path: FILE.to_owned(), digest, size_bytes, executable: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use model::{Graph, Job, JobLimits, TaskStatus};
+
+    use super::*;
+
+    #[test]
+    fn what_is_told_adds_up_and_no_message_is_too_large() {
+        let tasks: Vec<_> = (0..3000)
+            .map(|at| serde_json::json!({"id": format!("t{at}"), "make_folder": format!("f{at}")}))
+            .collect();
+        let job: Job = serde_json::from_value(serde_json::json!({ "tasks": tasks })).unwrap();
+        let mut run = GraphRun::new(Arc::new(Graph::new(&job, &JobLimits::NONE).unwrap()));
+        let mut untold = Untold::default();
+        let mut told = 0;
+        for round in 0..3 {
+            for _ in 0..1000 {
+                let index = run.start_next().unwrap();
+                let id = run.graph().task(index).unwrap().id.clone();
+                let reason = Some("because ".repeat(100));
+                let report = TaskReport { reason, ..TaskReport::new(id, TaskStatus::Failed) };
+                run.ended(index, report.clone());
+                untold.push(report);
+            }
+            let events = untold.take(Attempt(2), &run);
+            assert!(untold.is_empty() && events.len() > 1);
+            for event in events {
+                assert!(serde_json::to_vec(&event).unwrap().len() < 900 << 10);
+                let ToolEvent::TasksEnded { ended, tasks, reports, attempt } = event else { panic!() };
+                told += reports.len() as u64;
+                assert_eq!((ended, tasks, attempt), (told, 3000, Attempt(2)), "in round {round}");
+            }
+        }
+        assert_eq!(told, 3000);
+    }
+}

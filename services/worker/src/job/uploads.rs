@@ -1,0 +1,92 @@
+//! What tasks need, into the farm's store. Many tasks want to send at once: all that come while one round is on its way go
+//! with the next, in few calls.
+
+use std::{collections::HashMap, sync::Arc};
+
+use model::BlobDigest;
+use remote::{Remote, RemoteError, Source};
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot},
+    task::{JoinHandle, JoinSet},
+};
+
+/// Tasks whose blobs go in one round at most.
+const ROUND: usize = 256;
+/// Rounds on their way at once: one that is slow does not hold up all others.
+const ROUNDS: usize = 4;
+
+type Blobs = HashMap<BlobDigest, Source>;
+type Sent = Result<(), Arc<RemoteError>>;
+
+struct Parcel {
+    blobs: Blobs,
+    sent: oneshot::Sender<Sent>,
+}
+
+/// Sends blobs that the farm's store lacks. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Uploads {
+    parcels: mpsc::Sender<Parcel>,
+    _task: Arc<Task>,
+}
+
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Uploads {
+    /// To the store behind `remote`.
+    pub(crate) fn start(remote: Remote) -> Self {
+        let (parcels, coming) = mpsc::channel(ROUND);
+        let task = Arc::new(Task(tokio::spawn(serve(remote, coming))));
+        Self { parcels, _task: task }
+    }
+
+    /// Returns when the store has all of them.
+    pub(crate) async fn send(&self, blobs: Blobs) -> Sent {
+        let (sent, answer) = oneshot::channel();
+        let ended = || {
+            Arc::new(RemoteError::Answer { what: "uploading".to_owned(), why: "the run is over".to_owned() })
+        };
+        self.parcels.send(Parcel { blobs, sent }).await.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
+    }
+}
+
+async fn serve(remote: Remote, mut coming: mpsc::Receiver<Parcel>) {
+    let turns = Arc::new(Semaphore::new(ROUNDS));
+    let mut rounds = JoinSet::new();
+    loop {
+        while rounds.try_join_next().is_some() {}
+        // Before anything is taken: what comes meanwhile goes along.
+        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
+        let mut parcels = Vec::new();
+        if coming.recv_many(&mut parcels, ROUND).await == 0 {
+            while rounds.join_next().await.is_some() {}
+            return;
+        }
+        let remote = remote.clone();
+        rounds.spawn(async move {
+            round(&remote, parcels).await;
+            drop(turn);
+        });
+    }
+}
+
+async fn round(remote: &Remote, parcels: Vec<Parcel>) {
+    let mut all = Blobs::new();
+    let mut waiting = Vec::with_capacity(parcels.len());
+    for Parcel { blobs, sent } in parcels {
+        all.extend(blobs);
+        waiting.push(sent);
+    }
+    let sent: Sent = remote.upload(&all).await.map(drop).map_err(Arc::new);
+    for waits in waiting {
+        // Whoever was cancelled does not listen.
+        let _ = waits.send(sent.clone());
+    }
+}
