@@ -3,11 +3,15 @@
 use std::time::{Duration, Instant};
 
 use farm::SOON;
+use model::TaskLimits;
+use policy::actions::limits;
 use prost::Message as _;
+use prost_types::{Struct, value::Kind};
 use reapi::{
     digest::to_proto,
     execution::{
-        Action, Directory, DirectoryNode, ExecuteOperationMetadata, FileNode, Platform, platform::Property,
+        Action, ActionResult, Directory, DirectoryNode, ExecuteOperationMetadata, FileNode, Platform,
+        platform::Property,
     },
     rpc,
 };
@@ -193,4 +197,101 @@ async fn an_action_that_writes_to_its_inputs_changes_no_blob() {
         let response = acting::executed(&remote, action).await;
         assert_eq!(acting::stdout(&remote, &response).await, "plain\ntool\n", "{sandbox}");
     }
+}
+
+/// An action with these limits and no other.
+fn limited(limits: &TaskLimits) -> Action {
+    let property = |(name, value)| Property { name, value };
+    let properties = limits::properties(limits).into_iter().map(property).collect();
+    let timeout = limits.wall_ms.map(|millis| reapi::protobuf::Duration {
+        seconds: i64::try_from(millis / 1000).unwrap(),
+        nanos: i32::try_from(millis % 1000 * 1_000_000).unwrap(),
+    });
+    Action { platform: Some(Platform { properties }), timeout, ..Action::default() }
+}
+
+/// What the metadata of a result say of the limit that was broken: its name, what was allowed and what was used.
+fn broken(result: &ActionResult) -> Option<(String, f64, f64)> {
+    let metadata = result.execution_metadata.as_ref()?;
+    let of = |any: &reapi::protobuf::Any| Struct::decode(any.value.as_slice()).ok();
+    let fields = metadata.auxiliary_metadata.iter().find_map(of)?.fields;
+    let Some(Kind::StringValue(name)) = fields.get("limit")?.kind.clone() else { panic!("{fields:?}") };
+    let number = |name: &str| match fields.get(name).and_then(|value| value.kind.clone()) {
+        Some(Kind::NumberValue(number)) => number,
+        other => panic!("{name}: {other:?}"),
+    };
+    Some((name, number("limit_allowed"), number("limit_used")))
+}
+
+#[tokio::test]
+async fn what_uses_more_than_it_may_fails_by_its_own_fault() {
+    let none = TaskLimits::default();
+    let cases = [
+        ("cpu_ms", TaskLimits { cpu_ms: Some(300), ..none }, "while :; do :; done"),
+        ("wall_ms", TaskLimits { wall_ms: Some(300), ..none }, "sleep 1000"),
+        (
+            "memory_bytes",
+            TaskLimits { memory_bytes: Some(50_000_000), ..none },
+            "dd if=/dev/zero of=/dev/null bs=90M count=100000",
+        ),
+        ("processes", TaskLimits { processes: Some(20), ..none }, "b() { b | b & }; b; sleep 1000"),
+        ("files", TaskLimits { files: Some(9), ..none }, "i=0; while :; do i=$((i+1)); : >f$i; done"),
+        ("disk_bytes", TaskLimits { disk_bytes: Some(1_000_000), ..none }, "cat /dev/zero >kept"),
+        ("output_bytes", TaskLimits { output_bytes: Some(1000), ..none }, "while :; do echo more; done"),
+    ];
+    for sandbox in ["none", "bubblewrap"] {
+        let farm = acting::builder().env("FOREBAY_SANDBOX", sandbox).start().await;
+        let remote = acting::remote(&farm).await;
+        for (name, limits, script) in &cases {
+            let root = SHA256.empty();
+            let action = acting::upload_as(&remote, &acting::sh(script), limited(limits), &root).await;
+            let response = acting::executed(&remote, action).await;
+            let status = response.status.clone().unwrap_or_default();
+            let (code, property) = match *name {
+                "wall_ms" => (tonic::Code::DeadlineExceeded, "timeout".to_owned()),
+                _ => (tonic::Code::ResourceExhausted, format!("limit-{}", name.replace('_', "-"))),
+            };
+            assert_eq!(status.code, i32::from(code), "{sandbox} {name}: {status:?}");
+            assert!(status.message.contains(&property), "{sandbox} {name}: {}", status.message);
+            let (limit, allowed, used) = broken(response.result.as_ref().unwrap()).expect("it is told");
+            assert!(limit == *name && used > allowed && allowed > 0.0, "{limit} {allowed} {used}");
+            // Whoever keeps to it is not disturbed.
+            let small = acting::sh("echo kept >kept; sleep 0.2; cat kept");
+            let action = acting::upload_as(&remote, &small, limited(limits), &root).await;
+            let response = acting::executed(&remote, action).await;
+            assert_eq!(acting::stdout(&remote, &response).await, "kept\n", "{sandbox} {name}");
+            assert_eq!(broken(response.result.as_ref().unwrap()), None);
+        }
+        // None of them was tried a second time.
+        for records in acting::histories(&farm).await.values() {
+            assert_eq!(records.len(), 2, "{sandbox}: {records:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn limits_that_say_nothing_or_too_much_are_refused_at_once() {
+    let farm = acting::builder().env("FOREBAY_ACTION_PROCESSES_MAX", "30").start().await;
+    let remote = acting::remote(&farm).await;
+    for (name, value, code, says) in [
+        ("limit-cpu-ms", "0", tonic::Code::InvalidArgument, "above 0"),
+        ("limit-memory-bytes", "1e9", tonic::Code::InvalidArgument, "above 0"),
+        ("limit-cpu", "7", tonic::Code::InvalidArgument, "limit-cpu-ms"),
+        ("limit-processes", "31", tonic::Code::FailedPrecondition, "at most 30"),
+    ] {
+        let (command, root) = (acting::sh("true"), SHA256.empty());
+        let action = acting::upload_as(&remote, &command, asking_for(name, value), &root).await;
+        let error = remote.execute(&action, false, 0, |_, _| {}).await.unwrap_err();
+        let RemoteError::Refused { status, .. } = error else { panic!("{error:?}") };
+        assert_eq!(status.code(), code, "{status:?}");
+        for part in [name, value, says] {
+            assert!(status.message().contains(part), "{part}: {}", status.message());
+        }
+    }
+    // The settings' own limit holds for who asks for none.
+    let action =
+        acting::upload(&remote, "i=0; while [ $i -lt 40 ]; do sleep 9 & i=$((i+1)); done; wait").await;
+    let response = acting::executed(&remote, action).await;
+    let (limit, allowed, _) = broken(response.result.as_ref().unwrap()).expect("it is told");
+    assert_eq!((limit.as_str(), allowed.to_string().as_str()), ("processes", "30"));
 }

@@ -76,6 +76,7 @@ fn finished(number: u32) -> BuildRecord {
         peak_memory_bytes: 0,
         usage,
         outputs: Vec::new(),
+        job: None,
         log: LogSummary::default(),
     };
     BuildRecord::enqueued(build).started(invocation, Sequence(1)).finished(result, Millis::now())

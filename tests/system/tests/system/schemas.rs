@@ -12,6 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 use crate::{
     acting,
     check::{ended_as, script},
+    jobs,
     python::python,
 };
 
@@ -126,6 +127,7 @@ async fn real_messages_fit_their_schemas() {
     scheduled(&farm, keys.first().unwrap(), &mut cases).await;
     printed(&farm, keys.first().unwrap(), &mut cases).await;
     executed(&mut cases).await;
+    of_a_job(&mut cases).await;
     let guard: &Guard = farm.servers.guard();
     let mut up = Up::start(farm.folder(), guard, &["--no-services"], &[]).await;
     up.endpoints().await;
@@ -156,11 +158,41 @@ async fn executed(cases: &mut Cases) {
     }
 }
 
-/// What is said of quotas, usage and models.
+/// A job, and what is said of it.
+async fn of_a_job(cases: &mut Cases) {
+    let farm = jobs::start(jobs::builder()).await;
+    let job = jobs::job(&json!([
+        {"id": "folder", "make_folder": "made"},
+        {"id": "judge", "command": ["/bin/sh", "-c", "echo 0.5"], "judge": true, "weight": 2, "limits": {"cpu_ms": 60000}},
+        {"id": "fails", "command": ["/bin/false"], "retries": 0, "platform": {"OSFamily": "linux"}},
+        {"id": "behind", "copy": {"from": "made", "to": "more"}, "dependencies": ["fails", "folder"]},
+    ]));
+    cases.good("Job", &serde_json::to_value(&job).unwrap());
+    let request = jobs::request(job);
+    cases.good("BuildRequest", &serde_json::to_value(&request).unwrap());
+    let key = farm.submit("g", request).await;
+    let ended = jobs::ended(&farm, &key).await;
+    assert_eq!(ended.reports.len(), 4, "{:#?}", ended.record);
+    for report in &ended.reports {
+        cases.good("TaskReport", &serde_json::to_value(report).unwrap());
+    }
+    for stored in farm.stored(&key).await {
+        let subject: EventSubject = stored.subject.parse().unwrap();
+        let schema = match subject.kind {
+            EventKind::Lifecycle => "BuildRecord",
+            EventKind::Tool => "ToolEvent",
+            EventKind::Console => continue,
+        };
+        cases.good(schema, &serde_json::from_slice(&stored.payload).unwrap());
+    }
+}
+
+/// What is said of quotas, usage, models and pools.
 async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     let mut live = farm.bus().client().subscribe("forebay.>").await.unwrap();
     farm.bus().client().flush().await.unwrap();
     farm.keep(farm.spawn_with_env("governor", &[("FOREBAY_GOVERNOR_TICK_MS", "200")]).await);
+    farm.keep(farm.spawn_with_env("autoscaler", &[("FOREBAY_AUTOSCALE", r#"{"workers":{}}"#)]).await);
     let set = farm.cli(&["quota", "set", "g", "x86=2"]).await;
     assert_eq!(set.code, 0, "{set:?}");
     let busy = "i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done";
@@ -168,6 +200,7 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     let wanted = [
         ("forebay.quota.live.group.g", "Quota"),
         ("forebay.quota.live.governor", "GovernorRecord"),
+        ("forebay.scale.workers", "ScalePlan"),
         ("forebay.usage", "UsageReport"),
     ];
     let mut missing: Vec<(&str, &str)> = wanted.to_vec();
@@ -225,8 +258,9 @@ async fn printed(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
 
 fn bad_requests(cases: &mut Cases) {
     for message in [
-        json!({}),
         json!({"command": "true"}),
+        json!({"job": {"tasks": [{"id": "a b", "command": ["true"]}]}}),
+        json!({"job": {"tasks": [{"id": "a", "comand": ["true"]}]}}),
         json!({"command": ["true"], "timeout": 3}),
         json!({"command": ["true"], "priority": "urgent"}),
         json!({"command": ["true"], "group": "a b"}),

@@ -1,0 +1,152 @@
+//! Builds that are a job: whole graphs on a real farm.
+
+mod faults;
+mod large;
+mod project;
+mod steps;
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use bus::SettingKey;
+use farm::{Builder, Farm};
+use model::{
+    BuildId, BuildKey, BuildRecord, BuildRequest, Context, Job, JobResult, JobSource, Outcome, TaskReport,
+    TaskStatus,
+};
+use serde_json::{Value, json};
+use store::Store;
+
+use crate::check;
+
+/// A compiler under load takes its time.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+
+/// A farm to be that runs jobs, on two executors. Without a sandbox: what tasks do outside can be seen.
+pub(crate) fn builder() -> Builder {
+    Farm::builder().with_actions().with("executor").workspaces(1).env("FOREBAY_SANDBOX", "none")
+}
+
+/// Starts it, and says where its gateway is.
+pub(crate) async fn start(builder: Builder) -> Farm {
+    let farm = builder.start().await;
+    farm.bus().set_setting(SettingKey::Grpc, &farm.grpc_url()).await.unwrap();
+    farm
+}
+
+/// A job of these tasks.
+pub(crate) fn job(tasks: &Value) -> Job {
+    serde_json::from_value(json!({ "tasks": tasks })).unwrap()
+}
+
+/// A task that runs a script.
+pub(crate) fn sh(id: &str, script: &str) -> Value {
+    json!({"id": id, "command": ["/bin/sh", "-c", script]})
+}
+
+/// A build that is this job.
+pub(crate) fn request(job: Job) -> BuildRequest {
+    BuildRequest {
+        id: Some(BuildId::generate()),
+        job: Some(JobSource::Inline(job)),
+        ..BuildRequest::default()
+    }
+}
+
+/// Likewise, in a copy of a folder.
+pub(crate) fn request_in(job: Job, folder: &Path) -> BuildRequest {
+    let path = folder.to_str().unwrap().to_owned();
+    BuildRequest { context: Context::Directory { path }, ..request(job) }
+}
+
+/// A build that was a job, at its end.
+pub(crate) struct Ended {
+    pub(crate) record: BuildRecord,
+    pub(crate) reports: Vec<TaskReport>,
+}
+
+/// Runs it to its end.
+pub(crate) async fn run(farm: &Farm, request: BuildRequest) -> Ended {
+    let key = farm.submit("g", request).await;
+    ended(farm, &key).await
+}
+
+/// Waits for its end.
+pub(crate) async fn ended(farm: &Farm, key: &BuildKey) -> Ended {
+    let record = check::ended_within(farm, key, LONG).await;
+    let reports = reports(farm, &record).await;
+    Ended { record, reports }
+}
+
+/// The reports of all tasks, as they are kept.
+async fn reports(farm: &Farm, record: &BuildRecord) -> Vec<TaskReport> {
+    let Some(file) = record.result().and_then(|result| result.job.as_ref()?.report.clone()) else {
+        return Vec::new();
+    };
+    let text = content(farm, &file.digest).await;
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What is kept under a digest.
+pub(crate) async fn content(farm: &Farm, digest: &model::Digest) -> String {
+    String::from_utf8(bytes(farm, digest).await).unwrap()
+}
+
+/// Likewise, whatever it is.
+pub(crate) async fn bytes(farm: &Farm, digest: &model::Digest) -> Vec<u8> {
+    let store = Store::open(&Store::url_of(&farm.data().join("objects"))).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("blob");
+    store.fetch(digest, &file).await.unwrap();
+    std::fs::read(file).unwrap()
+}
+
+impl Ended {
+    /// Its outcome.
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.record.result().unwrap().outcome
+    }
+
+    /// What became of its job.
+    pub(crate) fn job(&self) -> &JobResult {
+        let job = self.record.result().unwrap().job.as_deref();
+        job.unwrap_or_else(|| panic!("{:#?}", self.record))
+    }
+
+    /// What became of a task.
+    pub(crate) fn task(&self, id: &str) -> &TaskReport {
+        let found = self.reports.iter().find(|report| report.id.as_str() == id);
+        found.unwrap_or_else(|| panic!("{id}: {:#?}", self.reports))
+    }
+
+    /// How a task ended.
+    pub(crate) fn status(&self, id: &str) -> TaskStatus {
+        self.task(id).status
+    }
+
+    /// Why a task did not succeed.
+    pub(crate) fn reason(&self, id: &str) -> &str {
+        self.task(id).reason.as_deref().unwrap_or_default()
+    }
+
+    /// The tasks whose report is as wanted.
+    pub(crate) fn ids(&self, wanted: impl Fn(&TaskReport) -> bool) -> Vec<&str> {
+        self.reports.iter().filter(|report| wanted(report)).map(|report| report.id.as_str()).collect()
+    }
+
+    /// Its outputs, by path.
+    pub(crate) async fn outputs(&self, farm: &Farm) -> BTreeMap<String, Vec<u8>> {
+        let mut outputs = BTreeMap::new();
+        for file in &self.record.result().unwrap().outputs {
+            outputs.insert(file.path.clone(), bytes(farm, &file.digest).await);
+        }
+        outputs
+    }
+}
+
+/// All that the build wrote to the console.
+pub(crate) async fn console(farm: &Farm, key: &BuildKey) -> String {
+    let wanted = bus::EventSubject { key: key.clone(), kind: bus::EventKind::Console }.to_string();
+    let stored = farm.stored(key).await;
+    let chunks = stored.iter().filter(|stored| stored.subject == wanted);
+    chunks.map(|stored| String::from_utf8_lossy(&stored.payload).into_owned()).collect()
+}

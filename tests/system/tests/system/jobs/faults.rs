@@ -1,0 +1,122 @@
+//! Jobs whose worker, build or farm goes away.
+
+use std::{fs, time::Duration};
+
+use farm::{Farm, SOON};
+use model::{BuildRequest, Outcome, State, TaskStatus};
+use serde_json::{Value, json};
+
+use super::{builder, ended, job, request, run, sh, start};
+use crate::{
+    acting::processes_with,
+    check::{BOUND, until},
+};
+
+/// Tasks in a row and beside each other that note that they run.
+fn noted(farm: &Farm, count: usize, seconds: f64) -> Vec<Value> {
+    let notes = farm.folder().join("notes");
+    fs::create_dir_all(&notes).unwrap();
+    let _ = fs::set_permissions(&notes, std::os::unix::fs::PermissionsExt::from_mode(0o777));
+    let one = |at: usize| {
+        let note = notes.join(format!("t{at}"));
+        let mut task = sh(
+            &format!("t{at}"),
+            &format!("echo run >> {}; sleep {seconds}; echo {at} > out{at}", note.display()),
+        );
+        task["outputs"] = json!([format!("out{at}")]);
+        if at >= 2 {
+            task["inputs"] = json!([format!("out{}", at - 2)]);
+        }
+        task
+    };
+    (0..count).map(one).collect()
+}
+
+fn runs(farm: &Farm) -> Vec<usize> {
+    let entries = fs::read_dir(farm.folder().join("notes")).unwrap();
+    entries.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap().lines().count()).collect()
+}
+
+#[tokio::test]
+async fn a_job_whose_worker_is_killed_goes_on_elsewhere_with_what_was_done() {
+    let farm = start(builder().with("worker")).await;
+    let key = farm.submit("g", request(job(&noted(&farm, 12, 0.4).into()))).await;
+    let (_, started) = farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
+    until("some tasks have ended", SOON, || runs(&farm).len() >= 6).await;
+    let done = runs(&farm).len() as u64 - 2;
+    // Whichever of the two has it.
+    let worker = started.invocation().unwrap().worker.to_string();
+    let mut others = Vec::new();
+    loop {
+        let mut process = farm.take("worker");
+        if worker_is(&farm, &worker, process.pid()) {
+            process.kill9();
+            process.wait_exit(SOON).await;
+            break;
+        }
+        others.push(process);
+    }
+    for process in others {
+        farm.keep(process);
+    }
+    let ended = ended(&farm, &key).await;
+    assert_eq!((ended.outcome(), ended.record.attempt.0), (Outcome::Succeeded, 2), "{:#?}", ended.record);
+    assert!(ended.job().cached >= done, "{} of at least {done} were there already", ended.job().cached);
+    assert_eq!(ended.job().succeeded, 12);
+    // Those that ran when it died were joined, or ended and run again: nothing else ran twice.
+    let twice = runs(&farm).iter().filter(|count| **count > 1).count();
+    assert!(twice <= 4 && runs(&farm).len() == 12, "{:?}", runs(&farm));
+}
+
+/// Whether the worker of this name is the process: its folder is named after it and locked by it.
+fn worker_is(farm: &Farm, worker: &str, pid: u32) -> bool {
+    let lock = farm.data().join("workspaces").join(worker).join("lock");
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|path| {
+        // The folder had another name when the lock was taken; the kernel tells the present one.
+        path == lock
+    })
+}
+
+#[tokio::test]
+async fn a_cancelled_job_ends_what_runs_of_it() {
+    let farm = start(builder()).await;
+    let marker = farm.folder().join("runs-for-long");
+    let tasks: Vec<Value> =
+        (0..3).map(|at| sh(&format!("t{at}"), &format!(": {} {at}; sleep 1000", marker.display()))).collect();
+    let key = farm.submit("g", request(job(&tasks.into()))).await;
+    let running = || processes_with(marker.to_str().unwrap()).len();
+    until("tasks run", SOON, || running() >= 3).await;
+    farm.client().cancel(&key, Some("test".into())).await.unwrap();
+    let took = until("they are ended", SOON, || running() == 0).await;
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let record = crate::check::ended_as(&farm, &key, Outcome::Cancelled).await;
+    assert_eq!(record.attempt.0, 1);
+}
+
+#[tokio::test]
+async fn a_job_that_runs_too_long_is_ended_and_says_how_far_it_came() {
+    let farm = start(builder()).await;
+    let marker = farm.folder().join("runs-too-long");
+    let slow = sh("slow", &format!(": {}; sleep 1000", marker.display()));
+    let mut after = sh("after", "true");
+    after["dependencies"] = json!(["slow"]);
+    let tasks = json!([sh("quick", "true"), slow, after]);
+    let request = BuildRequest { timeout_seconds: Some(3), ..request(job(&tasks)) };
+    let ended = run(&farm, request).await;
+    assert_eq!(ended.outcome(), Outcome::TimedOut, "{:#?}", ended.record);
+    assert_eq!(ended.status("quick"), TaskStatus::Succeeded);
+    assert_eq!((ended.status("slow"), ended.status("after")), (TaskStatus::Skipped, TaskStatus::Skipped));
+    until("it is ended", BOUND, || processes_with(marker.to_str().unwrap()).is_empty()).await;
+}
+
+#[tokio::test]
+async fn an_executor_that_is_killed_fails_no_task() {
+    let farm = start(builder()).await;
+    let key = farm.submit("g", request(job(&noted(&farm, 8, 0.5).into()))).await;
+    until("some tasks have run", SOON, || runs(&farm).len() >= 4).await;
+    drop(farm.take("executor"));
+    let ended = ended(&farm, &key).await;
+    assert_eq!((ended.outcome(), ended.record.attempt.0), (Outcome::Succeeded, 1), "{:#?}", ended.job());
+    assert_eq!(ended.job().succeeded, 8);
+}
