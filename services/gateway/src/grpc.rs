@@ -17,6 +17,7 @@ mod nobody;
 mod operations;
 mod pools;
 mod response;
+mod senders;
 mod server;
 mod state;
 mod submit;
@@ -40,6 +41,7 @@ pub use server::{Serving, serve};
 use index::actions::Actions;
 use merging::Merging;
 use pools::Pools;
+use senders::Senders;
 use waiting::Waiters;
 
 /// When a client is told to try again what failed for a reason that passes.
@@ -54,6 +56,7 @@ pub(crate) struct Core {
     /// Filled once Redis has answered.
     index: Arc<OnceLock<Actions>>,
     pub(crate) pools: Pools,
+    pub(crate) senders: Senders,
     pub(crate) waiters: Waiters,
     pub(crate) merging: Merging,
     /// Cancelled when the gateway is to end.
@@ -67,7 +70,8 @@ impl Core {
         let waiters = Waiters::new(bus.clone(), config.grace, stop.clone());
         let merging = Merging::new(config.merging, Arc::clone(&index));
         let pools = Pools::new(bus.clone(), Arc::clone(&index));
-        Self { bus, cas, config: Arc::new(config), index, pools, waiters, merging, stop }
+        let senders = Senders::new(bus.clone());
+        Self { bus, cas, config: Arc::new(config), index, pools, senders, waiters, merging, stop }
     }
 
     /// The index answers from now on.

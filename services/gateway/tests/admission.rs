@@ -132,5 +132,13 @@ async fn group_and_priority_follow_the_rules() {
     drop(stream);
     let mut asked = Request::new(request(&action));
     asked.metadata_mut().insert("x-forebay-group", "third".parse().unwrap());
-    assert_eq!(gateway.execution().execute(asked).await.unwrap_err().code(), Code::InvalidArgument);
+    // Nor to whoever claims to be a build of it that does not run.
+    let mut claimed = Request::new(request(&action));
+    claimed.metadata_mut().clone_from(asked.metadata());
+    let sender = format!("worker/{}/1", model::BuildId::generate());
+    claimed.metadata_mut().insert("x-forebay-build", sender.parse().unwrap());
+    for asked in [asked, claimed] {
+        let refusal = gateway.execution().execute(asked).await.unwrap_err();
+        assert_eq!(refusal.code(), Code::InvalidArgument, "{refusal:?}");
+    }
 }

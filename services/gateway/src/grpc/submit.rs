@@ -1,8 +1,11 @@
 //! From an `ExecuteRequest` to an accepted execution, or to the reason why not.
 
 use cas::TreeCheck;
-use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Millis, brief};
-use policy::actions::{KeyedAction, action_keys, limits, read_needs};
+use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, Millis, SendingBuild, brief};
+use policy::{
+    Admitted, InstanceRefusal,
+    actions::{KeyedAction, action_keys, limits, read_needs},
+};
 use reapi::{
     execution::{ActionResult, Command, ExecuteRequest, RequestMetadata},
     status,
@@ -36,6 +39,30 @@ pub(crate) enum Submitted {
     Refused(Status),
 }
 
+/// The group and priority of a request: as the instance name says; a build of this farm is always of its own group.
+async fn admit(
+    core: &Core,
+    headers: &MetadataMap,
+    instance: &str,
+    priority: i32,
+    sender: Option<&SendingBuild>,
+) -> Result<Admitted, Status> {
+    let rules = &core.config.instances;
+    let refused = |refusal: InstanceRefusal| Status::invalid_argument(refusal.to_string());
+    let asked = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    let refusal = match rules.admit(instance, asked, priority) {
+        Ok(admitted) => return Ok(admitted),
+        Err(refusal) => refusal,
+    };
+    let group: Option<Group> = asked.and_then(|asked| asked.parse().ok());
+    let (Some(group), Some(sender)) = (group, sender) else { return Err(refused(refusal)) };
+    let own = rules.admit(instance, None, priority).map_err(refused)?;
+    if core.senders.runs(&group, sender).await.map_err(faults::bus)? {
+        return Ok(Admitted { group, ..own });
+    }
+    Err(refused(refusal))
+}
+
 /// Takes a request as far as it goes at once.
 pub(crate) async fn submit(
     core: &Core,
@@ -46,9 +73,9 @@ pub(crate) async fn submit(
 ) -> Result<Submitted, Status> {
     let instance = &request.instance_name;
     let asked = request.execution_policy.map_or(0, |policy| policy.priority);
-    let group = headers.get(GROUP_HEADER).map(|value| value.to_str().unwrap_or("?"));
-    let admitted = core.config.instances.admit(instance, group, asked);
-    let admitted = admitted.map_err(|refusal| Status::invalid_argument(refusal.to_string()))?;
+    let sender: Option<SendingBuild> =
+        headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()?.parse().ok());
+    let admitted = admit(core, headers, instance, asked, sender.as_ref()).await?;
     let content = core.cas.get(&action).await.map_err(|error| faults::store(&error))?;
     let message = content.map(|content| validate::decode_action(&action, &content)).transpose()?;
     let may_be_cached = !request.skip_cache_lookup && !message.as_ref().is_some_and(|m| m.do_not_cache);
@@ -102,7 +129,7 @@ pub(crate) async fn submit(
         max_attempts: core.config.attempts.max(Attempt::FIRST),
         traceparent: Some(trace.parent.clone()),
         client,
-        build: headers.get(BUILD_HEADER).and_then(|value| value.to_str().ok()?.parse().ok()),
+        build: sender,
         needs: asked.needs,
         keys,
     };

@@ -5,7 +5,6 @@ use std::{collections::HashMap, fs, io, sync::Arc, time::Duration};
 use bus::ChunkFault;
 use futures::TryStreamExt as _;
 use model::{BuildJob, Digest, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
-use policy::InstanceRules;
 use remote::Remote;
 use sha2::{Digest as _, Sha256};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
@@ -158,10 +157,7 @@ impl Run<'_> {
                 headers.insert(name, value);
             }
         };
-        let rules = self.shared.context.settings.instances.parse::<InstanceRules>();
-        if rules.is_ok_and(|rules| rules.admit(INSTANCE, Some(build.group.as_str()), 0).is_ok()) {
-            set("x-forebay-group", build.group.to_string());
-        }
+        set("x-forebay-group", build.group.to_string());
         set("x-forebay-build", sender.to_string());
         if let Some(trace) = trace {
             set("traceparent", trace);

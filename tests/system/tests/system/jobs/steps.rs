@@ -6,6 +6,7 @@ use axum::{Router, http::StatusCode, routing::get};
 use bus::EventKind;
 use client::WatchBody;
 use farm::SOON;
+use futures::StreamExt as _;
 use model::{Digest, Outcome, Sequence, TaskStatus, ToolEvent};
 use serde_json::json;
 
@@ -173,4 +174,21 @@ async fn what_ends_is_told_meanwhile_and_each_task_once() {
     }
     assert_eq!(told, ["t0", "t1", "t2", "t3", "t4", "t5"]);
     assert!(events > 1, "it is not all told at the end");
+}
+
+#[tokio::test]
+async fn its_actions_belong_to_the_group_of_the_build() {
+    let farm = start(builder()).await;
+    let mut live = farm.bus().client().subscribe("forebay.action.live.>").await.unwrap();
+    farm.bus().client().flush().await.unwrap();
+    let ended = run(&farm, request(job(&json!([sh("a", "true")])))).await;
+    assert_eq!(ended.outcome(), Outcome::Succeeded, "{:#?}", ended.record);
+    let group = loop {
+        let message = tokio::time::timeout(SOON, live.next()).await.expect("it was executed").unwrap();
+        let said: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
+        if said["event"] == "ACTION_FINISHED" {
+            break said["execution"]["group"].clone();
+        }
+    };
+    assert_eq!(group, "g");
 }
