@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bus::{Encoding, Subject, encode};
 use bytes::Bytes;
 use index::actions::{Committed, Heads};
-use model::{ClaimNotice, ClaimReply, Demand, ExecutionKey, Resources, Sequence};
+use model::{ClaimNotice, ClaimReply, ClaimedAt, Demand, ExecutionKey, Resources, Sequence};
 use policy::actions::Grant;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -119,7 +119,11 @@ async fn note(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)]
         free.take(&granted.grant.size);
         starts = starts.saturating_sub(1);
     }
-    let claimed = own.iter().map(|(granted, _)| granted.grant.key.clone()).collect();
+    let claim = |(granted, committed): &(&Granted, &Committed)| ClaimedAt {
+        execution: granted.grant.key.clone(),
+        sequence: committed.sequence,
+    };
+    let claimed = own.iter().map(claim).collect();
     let notice = ClaimNotice { executor: request.executor.clone(), free, starts, claimed };
     let trim = shared.view.answered(&notice);
     reserve::trim(shared, trim).await;

@@ -278,11 +278,9 @@ impl<'a> Pass<'a> {
     /// Wakes executors that have room for what waits.
     async fn wake(&self, heads: &Heads) {
         for head in &heads.pools {
-            let sizes: Vec<_> =
-                head.groups.iter().flat_map(|group| &group.waiting).map(|it| &it.demand.size).collect();
-            let mut idle = self.shared.view.with_room(&head.pool, &sizes);
-            idle.truncate(usize::try_from(head.waiting).unwrap_or(usize::MAX));
-            reserve::nudge(self.shared, idle).await;
+            let waiting: Vec<_> = head.groups.iter().flat_map(|group| &group.waiting).collect();
+            let idle = self.shared.view.with_room(&head.pool, &waiting);
+            reserve::nudge(self.shared, idle, usize::try_from(head.waiting).unwrap_or(usize::MAX)).await;
         }
     }
 }

@@ -285,7 +285,7 @@ impl Read {
             return None;
         };
         let place = record.place_at(self.event.sequence);
-        let key = &self.event.key;
-        fresh.contains(key).then_some(Fresh { key, place, keys: &record.execution.keys, open })
+        let (key, sequence) = (&self.event.key, self.event.sequence);
+        fresh.contains(key).then_some(Fresh { key, place, sequence, keys: &record.execution.keys, open })
     }
 }

@@ -15,6 +15,8 @@ use crate::{Shared, learned::turn};
 pub(crate) struct Fresh<'a> {
     pub(crate) key: &'a ExecutionKey,
     pub(crate) place: Sequence,
+    /// Of its record.
+    pub(crate) sequence: Sequence,
     pub(crate) keys: &'a ActionKeys,
     pub(crate) open: &'a Open,
 }
@@ -52,7 +54,7 @@ fn choose(shared: &Shared, fresh: &Fresh<'_>, letters: &mut Letters) {
         warm_ones += usize::from(warm.contains(&candidate.home));
     }
     // Those where it is warm are the first, unless chance chose one of them too.
-    shared.view.told(fresh.key, told, warm_ones);
+    shared.view.told(fresh.key, fresh.sequence, told, warm_ones);
 }
 
 /// Tells executors what they can forget.
@@ -61,8 +63,14 @@ pub(crate) async fn trim(shared: &Shared, trim: HashMap<ExecutorId, Vec<Executio
     send(shared, trim.into_iter().map(|(executor, keys)| (executor, letter(keys))).collect()).await;
 }
 
-/// Wakes executors that have room: something waits that they may not have heard of.
-pub(crate) async fn nudge(shared: &Shared, executors: Vec<ExecutorId>) {
+/// Wakes `most` executors of these that have room: something waits that they may not have heard of. Chance chooses, so that
+/// those who cannot take it after all do not keep it from the others for good.
+pub(crate) async fn nudge(shared: &Shared, mut executors: Vec<ExecutorId>, most: usize) {
+    let mut random = Random::new(shared.chance());
+    while executors.len() > most {
+        let at = random.below(executors.len() as u64);
+        executors.swap_remove(usize::try_from(at).unwrap_or_default());
+    }
     send(shared, executors.into_iter().map(|executor| (executor, Reservations::default())).collect()).await;
 }
 

@@ -7,9 +7,10 @@ use std::{
     time::Duration,
 };
 
+use index::actions::Waiting;
 use model::{
-    ClaimNotice, ClaimRequest, ExecutionKey, ExecutorHeartbeat, ExecutorHome, ExecutorId, ExecutorStatus,
-    PoolName, Resources,
+    ClaimNotice, ClaimRequest, ClaimedAt, ExecutionKey, ExecutorHeartbeat, ExecutorHome, ExecutorId,
+    ExecutorStatus, PoolName, Resources, Sequence,
 };
 use policy::actions::{Candidate, Member};
 use tokio::time::Instant;
@@ -35,6 +36,8 @@ struct Inner {
 /// Who was told of an execution.
 #[derive(Debug)]
 struct Told {
+    /// Of which record.
+    sequence: Sequence,
     executors: Vec<ExecutorId>,
     /// It is warm at so many of them, the first.
     warm: usize,
@@ -122,7 +125,11 @@ impl View {
         self.room(&notice.executor, &notice.free, notice.starts.into());
         let mut trim: HashMap<ExecutorId, Vec<ExecutionKey>> = HashMap::new();
         let mut inner = self.lock();
-        for key in &notice.claimed {
+        for ClaimedAt { execution: key, sequence } in &notice.claimed {
+            // Heard late: since then it waits again, and whoever was told of that must not forget it.
+            if inner.told.get(key).is_some_and(|told| told.sequence > *sequence) {
+                continue;
+            }
             inner.note_claimed(key);
             for executor in inner.told.remove(key).map(|told| told.executors).unwrap_or_default() {
                 if executor != notice.executor {
@@ -146,15 +153,21 @@ impl View {
         self.lock().executors.remove(executor);
     }
 
-    /// These were told of `key`, which is warm at so many of them, the first.
-    pub(crate) fn told(&self, key: &ExecutionKey, executors: Vec<ExecutorId>, warm: usize) {
+    /// These were told of the record of `key` at `sequence`, which is warm at so many of them, the first.
+    pub(crate) fn told(
+        &self,
+        key: &ExecutionKey,
+        sequence: Sequence,
+        executors: Vec<ExecutorId>,
+        warm: usize,
+    ) {
         let mut inner = self.lock();
         for executor in &executors {
             if let Some(seen) = inner.executors.get_mut(executor) {
                 seen.queued = seen.queued.saturating_add(1);
             }
         }
-        inner.told.insert(key.clone(), Told { executors, warm, at: Instant::now() });
+        inner.told.insert(key.clone(), Told { sequence, executors, warm, at: Instant::now() });
         inner.order.push_back(key.clone());
         while inner.order.len() > TOLD_MAX {
             if let Some(oldest) = inner.order.pop_front() {
@@ -225,14 +238,15 @@ impl View {
         of_pool.fold(Resources::default(), |most, seen| most.max(&seen.capacity))
     }
 
-    /// Executors of a pool that have room for one of `sizes`, as far as is known.
-    pub(crate) fn with_room(&self, pool: &PoolName, sizes: &[&Resources]) -> Vec<ExecutorId> {
+    /// Executors of a pool that have room for one of `waiting` and no copy of it, as far as is known.
+    pub(crate) fn with_room(&self, pool: &PoolName, waiting: &[&Waiting]) -> Vec<ExecutorId> {
         let inner = self.lock();
         let now = Instant::now();
-        let has_room = |seen: &Seen| {
-            seen.pool == *pool && seen.until > now && sizes.iter().any(|size| seen.has_room(size))
+        let can_take = |(id, seen): &(&ExecutorId, &Seen)| {
+            let one = |it: &&Waiting| seen.has_room(&it.demand.size) && !it.holders.contains(id);
+            seen.pool == *pool && seen.until > now && waiting.iter().any(one)
         };
-        inner.executors.iter().filter(|(_, seen)| has_room(seen)).map(|(id, _)| id.clone()).collect()
+        inner.executors.iter().filter(can_take).map(|(id, _)| id.clone()).collect()
     }
 
     /// The pools that have executors.
@@ -259,3 +273,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -167,7 +167,16 @@ pub struct ClaimNotice {
     /// How many more it can start.
     pub starts: u16,
     /// What it claimed: others can forget it.
-    pub claimed: Vec<ExecutionKey>,
+    pub claimed: Vec<ClaimedAt>,
+}
+
+/// A claim, as others are told of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClaimedAt {
+    /// What was claimed.
+    pub execution: ExecutionKey,
+    /// Position of its last record when it was: what waits since a later one still waits.
+    pub sequence: Sequence,
 }
 
 /// Executions wait again that an executor had claimed. Plain message, one scheduler to all; may be lost.

@@ -39,9 +39,9 @@ pub use esu::{Esu, ExecutorType, NotEsu, Occupancy};
 pub use execution::{ClientTool, Execution, ExecutionId, ExecutionKey, SendingBuild};
 pub use execution_record::{ExecutionOutcome, ExecutionPhase, ExecutionRecord, SoFar, StoredResult};
 pub use executor::{
-    ClaimNotice, ClaimReply, ClaimRequest, Claimed, ExecutionProgress, ExecutionStage, ExecutorControl,
-    ExecutorHeartbeat, ExecutorStatus, HandOver, LiveOutputReply, LiveOutputRequest, Pool, Reservation,
-    Reservations, WaitAgain, WindowState,
+    ClaimNotice, ClaimReply, ClaimRequest, Claimed, ClaimedAt, ExecutionProgress, ExecutionStage,
+    ExecutorControl, ExecutorHeartbeat, ExecutorStatus, HandOver, LiveOutputReply, LiveOutputRequest, Pool,
+    Reservation, Reservations, WaitAgain, WindowState,
 };
 pub use explain::{
     GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply, WhyRequest,
