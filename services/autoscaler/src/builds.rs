@@ -5,12 +5,13 @@ use std::{
     time::Duration,
 };
 
-use bus::{BusError, DecodeError, Stored};
+use bus::{BusError, Stored};
 use model::{BuildId, BuildKey, Group, Millis, Occupancy, Sequence, WorkerId};
 use serde::Deserialize;
 
 use crate::{
     flow::Flow,
+    follow::Read,
     quota::{Held, Limits},
     work::{Work, or_usual, share},
 };
@@ -83,14 +84,11 @@ struct Queue {
     held: Held,
 }
 
-impl Builds {
-    /// Takes a lifecycle message; says whether something joined the queue. What is older than what is known changes nothing.
-    pub(crate) fn take(&mut self, stored: &Stored) -> Result<bool, BusError> {
-        let brief: Brief = serde_json::from_slice(&stored.payload).map_err(|error| BusError::Corrupt {
-            sequence: stored.sequence.0,
-            subject: stored.subject.clone(),
-            source: DecodeError::Json(error),
-        })?;
+impl Read for Builds {
+    const WHAT: &str = "builds";
+
+    fn take(&mut self, stored: &Stored) -> Result<bool, BusError> {
+        let brief: Brief = stored.read()?;
         let sequence = stored.sequence;
         let key = BuildKey { group: brief.group, id: brief.id };
         if self.unfinished.get(&key).is_some_and(|known| known.sequence >= sequence) {
@@ -121,11 +119,12 @@ impl Builds {
         Ok(joined)
     }
 
-    /// All up to here was taken.
-    pub(crate) fn read_up_to(&mut self, upto: Sequence) {
+    fn read_up_to(&mut self, upto: Sequence) {
         self.upto = upto;
     }
+}
 
+impl Builds {
     /// What there is to do at `now`, after a decision that read up to `counted` and knew `service` as the average.
     pub(crate) fn work(
         &mut self,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use bus::{BusError, DecodeError, Stored};
+use bus::{BusError, Stored};
 use index::actions::Queue;
 use model::{ActionKeys, ExecutionId, ExecutionKey, Group, Measured, Millis, PoolName, Sequence};
 use policy::actions::History;
@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::{
     flow::Flow,
+    follow::Read,
     work::{Work, or_usual, share},
 };
 
@@ -62,14 +63,11 @@ struct BriefExecution {
     keys: ActionKeys,
 }
 
-impl Executions {
-    /// Takes a record; says whether something joined the queue. What is older than what is known changes nothing.
-    pub(crate) fn take(&mut self, stored: &Stored) -> Result<bool, BusError> {
-        let brief: Brief = serde_json::from_slice(&stored.payload).map_err(|error| BusError::Corrupt {
-            sequence: stored.sequence.0,
-            subject: stored.subject.clone(),
-            source: DecodeError::Json(error),
-        })?;
+impl Read for Executions {
+    const WHAT: &str = "executions";
+
+    fn take(&mut self, stored: &Stored) -> Result<bool, BusError> {
+        let brief: Brief = stored.read()?;
         let BriefExecution { id, group, pool, accepted_at_ms, keys } = brief.execution;
         let (sequence, key) = (stored.sequence, ExecutionKey { group, id });
         if self.unfinished.get(&key).is_some_and(|known| known.sequence >= sequence) {
@@ -99,11 +97,12 @@ impl Executions {
         }
     }
 
-    /// All up to here was taken.
-    pub(crate) fn read_up_to(&mut self, upto: Sequence) {
+    fn read_up_to(&mut self, upto: Sequence) {
         self.upto = upto;
     }
+}
 
+impl Executions {
     /// What there is to do at `now` in a pool whose `queue` is as the index says, after a decision that read up to
     /// `counted` and knew `service` as the average.
     pub(crate) fn work(

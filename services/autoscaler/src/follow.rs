@@ -70,6 +70,18 @@ pub(crate) enum ReadError {
     NoIndex,
 }
 
+/// What is read from a log.
+pub(crate) trait Read: Send {
+    /// As people call it.
+    const WHAT: &str;
+
+    /// Takes a record; says whether something joined the queue. What is older than what is known changes nothing.
+    fn take(&mut self, stored: &Stored) -> Result<bool, BusError>;
+
+    /// All up to here was read.
+    fn read_up_to(&mut self, sequence: Sequence);
+}
+
 /// Keeps the builds known until the service stops, and wakes `joined` when one joins the queue.
 pub(crate) async fn builds(
     context: Context,
@@ -77,36 +89,15 @@ pub(crate) async fn builds(
     known: Known<Builds>,
     joined: Wakes,
 ) -> Result<(), ServiceError> {
-    let stop = context.stop.clone();
-    let follow = async {
-        let mut reconnects = context.bus.reconnects();
-        loop {
-            match unfinished_builds(&context.bus, &index).await {
-                Ok((builds, from)) => {
-                    let mut follower = Follower::new(
-                        &context.bus,
-                        stream::EVENTS,
-                        EventSubject::LIFECYCLES,
-                        Start::After(from),
-                    );
-                    // Behind a lost connection may be another log.
-                    tokio::select! {
-                        () = keep(&known, builds, &mut follower, Builds::take, Builds::read_up_to, &joined) => {}
-                        () = reconnects.next() => {}
-                    }
-                    *known.lock() = None;
-                }
-                Err(error) => {
-                    debug!(error = telemetry::error_chain(&error), "what builds wait is not known yet");
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
+    let begin = || {
+        let (bus, index) = (context.bus.clone(), index.clone());
+        async move {
+            let (builds, from) = unfinished_builds(&bus, &index).await?;
+            let start = Start::After(from);
+            Ok((builds, Follower::new(&bus, stream::EVENTS, EventSubject::LIFECYCLES, start)))
         }
     };
-    tokio::select! {
-        () = stop.cancelled() => Ok(()),
-        () = follow => Ok(()),
-    }
+    follow(&context, &known, &joined, begin).await
 }
 
 /// Likewise the executions.
@@ -115,66 +106,76 @@ pub(crate) async fn executions(
     known: Known<Executions>,
     joined: Wakes,
 ) -> Result<(), ServiceError> {
-    let stop = context.stop.clone();
+    let begin = || {
+        let bus = context.bus.clone();
+        async move {
+            let start = executions_start(&bus).await?;
+            Ok((Executions::default(), Follower::new(&bus, stream::ACTIONS, ActionSubject::ALL, start)))
+        }
+    };
+    follow(&context, &known, &joined, begin).await
+}
+
+/// Begins to read, and begins anew when the connection was lost: behind it may be another log.
+async fn follow<T: Read, Begun: Future<Output = Result<(T, Follower), ReadError>>>(
+    context: &Context,
+    known: &Known<T>,
+    joined: &Wakes,
+    begin: impl Fn() -> Begun,
+) -> Result<(), ServiceError> {
     let follow = async {
         let mut reconnects = context.bus.reconnects();
         loop {
-            match executions_start(&context.bus).await {
-                Ok(start) => {
-                    let mut follower =
-                        Follower::new(&context.bus, stream::ACTIONS, ActionSubject::ALL, start);
-                    let empty = Executions::default();
+            match begin().await {
+                Ok((read, mut follower)) => {
                     tokio::select! {
-                        () = keep(&known, empty, &mut follower, Executions::take, Executions::read_up_to, &joined) => {}
+                        () = keep(known, read, &mut follower, joined) => {}
                         () = reconnects.next() => {}
                     }
                     *known.lock() = None;
                 }
                 Err(error) => {
-                    debug!(error = telemetry::error_chain(&error), "what executions wait is not known yet");
+                    debug!(
+                        error = telemetry::error_chain(&error),
+                        what = T::WHAT,
+                        "what waits is not known yet"
+                    );
                     tokio::time::sleep(RETRY).await;
                 }
             }
         }
     };
     tokio::select! {
-        () = stop.cancelled() => Ok(()),
+        () = context.stop.cancelled() => Ok(()),
         () = follow => Ok(()),
     }
 }
 
 /// Reads on for ever; what is known is shown once all that was stored is read.
-async fn keep<T>(
-    known: &Known<T>,
-    empty: T,
-    follower: &mut Follower,
-    take: impl Fn(&mut T, &Stored) -> Result<bool, BusError>,
-    read_up_to: impl Fn(&mut T, Sequence),
-    joined: &Wakes,
-) {
-    let mut all = Some(empty);
+async fn keep<T: Read>(known: &Known<T>, begun: T, follower: &mut Follower, joined: &Wakes) {
+    let mut all = Some(begun);
     loop {
         follower.open().await;
         if follower.caught_up()
             && let Some(mut read) = all.take()
         {
-            read_up_to(&mut read, follower.cursor());
+            read.read_up_to(follower.cursor());
             *known.lock() = Some(read);
-            info!(upto = %follower.cursor(), "the log is read");
+            info!(what = T::WHAT, upto = %follower.cursor(), "the log is read");
         }
         let batch = follower.next(BATCH).await;
         let mut locked = known.lock();
         let Some(into) = all.as_mut().or(locked.as_mut()) else { return };
         let mut more = false;
         for stored in &batch {
-            match take(into, stored) {
+            match into.take(stored) {
                 Ok(one) => more |= one,
                 Err(error) => {
                     warn!(error = telemetry::error_chain(&error), "a record counts for nothing");
                 }
             }
         }
-        read_up_to(into, follower.cursor());
+        into.read_up_to(follower.cursor());
         if more {
             joined.wake();
         }

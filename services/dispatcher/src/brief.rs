@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{BusError, DecodeError, Stored};
+use bus::{BusError, Stored};
 use index::{Change, IndexEvent, Traits};
 use model::{
     Attempt, BuildId, BuildKey, Group, Millis, Occupancy, Priority, Sequence, WorkerId, Workspace,
@@ -88,11 +88,7 @@ pub(crate) fn read(
     stored: &Stored,
     settings: &Settings,
 ) -> Result<(IndexEvent, Option<WorkspaceKeys>), BusError> {
-    let brief: Brief = serde_json::from_slice(&stored.payload).map_err(|error| BusError::Corrupt {
-        sequence: stored.sequence.0,
-        subject: stored.subject.clone(),
-        source: DecodeError::Json(error),
-    })?;
+    let brief: Brief = stored.read()?;
     let rank = rank(settings, &brief, stored);
     let overrun = Duration::from_secs(settings.overrun_seconds);
     let workspace = brief

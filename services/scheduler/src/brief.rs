@@ -1,6 +1,6 @@
 //! A stored record as the scheduler sees it. Of what has ended only a few fields are read: a rebuild reads all of them.
 
-use bus::{BusError, DecodeError, Stored};
+use bus::{BusError, Stored};
 use index::actions::{Change, Event, MergeKey, Move};
 use model::{
     ActionKeys, BlobDigest, ClientTool, ExecutionId, ExecutionKey, ExecutionPhase, ExecutionRecord,
@@ -89,19 +89,11 @@ impl Ended {
 
 /// Reads a record. What goes on is read as a whole: an executor must be able to read it too.
 pub(crate) fn read(stored: &Stored) -> Result<Told, BusError> {
-    let brief: Brief = decode(stored)?;
+    let brief: Brief = stored.read()?;
     match brief.event {
-        BriefEvent::Finished => decode(stored).map(Told::Ended),
+        BriefEvent::Finished => stored.read().map(Told::Ended),
         BriefEvent::Open => stored.execution().map(|record| Told::Open(Box::new(record))),
     }
-}
-
-fn decode<'a, T: Deserialize<'a>>(stored: &'a Stored) -> Result<T, BusError> {
-    serde_json::from_slice(&stored.payload).map_err(|error| BusError::Corrupt {
-        sequence: stored.sequence.0,
-        subject: stored.subject.clone(),
-        source: DecodeError::Json(error),
-    })
 }
 
 /// As the index wants it; `capacity` says what the largest executor of a pool has.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     Bus, BusError, Encoding, ExecutorLeaseSubject, LeaseSubject, Stored, decode, encode,
-    headers::{EXPECTED, KV_OPERATION, MARKER_REASON, ROLLUP, TTL, WRITER, header},
+    headers::{EXPECTED, KV_OPERATION, MARKER_REASON, ROLLUP, TTL, header},
     stream,
     transition::Write,
 };
@@ -135,7 +135,7 @@ impl Bus {
         // A second round where an old marker stands, a third where it went meanwhile.
         for _ in 0..3 {
             let write = lease_write(key, &holder, expected);
-            match self.compare_and_set(&write, expected, patience).await? {
+            match self.compare_and_set(&write, patience).await? {
                 Ok(revision) => return Ok(Acquired::Held(Lease { key: key.clone(), holder, revision })),
                 Err(None) => expected = Sequence(0),
                 Err(Some(last)) if LeaseChange::of(last.headers.as_ref()) == LeaseChange::Held => {
@@ -154,7 +154,7 @@ impl Bus {
         patience: Duration,
     ) -> Result<Renewed, BusError> {
         let write = lease_write(&lease.key, &lease.holder, lease.revision);
-        match self.compare_and_set(&write, lease.revision, patience).await? {
+        match self.compare_and_set(&write, patience).await? {
             Ok(revision) => {
                 lease.revision = revision;
                 Ok(Renewed::Held)
@@ -228,11 +228,8 @@ fn held<H: DeserializeOwned>(stored: &Stored) -> Option<(Sequence, H)> {
 }
 
 fn lease_write<K: LeaseName>(key: &K, holder: &K::Holder, expected: Sequence) -> Write {
-    let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
-    let mut headers = HeaderMap::new();
-    headers.insert(WRITER, writer.as_str());
-    headers.insert(EXPECTED, expected.0.to_string().as_str());
-    headers.insert(TTL, format!("{}s", K::ttl_seconds(holder).max(1)).as_str());
     let payload = encode(Encoding::Json, holder);
-    Write { stream: K::STREAM, subject: key.subject(), writer, headers, payload }
+    let mut write = Write::new(K::STREAM, key.subject(), expected, payload);
+    write.headers.insert(TTL, format!("{}s", K::ttl_seconds(holder).max(1)).as_str());
+    write
 }

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use async_nats::HeaderMap;
 use bytes::Bytes;
 use model::{BlobDigest, Sequence};
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     Bus, BusError, Encoding, HEADER_OFFSET, LogSubject, Stored, decode, encode,
-    headers::{EXPECTED, LOG_END, WRITER, header},
+    headers::{LOG_END, header},
     stream,
     transition::Write,
 };
@@ -65,8 +64,8 @@ impl LogPiece {
 impl Bus {
     /// Begins a log stream. Ids are random, so that it is a new one.
     pub async fn create_log(&self, id: Uuid, head: &LogHead) -> Result<(), BusError> {
-        let write = log_write(id, Sequence(0), HeaderMap::new(), encode(Encoding::Json, head));
-        match self.compare_and_set(&write, Sequence(0), PATIENCE).await? {
+        let write = log_write(id, Sequence(0), encode(Encoding::Json, head));
+        match self.compare_and_set(&write, PATIENCE).await? {
             Ok(_) => Ok(()),
             Err(_) => Err(BusError::Timeout { what: format!("creating log stream {id}, which exists") }),
         }
@@ -97,13 +96,12 @@ impl Bus {
         last: bool,
     ) -> Result<Result<LogEnd, Option<LogEnd>>, BusError> {
         let length = end.length + data.len() as u64;
-        let mut headers = HeaderMap::new();
-        headers.insert(HEADER_OFFSET, end.length.to_string().as_str());
+        let mut write = log_write(id, end.sequence, data);
+        write.headers.insert(HEADER_OFFSET, end.length.to_string().as_str());
         if last {
-            headers.insert(LOG_END, "1");
+            write.headers.insert(LOG_END, "1");
         }
-        let write = log_write(id, end.sequence, headers, data);
-        match self.compare_and_set(&write, end.sequence, PATIENCE).await? {
+        match self.compare_and_set(&write, PATIENCE).await? {
             Ok(sequence) => Ok(Ok(LogEnd { sequence, length, complete: last })),
             Err(now) => Ok(Err(now.map(end_of))),
         }
@@ -129,9 +127,6 @@ fn end_of(stored: Stored) -> LogEnd {
     }
 }
 
-fn log_write(id: Uuid, expected: Sequence, mut headers: HeaderMap, payload: Bytes) -> Write {
-    let writer = format!("{:032x}", Uuid::new_v4().as_u128());
-    headers.insert(WRITER, writer.as_str());
-    headers.insert(EXPECTED, expected.0.to_string().as_str());
-    Write { stream: stream::LOGS, subject: LogSubject(id).to_string(), writer, headers, payload }
+fn log_write(id: Uuid, expected: Sequence, payload: Bytes) -> Write {
+    Write::new(stream::LOGS, LogSubject(id).to_string(), expected, payload)
 }

@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use async_nats::HeaderMap;
 use futures::StreamExt as _;
 use model::{ModelNotice, Sequence};
 use tracing::warn;
 
-use crate::{
-    Bus, BusError, Encoding, Stored, encode,
-    headers::{EXPECTED, WRITER},
-    stream,
-    transition::Write,
-};
+use crate::{Bus, BusError, Encoding, Stored, encode, stream, transition::Write};
 
 const CURRENT: &str = "$KV.FOREBAY_MODELS.current";
 const LIVE: &str = "forebay.model.live.current";
@@ -52,13 +46,9 @@ impl Bus {
     /// Publishes a model, whose content is in the store already, if the last one is still that at `expected`; says
     /// whether.
     pub async fn publish_model(&self, notice: &ModelNotice, expected: Sequence) -> Result<bool, BusError> {
-        let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
-        let mut headers = HeaderMap::new();
-        headers.insert(WRITER, writer.as_str());
-        headers.insert(EXPECTED, expected.0.to_string().as_str());
         let payload = encode(Encoding::Json, notice);
-        let write = Write { stream: stream::MODELS, subject: CURRENT.to_owned(), writer, headers, payload };
-        Ok(self.compare_and_set(&write, expected, PATIENCE).await?.is_ok())
+        let write = Write::new(stream::MODELS, CURRENT.to_owned(), expected, payload);
+        Ok(self.compare_and_set(&write, PATIENCE).await?.is_ok())
     }
 
     /// Tells of every model from now on.

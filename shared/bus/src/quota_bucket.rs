@@ -7,12 +7,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{GovernorRecord, Group, Quota, Quotas, Sequence};
 
-use crate::{
-    Bus, BusError, Encoding, Stored, encode,
-    headers::{EXPECTED, WRITER, header},
-    stream,
-    transition::Write,
-};
+use crate::{Bus, BusError, Encoding, Stored, encode, headers::header, stream, transition::Write};
 
 const GROUP: &str = "$KV.FOREBAY_QUOTA.group.";
 const DEFAULT: &str = "$KV.FOREBAY_QUOTA.default";
@@ -121,13 +116,9 @@ impl Bus {
         expected: Sequence,
         patience: Duration,
     ) -> Result<Option<Sequence>, BusError> {
-        let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
-        let mut headers = HeaderMap::new();
-        headers.insert(WRITER, writer.as_str());
-        headers.insert(EXPECTED, expected.0.to_string().as_str());
         let payload = encode(Encoding::Json, record);
-        let write = Write { stream: stream::QUOTA, subject: GOVERNOR.to_owned(), writer, headers, payload };
-        Ok(self.compare_and_set(&write, expected, patience).await?.ok())
+        let write = Write::new(stream::QUOTA, GOVERNOR.to_owned(), expected, payload);
+        Ok(self.compare_and_set(&write, patience).await?.ok())
     }
 
     /// Tells of every change from now on.

@@ -34,7 +34,8 @@ impl Stored {
         self.read()
     }
 
-    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, BusError> {
+    /// The content as whatever JSON message it is, or the part of one that a reader needs.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, BusError> {
         decode(Encoding::Json, &self.payload).map_err(|source| BusError::Corrupt {
             sequence: self.sequence.0,
             subject: self.subject.clone(),

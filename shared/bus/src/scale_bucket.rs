@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use async_nats::HeaderMap;
 use futures::StreamExt as _;
 use model::{ScalePlan, ScaledPool, Sequence};
 use tracing::warn;
 
-use crate::{
-    Bus, BusError, Encoding, Stored, encode,
-    headers::{EXPECTED, WRITER},
-    stream,
-    transition::Write,
-};
+use crate::{Bus, BusError, Encoding, Stored, encode, stream, transition::Write};
 
 const PLANS: &str = "$KV.FOREBAY_SCALE.";
 const LIVE: &str = "forebay.scale.>";
@@ -54,14 +48,9 @@ impl Bus {
         expected: Sequence,
         patience: Duration,
     ) -> Result<Option<Sequence>, BusError> {
-        let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
-        let mut headers = HeaderMap::new();
-        headers.insert(WRITER, writer.as_str());
-        headers.insert(EXPECTED, expected.0.to_string().as_str());
         let payload = encode(Encoding::Json, plan);
-        let subject = format!("{PLANS}{}", plan.pool);
-        let write = Write { stream: stream::SCALE, subject, writer, headers, payload };
-        Ok(self.compare_and_set(&write, expected, patience).await?.ok())
+        let write = Write::new(stream::SCALE, format!("{PLANS}{}", plan.pool), expected, payload);
+        Ok(self.compare_and_set(&write, patience).await?.ok())
     }
 
     /// The last plans for all pools, by pool; from any replica. What cannot be read is left out.

@@ -5,12 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use model::{Pool, PoolName, Sequence};
 
-use crate::{
-    Bus, BusError, Encoding, decode, encode,
-    headers::{EXPECTED, WRITER},
-    stream,
-    transition::Write,
-};
+use crate::{Bus, BusError, Encoding, decode, encode, stream, transition::Write};
 
 /// A key of the settings bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,14 +60,9 @@ impl Bus {
                 return Ok(merged);
             }
             let expected = last.as_ref().map_or(Sequence(0), |stored| stored.sequence);
-            let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
-            let mut headers = async_nats::HeaderMap::new();
-            headers.insert(WRITER, writer.as_str());
-            headers.insert(EXPECTED, expected.0.to_string().as_str());
             let payload = encode(Encoding::Json, &merged);
-            let write =
-                Write { stream: stream::SETTINGS, subject: subject.clone(), writer, headers, payload };
-            match self.compare_and_set(&write, expected, ANNOUNCE_PATIENCE).await? {
+            let write = Write::new(stream::SETTINGS, subject.clone(), expected, payload);
+            match self.compare_and_set(&write, ANNOUNCE_PATIENCE).await? {
                 Ok(_) => return Ok(merged),
                 Err(found) => last = found,
             }

@@ -78,18 +78,13 @@ impl Bus {
         expected: Sequence,
         patience: Duration,
     ) -> Result<Written<R>, BusError> {
-        let subject = record.subject();
-        let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
-        headers.insert(WRITER, writer.as_str());
-        headers.insert(EXPECTED, expected.0.to_string().as_str());
-        if let Some(trace) = record.traceparent() {
-            headers.insert(TRACEPARENT, trace);
-        }
         let payload = encode(Encoding::Json, record);
-        let write = Write { stream: R::STREAM, subject, writer, headers, payload };
-        match self.compare_and_set(&write, expected, patience).await? {
+        let mut write = Write::new(R::STREAM, record.subject(), expected, payload);
+        write.headers.insert(CONTENT_TYPE, Encoding::Json.content_type());
+        if let Some(trace) = record.traceparent() {
+            write.headers.insert(TRACEPARENT, trace);
+        }
+        match self.compare_and_set(&write, patience).await? {
             Ok(sequence) => Ok(Written::Won(sequence)),
             Err(None) => Ok(Written::Lost(None)),
             Err(Some(stored)) => Ok(Written::Lost(Some(Box::new((stored.sequence, stored.read()?))))),
@@ -101,7 +96,6 @@ impl Bus {
     pub(crate) async fn compare_and_set(
         &self,
         write: &Write,
-        expected: Sequence,
         patience: Duration,
     ) -> Result<Result<Sequence, Option<Stored>>, BusError> {
         let deadline = Instant::now() + patience;
@@ -121,7 +115,7 @@ impl Bus {
                 }
                 Ok(last) => {
                     let at = last.as_ref().map_or(Sequence(0), |stored| stored.sequence);
-                    if at != expected {
+                    if at != write.expected {
                         return Ok(Err(last));
                     }
                 }
@@ -149,11 +143,25 @@ impl Bus {
 
 /// A write by compare-and-set.
 pub(crate) struct Write {
-    pub(crate) stream: &'static str,
-    pub(crate) subject: String,
-    pub(crate) writer: String,
+    stream: &'static str,
+    subject: String,
+    /// Position of the last message on the subject, without which nothing is written.
+    expected: Sequence,
+    /// Which write it is, so that a doubtful one is known again.
+    writer: String,
     pub(crate) headers: HeaderMap,
-    pub(crate) payload: Bytes,
+    payload: Bytes,
+}
+
+impl Write {
+    /// The next message on `subject`, if the last one there is at `expected` (0: if there is none).
+    pub(crate) fn new(stream: &'static str, subject: String, expected: Sequence, payload: Bytes) -> Self {
+        let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
+        let mut headers = HeaderMap::new();
+        headers.insert(WRITER, writer.as_str());
+        headers.insert(EXPECTED, expected.0.to_string().as_str());
+        Self { stream, subject, expected, writer, headers, payload }
+    }
 }
 
 /// Whether a publish failed because something else was written: 10071, and 10164 which
