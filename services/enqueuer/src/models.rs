@@ -6,8 +6,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::BytesMut;
-use futures::TryStreamExt as _;
 use model::{Build, Digest, Esu, ExecutorType, ModelNotice, ToolCall};
 use occupancy::{BuildFacts, DecodeError, OccupancyModel, Refusal, judge};
 use service::{Context, ServiceError};
@@ -34,10 +32,6 @@ pub(crate) struct Loaded {
 /// Why a model that was published is not used.
 #[derive(Debug, thiserror::Error)]
 enum Unused {
-    #[error("it has {size} bytes, at most {SIZE_MAX} are taken")]
-    TooLarge { size: u64 },
-    #[error("its content is not what was published: {found} instead of {wanted}")]
-    Damaged { wanted: Digest, found: Digest },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -97,20 +91,7 @@ async fn load(
     notice: &ModelNotice,
     current: Option<&Loaded>,
 ) -> Result<OccupancyModel, Unused> {
-    let (size, parts) = store.stream(&notice.digest).await?;
-    if size > SIZE_MAX {
-        return Err(Unused::TooLarge { size });
-    }
-    let content = parts
-        .try_fold(BytesMut::new(), async |mut all, part| {
-            all.extend_from_slice(&part);
-            Ok(all)
-        })
-        .await?;
-    let found = Digest::of(&content);
-    if found != notice.digest {
-        return Err(Unused::Damaged { wanted: notice.digest.clone(), found });
-    }
+    let content = store.read(&notice.digest, SIZE_MAX).await?;
     let model = OccupancyModel::decode(&content)?;
     judge(model.report(), current.map(|current| current.model.report()))?;
     Ok(model)

@@ -9,7 +9,6 @@ mod adaptive;
 mod keys;
 mod past;
 mod quality;
-mod recent;
 mod thesis;
 
 use std::{fmt, str::FromStr, time::Duration};
@@ -18,7 +17,8 @@ use adaptive::Scores;
 pub use keys::Keys;
 use past::Past;
 pub use quality::{ERROR_BOUNDS, Quality, Tally};
-use recent::Recent;
+
+use crate::recent::Recent;
 
 /// Keys of which durations are kept where nobody says how many: at most some 20 MB.
 const MOST_KEYS: usize = 100_000;
@@ -134,7 +134,7 @@ struct Known {
 #[derive(Debug, Clone)]
 pub struct Estimator {
     kind: EstimatorKind,
-    known: Recent<Known>,
+    known: Recent<u64, Known>,
     /// How the rules did on all work.
     scores: Scores,
 }

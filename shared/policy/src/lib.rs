@@ -15,6 +15,7 @@ mod hash;
 mod instances;
 pub mod queue;
 mod random;
+mod recent;
 pub mod requirements;
 mod retry;
 mod why;

@@ -1,10 +1,9 @@
 //! Builds made by chance.
 
-use std::f64::consts::TAU;
-
 use model::{Esu, ExecutorType, Occupancy};
 use policy::Random;
 
+use crate::drawn::exponential;
 use crate::scenario::{BuildMix, Estimator};
 
 /// A build.
@@ -20,7 +19,7 @@ pub(crate) struct Build {
 
 impl Build {
     pub(crate) fn by_chance(mix: &BuildMix, estimator: Estimator, random: &mut Random) -> Self {
-        let seconds = mix.mean_seconds * (0.25 + 0.75 * exponential(random)).min(4.0);
+        let seconds = mix.mean_seconds * (0.25 + 0.75 * exponential(random, 1.0)).min(4.0);
         let esu = mix.mean_esu * (1.0 + mix.esu_spread * (2.0 * random.unit() - 1.0));
         let chance = 2.0 * random.unit() - 1.0;
         let estimate = match estimator {
@@ -29,17 +28,6 @@ impl Build {
         };
         Self { estimate: Occupancy::of_each([ExecutorType::x86()], estimate), esu, millis: millis(seconds) }
     }
-}
-
-/// A number by chance, exponential, 1 on the average.
-pub(crate) fn exponential(random: &mut Random) -> f64 {
-    -(1.0 - random.unit()).ln()
-}
-
-/// A number by chance, normal, with mean 0 and standard deviation 1.
-pub(crate) fn normal(random: &mut Random) -> f64 {
-    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
-    radius * (TAU * random.unit()).cos()
 }
 
 /// Seconds as whole milliseconds, at least one.

@@ -8,7 +8,8 @@ use model::{Esu, ExecutorType, GovernorRecord, Millis, Occupancy, Quota, Quotas}
 use policy::{Allowance, GroupHead, QuotaTotals, Random, govern, place, weight};
 
 use crate::{
-    builds::{Build, exponential, millis},
+    builds::{Build, millis},
+    drawn::exponential,
     scenario::{Load, QuotaScenario},
     series::GroupSeries,
 };
@@ -148,7 +149,7 @@ impl<'a> Farm<'a> {
         let esu = share * group.series.quota;
         if esu > 0.0 {
             let builds = &self.scenario.builds;
-            let gap = builds.mean_esu * builds.mean_seconds / esu * exponential(&mut self.random);
+            let gap = builds.mean_esu * builds.mean_seconds / esu * exponential(&mut self.random, 1.0);
             self.after(millis(gap), Event::Arrival { group: at, phase: self.phase });
         }
     }

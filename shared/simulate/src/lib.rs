@@ -5,6 +5,7 @@
 //! declare and through what is learned of them. Equal scenarios give equal bytes.
 
 mod builds;
+mod drawn;
 mod estimates;
 mod farm;
 mod measure;
@@ -14,6 +15,7 @@ mod scaling;
 mod scenario;
 mod series;
 mod sizing;
+mod svg;
 
 pub use estimates::{
     EstimateFigures, EstimateItem, EstimateScenario, EstimatedBy, Habits, compare_estimates,

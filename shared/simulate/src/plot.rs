@@ -1,8 +1,11 @@
 //! A run as a picture: SVG, written by hand.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
-use crate::{GroupSeries, QuotaRun};
+use crate::{
+    GroupSeries, QuotaRun,
+    svg::{self, Stroke, round_step},
+};
 
 /// Pixels.
 const WIDTH: f64 = 960.0;
@@ -14,10 +17,12 @@ const BOTTOM: f64 = 44.0;
 /// Of a panel, what is kept free above its axes for its title.
 const TITLE: f64 = 50.0;
 /// Colours that people who see few colours tell apart (Okabe and Ito).
-const PV: &str = "#0072b2";
-const SP: &str = "#d55e00";
-const MV: &str = "#009e73";
-const QUOTA: &str = "#888888";
+const PV: Stroke = Stroke::solid("#0072b2", 1.5);
+const SP: Stroke = Stroke::solid("#d55e00", 1.5);
+const MV: Stroke = Stroke::solid("#009e73", 1.0);
+const QUOTA: Stroke = Stroke::dashed("#888888", "4 3");
+/// Where the load changes.
+const PHASE: Stroke = Stroke::dashed("#bbbbbb", "2 3");
 
 /// What is in use (PV), what may be (SP) and what is to be started (MV) of each group over time: one panel a group.
 pub fn plot(run: &QuotaRun) -> String {
@@ -29,48 +34,22 @@ pub fn plot(run: &QuotaRun) -> String {
 
 fn draw(svg: &mut String, run: &QuotaRun) -> fmt::Result {
     let height = TOP + PANEL * run.groups.len() as f64 + BOTTOM;
-    writeln!(
-        svg,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">"#
-    )?;
-    writeln!(svg, "<title>Quota governor: use and set point of each group</title>")?;
-    writeln!(svg, r##"<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>"##)?;
-    legend(svg)?;
+    svg::open(svg, (WIDTH, height), "Quota governor: ESU of each group over time", LEFT)?;
+    let meanings = [(PV, "in use (PV)"), (SP, "set point (SP)"), (MV, "to start (MV)"), (QUOTA, "own quota")];
+    svg::line_legend(svg, (LEFT, 44.0), 150.0, &meanings)?;
     let seconds = f64::from(run.scenario.seconds().max(1));
     for (at, series) in run.groups.iter().enumerate() {
         let bottom = TOP + PANEL * (at + 1) as f64;
         let panel = Panel::of(series, bottom, seconds);
         panel.axes(svg, series)?;
         panel.phases(svg, run)?;
-        panel.line(svg, &series.mv, MV, 1.0)?;
-        panel.line(svg, &series.pv, PV, 1.5)?;
-        panel.line(svg, &series.sp, SP, 1.5)?;
+        panel.line(svg, &series.mv, MV)?;
+        panel.line(svg, &series.pv, PV)?;
+        panel.line(svg, &series.sp, SP)?;
     }
     let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
-    writeln!(svg, r#"<text x="{middle}" y="{:.0}" text-anchor="middle">seconds</text>"#, height - 8.0)?;
-    writeln!(svg, "</svg>")
-}
-
-fn legend(svg: &mut String) -> fmt::Result {
-    let title = "Quota governor: ESU of each group over time";
-    writeln!(svg, r#"<text x="{LEFT}" y="22" font-size="16" font-weight="bold">{title}</text>"#)?;
-    let entries = [
-        (PV, "in use (PV)", ""),
-        (SP, "set point (SP)", ""),
-        (MV, "to start (MV)", ""),
-        (QUOTA, "own quota", r#" stroke-dasharray="4 3""#),
-    ];
-    let mut x = LEFT;
-    for (colour, text, dashes) in entries {
-        let (end, label) = (x + 24.0, x + 30.0);
-        writeln!(
-            svg,
-            r#"<line x1="{x}" y1="40" x2="{end}" y2="40" stroke="{colour}" stroke-width="2"{dashes}/>"#
-        )?;
-        writeln!(svg, r#"<text x="{label}" y="44">{text}</text>"#)?;
-        x += 150.0;
-    }
-    Ok(())
+    svg::text(svg, (middle, height - 8.0), "middle", "seconds")?;
+    svg::close(svg)
 }
 
 /// Where the numbers of a group go.
@@ -102,46 +81,22 @@ impl Panel {
 
     fn axes(&self, svg: &mut String, series: &GroupSeries) -> fmt::Result {
         let (right, quota) = (WIDTH - RIGHT, self.y(series.quota));
-        let title = self.top - 8.0;
-        // A group's name has no characters that XML would take for its own.
-        writeln!(
-            svg,
-            r#"<text x="{LEFT}" y="{title}" font-weight="bold">{}, quota {} ESU</text>"#,
-            series.group, series.quota
-        )?;
+        let title = format!("{}, quota {} ESU", series.group, series.quota);
+        svg::heading(svg, (LEFT, self.top - 8.0), &title)?;
         let mut esu = self.least;
         while esu <= self.most + self.step / 2.0 {
-            let y = self.y(esu);
-            writeln!(
-                svg,
-                r##"<line x1="{LEFT}" y1="{y:.1}" x2="{right}" y2="{y:.1}" stroke="#e4e4e4"/><text x="{:.0}" y="{:.1}" text-anchor="end">{}</text>"##,
-                LEFT - 8.0,
-                y + 4.0,
-                (esu * 1000.0).round() / 1000.0
-            )?;
+            let label = ((esu * 1000.0).round() / 1000.0).to_string();
+            svg::across(svg, (LEFT, right), self.y(esu), &label)?;
             esu += self.step;
         }
         let step = round_step(self.seconds / 8.0);
         let mut second = 0.0;
         while second <= self.seconds {
-            let (x, y) = (self.x(second), self.bottom);
-            writeln!(
-                svg,
-                r##"<line x1="{x:.1}" y1="{y}" x2="{x:.1}" y2="{:.1}" stroke="#444444"/><text x="{x:.1}" y="{:.1}" text-anchor="middle">{second}</text>"##,
-                y + 4.0,
-                y + 17.0
-            )?;
+            svg::tick(svg, self.x(second), self.bottom, &second.to_string())?;
             second += step;
         }
-        writeln!(
-            svg,
-            r##"<path d="M{LEFT} {} V{} H{right}" fill="none" stroke="#444444"/>"##,
-            self.top, self.bottom
-        )?;
-        writeln!(
-            svg,
-            r#"<line x1="{LEFT}" y1="{quota:.1}" x2="{right}" y2="{quota:.1}" stroke="{QUOTA}" stroke-dasharray="4 3"/>"#
-        )
+        svg::axes(svg, [LEFT, self.top, right, self.bottom])?;
+        svg::stroke(svg, (LEFT, quota), (right, quota), QUOTA)
     }
 
     /// A line where the load changes.
@@ -150,29 +105,15 @@ impl Panel {
         for phase in run.scenario.phases.iter().skip(1).zip(&run.scenario.phases).map(|(_, before)| before) {
             second += f64::from(phase.seconds);
             let x = self.x(second);
-            writeln!(
-                svg,
-                r##"<line x1="{x:.1}" y1="{}" x2="{x:.1}" y2="{}" stroke="#bbbbbb" stroke-dasharray="2 3"/>"##,
-                self.top, self.bottom
-            )?;
+            svg::stroke(svg, (x, self.top), (x, self.bottom), PHASE)?;
         }
         Ok(())
     }
 
-    fn line(&self, svg: &mut String, values: &[f64], colour: &str, width: f64) -> fmt::Result {
-        write!(svg, r#"<polyline fill="none" stroke="{colour}" stroke-width="{width}" points=""#)?;
+    fn line(&self, svg: &mut String, values: &[f64], look: Stroke) -> fmt::Result {
         // As many points as the picture has pixels, or nearly so.
         let every = (values.len() / 900).max(1);
-        for (second, value) in values.iter().enumerate().step_by(every) {
-            write!(svg, "{:.1},{:.1} ", self.x(second as f64), self.y(*value))?;
-        }
-        writeln!(svg, r#""/>"#)
+        let point = |(second, value): (usize, &f64)| (self.x(second as f64), self.y(*value));
+        svg::path(svg, values.iter().enumerate().step_by(every).map(point), look)
     }
-}
-
-/// A round number not below `rough`: 1, 2 or 5 with zeros.
-pub(crate) fn round_step(rough: f64) -> f64 {
-    let tens = 10_f64.powf(rough.max(1e-3).log10().floor());
-    let fits = |factor: &f64| tens * factor >= rough * 0.999;
-    [1.0, 2.0, 5.0].into_iter().find(fits).unwrap_or(10.0) * tens
 }

@@ -5,7 +5,6 @@
 //! job to a worker, which runs one at a time.
 
 mod batch;
-mod drawn;
 mod engine;
 mod errors;
 mod figures;
@@ -16,7 +15,6 @@ mod makespan_plot;
 mod name;
 mod outcome;
 mod stream;
-mod svg;
 mod trace;
 mod wait_plot;
 mod worker_file;

@@ -2,14 +2,12 @@
 
 mod entry;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::Duration,
-};
+use std::time::Duration;
 
 use model::{ActionKey, ActionKeys, Measured};
 
 use super::ending::grown;
+use crate::recent::Recent;
 use entry::{Entry, Sample};
 
 /// Keys that are kept where nobody says how many: some 30 MB when all are full.
@@ -22,11 +20,7 @@ const SLOW_AFTER_OF_KIND: usize = 20;
 /// What actions were seen to use. Those that nothing was learned of for longest are forgotten first.
 #[derive(Debug, Clone)]
 pub struct History {
-    entries: HashMap<ActionKey, Entry>,
-    /// Keys by when something was learned of them.
-    turns: BTreeMap<u64, ActionKey>,
-    turn: u64,
-    most: usize,
+    entries: Recent<ActionKey, Entry>,
 }
 
 /// What an action is expected to use.
@@ -127,7 +121,7 @@ impl Default for History {
 impl History {
     /// Nothing is known; of at most so many keys something will be.
     pub fn new(most_keys: usize) -> Self {
-        Self { entries: HashMap::new(), turns: BTreeMap::new(), turn: 0, most: most_keys.max(1) }
+        Self { entries: Recent::new(most_keys) }
     }
 
     /// Keys of which something is known.
@@ -137,7 +131,7 @@ impl History {
 
     /// Whether nothing is known.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.len() == 0
     }
 
     /// An action with these keys ended with success and used so much. Others teach nothing: what failed may have stopped
@@ -145,7 +139,7 @@ impl History {
     pub fn learn(&mut self, keys: &ActionKeys, measured: &Measured) {
         let sample = Sample::of(measured);
         for key in &keys.history {
-            self.entry(*key).ran(sample);
+            self.entries.of(*key).ran(sample);
         }
     }
 
@@ -153,7 +147,7 @@ impl History {
     /// tells how much it needs, it is thought to need what it is given next.
     pub fn learn_out_of_memory(&mut self, keys: &ActionKeys, had: u64) {
         for key in &keys.history {
-            self.entry(*key).ran_out(had);
+            self.entries.of(*key).ran_out(had);
         }
     }
 
@@ -164,7 +158,7 @@ impl History {
         let mut learned = Learned { at_least: true, ..Learned::default() };
         let mut ran_out = None;
         for (likeness, key) in Likeness::of(keys) {
-            let Some(entry) = self.entries.get(&key) else { continue };
+            let Some(entry) = self.entries.get(key) else { continue };
             let is_known = entry.runs() >= likeness.least();
             if !is_known || likeness != Likeness::Kind {
                 ran_out = ran_out.max(entry.ran_out_of());
@@ -196,25 +190,9 @@ impl History {
         least: impl Fn(Likeness) -> usize,
     ) -> Option<Duration> {
         Likeness::of(keys).find_map(|(likeness, key)| {
-            let entry = self.entries.get(&key).filter(|entry| entry.runs() >= least(likeness))?;
+            let entry = self.entries.get(key).filter(|entry| entry.runs() >= least(likeness))?;
             entry.wall(percent)
         })
-    }
-
-    /// The entry of `key`, as the one that something was learned of last.
-    fn entry(&mut self, key: ActionKey) -> &mut Entry {
-        self.turn += 1;
-        if let Some(known) = self.entries.get(&key) {
-            self.turns.remove(&known.turn);
-        } else if self.entries.len() >= self.most
-            && let Some((_, oldest)) = self.turns.pop_first()
-        {
-            self.entries.remove(&oldest);
-        }
-        self.turns.insert(self.turn, key);
-        let entry = self.entries.entry(key).or_default();
-        entry.turn = self.turn;
-        entry
     }
 }
 

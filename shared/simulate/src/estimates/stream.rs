@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::EstimateItem;
 use crate::{
     InvalidScenario,
-    builds::{exponential, millis, normal},
+    builds::millis,
+    drawn::{exponential, log_normal, normal},
     scenario::within,
 };
 
@@ -92,15 +93,14 @@ impl EstimateScenario {
         let mut labelled: Vec<Labelled> =
             (0..self.labels).map(|label| Labelled::new(label, &mut random)).collect();
         let own: Vec<f64> =
-            (0..self.labels * self.submitters).map(|_| (0.5 * normal(&mut random)).exp()).collect();
+            (0..self.labels * self.submitters).map(|_| log_normal(&mut random, 0.5)).collect();
         let commands = self.habits.commands.max(1);
-        let factors: Vec<f64> =
-            (0..self.labels * commands).map(|_| (0.5 * normal(&mut random)).exp()).collect();
+        let factors: Vec<f64> = (0..self.labels * commands).map(|_| log_normal(&mut random, 0.5)).collect();
         let mut last_command: BTreeMap<usize, usize> = BTreeMap::new();
         let mut arrival = 0.0;
         let mut items = Vec::new();
         for _ in 0..self.items {
-            arrival += exponential(&mut random) * TYPICAL_SECONDS / 10.0;
+            arrival += exponential(&mut random, TYPICAL_SECONDS / 10.0);
             let label = below(self.labels, &mut random);
             let submitter = self.submitter(&mut random);
             let who = label * index(self.submitters) + submitter;
@@ -110,7 +110,7 @@ impl EstimateScenario {
             let command = last_command.get(&who).copied().unwrap_or_default();
             let Some(of) = labelled.get_mut(label) else { continue };
             if random.unit() < self.habits.changing {
-                of.seconds = of.usual_seconds * (0.5 * normal(&mut random)).exp();
+                of.seconds = of.usual_seconds * log_normal(&mut random, 0.5);
             }
             let factor = own.get(who).copied().unwrap_or(1.0);
             let of_command = factors.get(label * index(commands) + command).copied().unwrap_or(1.0);
@@ -135,7 +135,7 @@ impl EstimateScenario {
     }
 
     fn takes(&self, median: f64, random: &mut Random) -> f64 {
-        let noisy = 1.0 + self.sigma * normal(random);
+        let noisy = normal(random, 1.0, self.sigma);
         if random.unit() < self.habits.failing {
             return median * random.unit() / 3.0;
         }
@@ -158,7 +158,7 @@ impl EstimateScenario {
 
 impl Labelled {
     fn new(label: u32, random: &mut Random) -> Self {
-        let seconds = TYPICAL_SECONDS * (LABELS_DIFFER * normal(random)).exp();
+        let seconds = TYPICAL_SECONDS * log_normal(random, LABELS_DIFFER);
         let labels = BTreeMap::from([("target".to_owned(), label.to_string())]);
         Self { labels, usual_seconds: seconds, seconds, limit_ms: millis(LIMIT * seconds) }
     }

@@ -2,7 +2,8 @@
 
 use policy::Random;
 
-use super::{drawn::whole_ms, name::Reading};
+use super::name::Reading;
+use crate::drawn::whole_ms;
 
 /// Up to which percent, which relative error: of estimates that were too high, and of those that were too low.
 const TOO_HIGH: [(u64, f64); 8] = [

@@ -6,12 +6,12 @@ use model::Priority;
 use policy::Random;
 
 use super::{
-    drawn::{self, exponential_ms, normal, whole_ms},
     errors::imprecise_ms,
     name::Reading,
     stream::{Interner, Job, Stream},
     workload::{Kind, LONG, Mix, SHORT, Workload},
 };
+use crate::drawn::{self, exponential_ms, normal, whole_ms};
 
 /// No job is shorter. Milliseconds.
 const SHORTEST_MS: u64 = 100;

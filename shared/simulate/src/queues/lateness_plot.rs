@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{batch::Tally, outcome::WINDOWS, svg};
+use super::{batch::Tally, outcome::WINDOWS};
+use crate::svg;
 
 const FACETS: svg::Facets =
     svg::Facets { columns: 3, width: 300.0, height: 150.0, top: 64.0, left: 52.0, bottom: 40.0, right: 0.0 };

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{batch::Tally, name::QueuePolicy, svg};
+use super::{batch::Tally, name::QueuePolicy};
+use crate::svg;
 
 const ROW: f64 = 17.0;
 const PLOT: f64 = 170.0;

@@ -105,7 +105,7 @@ fn relative_wait(job: &Job, wait_ms: u64) -> f64 {
 /// The value below which `share` of the sorted `values` lie; between two in proportion.
 fn percentile(values: &[f64], share: f64) -> f64 {
     let at = share * values.len().saturating_sub(1) as f64;
-    let below = super::drawn::whole(at);
+    let below = crate::drawn::whole(at);
     let value = |at: usize| values.get(at).copied();
     let Some(low) = value(below) else { return 0.0 };
     let high = value(below + 1).unwrap_or(low);
@@ -117,7 +117,7 @@ fn bin(relative_wait: f64) -> usize {
     if relative_wait < 0.01 {
         return 0;
     }
-    (1 + super::drawn::whole((relative_wait.log10() + 2.0) * BINS_PER_DECADE)).min(BINS - 1)
+    (1 + crate::drawn::whole((relative_wait.log10() + 2.0) * BINS_PER_DECADE)).min(BINS - 1)
 }
 
 /// From which relative wait on a bin counts.

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use policy::Random;
 
 use super::*;
+use crate::drawn;
 
 /// The starts of `stream` by the policy of this name.
 fn starts(stream: &Stream, policy: &str, reading: Reading) -> Vec<Start> {

@@ -6,11 +6,11 @@ use model::Priority;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    drawn,
     errors::imprecise_ms,
     name::Reading,
     stream::{Interner, Job, Stream},
 };
+use crate::drawn;
 
 /// No time in a stream is longer: 300 years. Milliseconds.
 const LONGEST_MS: f64 = 1e13;

@@ -6,8 +6,8 @@ use super::{
     batch::Tally,
     name::QueuePolicy,
     outcome::{BINS, bin_from},
-    svg,
 };
+use crate::svg;
 
 const FACETS: svg::Facets =
     svg::Facets { columns: 3, width: 300.0, height: 160.0, top: 64.0, left: 52.0, bottom: 34.0, right: 0.0 };

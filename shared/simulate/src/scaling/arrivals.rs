@@ -6,7 +6,10 @@ use policy::Random;
 use serde::{Deserialize, Serialize};
 
 use super::ScalingScenario;
-use crate::builds::{exponential, millis, normal};
+use crate::{
+    builds::millis,
+    drawn::{exponential, log_normal, normal},
+};
 
 const HOUR: f64 = 3600.0;
 /// Of the mean of a day, by how much noon is above and midnight below it.
@@ -50,7 +53,7 @@ pub(super) fn items(scenario: &ScalingScenario) -> Vec<ScalingItem> {
     let mut hours = 0.0;
     loop {
         hours += match scenario.pattern {
-            Pattern::Steady | Pattern::Day => exponential(&mut random) / (rate * peak),
+            Pattern::Steady | Pattern::Day => exponential(&mut random, 1.0) / (rate * peak),
             Pattern::Bursts(_) => 1.0 / rate,
         };
         if hours > scenario.hours {
@@ -68,8 +71,8 @@ pub(super) fn items(scenario: &ScalingScenario) -> Vec<ScalingItem> {
 fn item(scenario: &ScalingScenario, hours: f64, random: &mut Random) -> ScalingItem {
     let sigma = scenario.service_sigma;
     // With this median the mean is as asked for.
-    let seconds = scenario.service_seconds * (sigma * normal(random) - sigma * sigma / 2.0).exp();
-    let estimate = seconds * (scenario.estimate_sigma * normal(random)).exp();
+    let seconds = scenario.service_seconds * normal(random, -sigma * sigma / 2.0, sigma).exp();
+    let estimate = seconds * log_normal(random, scenario.estimate_sigma);
     ScalingItem {
         arrival_ms: millis(hours * HOUR),
         duration_ms: millis(seconds),

@@ -15,8 +15,6 @@
 //! The tests take other assumptions too: people who declare with more care, runs that differ more, commands that change more
 //! often.
 
-use std::f64::consts::TAU;
-
 use model::{ActionKeys, BlobDigest, DigestFunction, Group, Needs, ParseIdError, Resources, TestSize};
 use policy::{
     Random,
@@ -24,6 +22,7 @@ use policy::{
 };
 
 use super::SizingScenario;
+use crate::drawn::log_normal;
 
 /// A kind of actions.
 struct Kind {
@@ -119,7 +118,7 @@ pub(crate) fn workload(scenario: &SizingScenario) -> Vec<Job> {
                 next += 1;
             } else if random.unit() < scenario.changed_commands {
                 target.command += 1;
-                target.memory = (target.memory * spread(CHANGE, random)).clamp(LEAST.0, MOST.0);
+                target.memory = (target.memory * log_normal(random, CHANGE)).clamp(LEAST.0, MOST.0);
             }
             jobs.extend(target.job(build, &group, scenario.memory_noise, random));
         }
@@ -137,9 +136,9 @@ impl Target {
             found
         });
         let kind = kind.unwrap_or(first);
-        let memory = (kind.memory.0 * spread(kind.memory.1, random)).clamp(LEAST.0, MOST.0);
+        let memory = (kind.memory.0 * log_normal(random, kind.memory.1)).clamp(LEAST.0, MOST.0);
         let processors = kind.processors.0 * (1.0 + kind.processors.1 * (2.0 * random.unit() - 1.0));
-        let seconds = (kind.seconds.0 * spread(kind.seconds.1, random)).clamp(LEAST.1, MOST.1);
+        let seconds = (kind.seconds.0 * log_normal(random, kind.seconds.1)).clamp(LEAST.1, MOST.1);
         let test_size = match (kind.mnemonic, seconds) {
             ("TestRunner", ..10.0) => TestSize::Small,
             ("TestRunner", 10.0..40.0) => TestSize::Medium,
@@ -166,8 +165,8 @@ impl Target {
             target: &format!("//t:{}", self.id),
             mnemonic: self.mnemonic,
         });
-        let peak = (self.memory * spread(noise, random)).clamp(LEAST.0, MOST.0);
-        let seconds = (self.seconds * spread(NOISE, random)).clamp(LEAST.1, MOST.1);
+        let peak = (self.memory * log_normal(random, noise)).clamp(LEAST.0, MOST.0);
+        let seconds = (self.seconds * log_normal(random, NOISE)).clamp(LEAST.1, MOST.1);
         let peaks_at = 0.3 + 0.6 * random.unit();
         Some(Job {
             build,
@@ -203,12 +202,6 @@ fn declared(test_size: TestSize, memory: f64, declaring: f64, random: &mut Rando
             [500, 2000, 4000].get(usize::try_from(random.below(3)).unwrap_or_default()).copied();
     }
     needs
-}
-
-/// A factor by chance: log-normal with median 1.
-fn spread(sigma: f64, random: &mut Random) -> f64 {
-    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
-    (sigma * radius * (TAU * random.unit()).cos()).exp()
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes are bounded above")]

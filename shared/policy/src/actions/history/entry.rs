@@ -41,8 +41,6 @@ pub(super) struct Entry {
     pub(super) samples: VecDeque<Sample>,
     /// What those had that ran out of memory, and of which no success told yet how much they need.
     pub(super) ran_out: VecDeque<u64>,
-    /// When something was learned last.
-    pub(super) turn: u64,
 }
 
 impl Entry {

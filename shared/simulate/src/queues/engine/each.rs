@@ -12,10 +12,12 @@ use super::{
     classes::Classes,
     load_index::{LoadIndex, Standing},
 };
-use crate::queues::{
+use crate::{
     drawn,
-    name::{Estimation, Reading},
-    stream::{Job, Stream},
+    queues::{
+        name::{Estimation, Reading},
+        stream::{Job, Stream},
+    },
 };
 
 pub(super) struct Each<'a> {

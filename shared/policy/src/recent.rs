@@ -1,33 +1,36 @@
 //! What is known of the keys that something was learned of lately.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+};
 
 /// Values by key, bounded: the key that was written to longest ago makes room.
 #[derive(Debug, Clone)]
-pub(super) struct Recent<V> {
-    values: HashMap<u64, (u64, V)>,
+pub(crate) struct Recent<K, V> {
+    values: HashMap<K, (u64, V)>,
     /// Keys by when they were written to last.
-    turns: BTreeMap<u64, u64>,
+    turns: BTreeMap<u64, K>,
     turn: u64,
     most: usize,
 }
 
-impl<V: Default> Recent<V> {
+impl<K: Copy + Eq + Hash, V: Default> Recent<K, V> {
     /// At most so many keys, one at least.
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { values: HashMap::new(), turns: BTreeMap::new(), turn: 0, most: most.max(1) }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
 
-    pub(super) fn get(&self, key: u64) -> Option<&V> {
+    pub(crate) fn get(&self, key: K) -> Option<&V> {
         self.values.get(&key).map(|(_, value)| value)
     }
 
     /// The value of `key` to be written to, made if there is none.
-    pub(super) fn of(&mut self, key: u64) -> &mut V {
+    pub(crate) fn of(&mut self, key: K) -> &mut V {
         self.turn += 1;
         if let Some((turn, _)) = self.values.get(&key) {
             self.turns.remove(turn);

@@ -1,4 +1,4 @@
-//! What the pictures of queues have in common: SVG, written by hand.
+//! What the pictures have in common: SVG, written by hand.
 
 use std::fmt::{self, Write};
 
@@ -86,6 +86,92 @@ pub(crate) fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &
         r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" stroke="{colour}"/>"#,
         from.0, from.1, to.0, to.1
     )
+}
+
+/// How a line looks.
+#[derive(Clone, Copy)]
+pub(crate) struct Stroke {
+    pub(crate) colour: &'static str,
+    pub(crate) width: f64,
+    /// As SVG has it: lengths of dashes and gaps; empty for none.
+    pub(crate) dashes: &'static str,
+}
+
+impl Stroke {
+    pub(crate) const fn solid(colour: &'static str, width: f64) -> Self {
+        Self { colour, width, dashes: "" }
+    }
+
+    pub(crate) const fn dashed(colour: &'static str, dashes: &'static str) -> Self {
+        Self { colour, width: 1.0, dashes }
+    }
+
+    fn attributes(self) -> String {
+        let Self { colour, width, dashes } = self;
+        let dashes =
+            if dashes.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dashes}""#) };
+        format!(r#"stroke="{colour}" stroke-width="{width}"{dashes}"#)
+    }
+}
+
+/// A line from one point to another that looks so.
+pub(crate) fn stroke(svg: &mut String, from: (f64, f64), to: (f64, f64), stroke: Stroke) -> fmt::Result {
+    let (x1, y1, x2, y2) = (from.0, from.1, to.0, to.1);
+    let look = stroke.attributes();
+    writeln!(svg, r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" {look}/>"#)
+}
+
+/// A line through points.
+pub(crate) fn path(
+    svg: &mut String,
+    points: impl Iterator<Item = (f64, f64)>,
+    stroke: Stroke,
+) -> fmt::Result {
+    write!(svg, r#"<polyline fill="none" {} points=""#, stroke.attributes())?;
+    for (x, y) in points {
+        write!(svg, "{x:.1},{y:.1} ")?;
+    }
+    writeln!(svg, r#""/>"#)
+}
+
+/// The left and the lower axis of what lies between left, top, right and bottom.
+pub(crate) fn axes(svg: &mut String, [left, top, right, bottom]: [f64; 4]) -> fmt::Result {
+    line(svg, (left, top), (left, bottom), AXIS)?;
+    line(svg, (left, bottom), (right, bottom), AXIS)
+}
+
+/// A line across at `y` with what it means, left of it.
+pub(crate) fn across(svg: &mut String, (left, right): (f64, f64), y: f64, label: &str) -> fmt::Result {
+    line(svg, (left, y), (right, y), GRID)?;
+    text(svg, (left - 8.0, y + 4.0), "end", label)
+}
+
+/// A short line below the axis at `bottom` with what it means, below it.
+pub(crate) fn tick(svg: &mut String, x: f64, bottom: f64, label: &str) -> fmt::Result {
+    line(svg, (x, bottom), (x, bottom + 4.0), AXIS)?;
+    text(svg, (x, bottom + 17.0), "middle", label)
+}
+
+/// Short lines with what they mean, in a row; each takes so much room.
+pub(crate) fn line_legend(
+    svg: &mut String,
+    (x, y): (f64, f64),
+    each: f64,
+    entries: &[(Stroke, &str)],
+) -> fmt::Result {
+    for (number, (look, meaning)) in entries.iter().enumerate() {
+        let x = x + each * number as f64;
+        stroke(svg, (x, y - 4.0), (x + 24.0, y - 4.0), *look)?;
+        text(svg, (x + 30.0, y), "start", meaning)?;
+    }
+    Ok(())
+}
+
+/// A round number not below `rough`: 1, 2 or 5 with zeros.
+pub(crate) fn round_step(rough: f64) -> f64 {
+    let tens = 10_f64.powf(rough.max(1e-3).log10().floor());
+    let fits = |factor: &f64| tens * factor >= rough * 0.999;
+    [1.0, 2.0, 5.0].into_iter().find(fits).unwrap_or(10.0) * tens
 }
 
 /// Little boxes of colours with what they mean, in a row.

@@ -1,4 +1,4 @@
-//! Chance for workloads: streams of numbers by name, and the distributions of the thesis.
+//! Numbers by chance: streams of them by name, and the distributions that workloads are made of.
 
 use policy::Random;
 
@@ -16,9 +16,19 @@ pub(crate) fn normal(random: &mut Random, mean: f64, deviation: f64) -> f64 {
     mean + deviation * length * (std::f64::consts::TAU * random.unit()).cos()
 }
 
+/// A factor of a log-normal distribution with median 1.
+pub(crate) fn log_normal(random: &mut Random, sigma: f64) -> f64 {
+    normal(random, 0.0, sigma).exp()
+}
+
+/// A number of an exponential distribution.
+pub(crate) fn exponential(random: &mut Random, mean: f64) -> f64 {
+    -mean * (1.0 - random.unit()).ln()
+}
+
 /// A whole number of milliseconds of an exponential distribution, rounded down.
 pub(crate) fn exponential_ms(random: &mut Random, mean_ms: f64) -> u64 {
-    whole_ms(-mean_ms * (1.0 - random.unit()).ln())
+    whole_ms(exponential(random, mean_ms))
 }
 
 /// Milliseconds without their fraction; 0 for what is negative.
