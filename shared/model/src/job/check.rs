@@ -1,7 +1,7 @@
 //! From a job as it is written to a graph: everything that is wrong with a task by itself.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt::Display,
     sync::Arc,
 };
@@ -219,6 +219,9 @@ fn command(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Re
     check_limits(request.limits, limits.task_max)?;
     let inputs = request.inputs.iter().enumerate();
     let inputs = inputs.map(|(at, text)| input(text).map_err(|bad| Wrong::at("inputs", at, bad)));
+    let mut inputs: Vec<Input> = inputs.collect::<Result<_, _>>()?;
+    let mut seen = HashSet::new();
+    inputs.retain(|input| seen.insert(input.clone()));
     let outputs = request.outputs.iter().enumerate();
     let outputs =
         outputs.map(|(at, text)| JobPath::parse_inside(text).map_err(|bad| Wrong::at("outputs", at, bad)));
@@ -228,7 +231,7 @@ fn command(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Re
     let folder = request.folder.as_deref().unwrap_or(".");
     Ok(CommandStep {
         argv: request.command.clone(),
-        inputs: inputs.collect::<Result<_, _>>()?,
+        inputs,
         outputs,
         env: over(&defaults.env, &request.env),
         folder: JobPath::parse(folder).map_err(|bad| Wrong::new("folder", bad))?,

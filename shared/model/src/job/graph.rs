@@ -138,7 +138,7 @@ impl Step {
 pub struct CommandStep {
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// What it reads.
+    /// What it reads, each once.
     pub inputs: Vec<Input>,
     /// What it makes, sorted, each once.
     pub outputs: Vec<JobPath>,
@@ -153,7 +153,7 @@ pub struct CommandStep {
 }
 
 /// What a command reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Input {
     /// A file or a folder with all in it; that it is missing is a failure.
     Path(JobPath),

@@ -274,6 +274,45 @@ fn folders_that_many_share_do_not_multiply() {
 }
 
 #[test]
+fn inputs_that_many_tasks_make_together_count_once() {
+    let step = |id: String| TaskRequest { command: Vec::new(), ..command(&id) };
+    let makers = (0..2_000).map(|at| {
+        let id = format!("m{at}");
+        TaskRequest { make_folder: Some("x".into()), ..step(id) }
+    });
+    let inputs = (0..100_000).map(|at| format!("x/{at}")).chain(["x/1".to_owned()]);
+    let reader = TaskRequest { inputs: inputs.collect(), ..command("reader") };
+    let graph = graph(&tasks(makers.chain([reader]).collect())).unwrap();
+    let reader = graph.tasks().last().unwrap();
+    assert_eq!(reader.dependencies.len(), 2_000);
+    let Step::Command(command) = &reader.step else { panic!("{:?}", reader.step) };
+    assert_eq!(command.inputs.len(), 100_000);
+}
+
+#[test]
+fn archives_are_unpacked_into_the_folder_that_they_lie_in() {
+    let archive = |id: &str| TaskRequest { command: Vec::new(), ..command(id) };
+    let fetched = |id: &str, to: &str| TaskRequest {
+        fetch: Some(FetchStep { url: "http://localhost/a".into(), to: to.into(), digest: None }),
+        ..archive(id)
+    };
+    let unpacked = |id: &str, from: &str, to: &str| TaskRequest {
+        extract: Some(FromTo { from: from.into(), to: to.into() }),
+        ..archive(id)
+    };
+    let all = vec![
+        fetched("a", "deps/a.tar"),
+        fetched("b", "deps/b.tar"),
+        unpacked("ea", "deps/a.tar", "deps"),
+        unpacked("eb", "deps/b.tar", "deps"),
+        TaskRequest { inputs: vec!["deps/x".into()], ..command("reader") },
+    ];
+    let graph = graph(&tasks(all)).unwrap();
+    let of = |at: usize| graph.tasks()[at].dependencies.iter().map(|it| it.get()).collect::<Vec<_>>();
+    assert_eq!((of(2), of(3), of(4)), (vec![0], vec![1], vec![2, 3]));
+}
+
+#[test]
 fn a_wrong_field_of_a_job_is_named() {
     let wrong = |text: &str| serde_json::from_str::<JobSource>(text).unwrap_err().to_string();
     assert!(wrong(r#"{"tasks": [{"id": "a", "comand": ["x"]}]}"#).contains("unknown field `comand`"));

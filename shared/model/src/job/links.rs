@@ -2,7 +2,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap},
+    collections::{BinaryHeap, HashMap, HashSet},
 };
 
 use super::check::{Place, Wrong};
@@ -105,13 +105,26 @@ impl<'a> Makers<'a> {
         }
     }
 
-    /// The other tasks that make what `task` reads: a path of it, or a folder that this is in.
-    fn read_by(&self, own: TaskIndex, task: &Task) -> Vec<TaskIndex> {
+    /// The other tasks that make what `task` reads: a path of it, or a folder that this is in. Of those that add to a folder
+    /// together none waits for another because of that folder: each would for each.
+    fn read_by(&self, own: TaskIndex, task: &'a Task) -> Vec<TaskIndex> {
         let mut found = Vec::new();
-        let mut add = |path: &JobPath| {
-            for made in path.with_folders().filter_map(|path| self.0.get(path)) {
+        // What many inputs lie in counts once.
+        let mut looked_at = HashSet::new();
+        let adds_to = match &task.step {
+            Step::Extract { to, .. } => Some(to.as_str()),
+            Step::Command(_)
+            | Step::Fetch { .. }
+            | Step::Copy { .. }
+            | Step::MakeFolder(_)
+            | Step::Remove(_) => None,
+        };
+        let mut add = |path: &'a JobPath| {
+            for path in path.with_folders() {
+                let Some(made) = self.0.get(path).filter(|_| looked_at.insert(path)) else { continue };
                 match made {
                     Made::By(maker) => found.push(*maker),
+                    Made::Together(_) if Some(path) == adds_to => {}
                     Made::Together(makers) => found.extend(makers),
                 }
             }

@@ -8,6 +8,10 @@ use globset::{Glob, GlobBuilder, GlobMatcher};
 const PATH_MAX: usize = 4000;
 /// Bytes of a name in it, as file systems have it.
 const NAME_MAX: usize = 255;
+/// Names of a path: a folder so deep in others that few tools can work in it.
+const DEPTH_MAX: usize = 200;
+/// Alternatives in alternatives of a glob.
+const NESTED_MAX: usize = 10;
 /// What makes a path a glob.
 const GLOB_CHARACTERS: [char; 4] = ['*', '?', '[', '{'];
 
@@ -33,6 +37,9 @@ pub enum BadPath {
     /// No file system takes it.
     #[error("it has {0} bytes: at most {PATH_MAX} for a path, {NAME_MAX} for each name in it")]
     Long(usize),
+    /// No tool works in a folder so deep.
+    #[error("it has {0} names: at most {DEPTH_MAX} are taken")]
+    Deep(usize),
     /// The folder itself, which can be neither made nor removed.
     #[error("it is the workspace itself: a path inside is expected")]
     Workspace,
@@ -49,9 +56,11 @@ impl JobPath {
         if let Some(long) = names().map(str::len).find(|bytes| *bytes > NAME_MAX) {
             return Err(BadPath::Long(long));
         }
-        let is_normal =
-            !text.starts_with("./") && text.split('/').all(|name| !name.is_empty() && name != ".");
-        Ok(Self(if is_normal { text.to_owned() } else { names().collect::<Vec<_>>().join("/") }))
+        let depth = names().count();
+        if depth > DEPTH_MAX {
+            return Err(BadPath::Deep(depth));
+        }
+        Ok(Self(normal(text)))
     }
 
     /// Reads a path that is not the folder itself.
@@ -108,8 +117,10 @@ impl JobGlob {
     /// Reads a glob.
     pub fn parse(text: &str) -> Result<Self, BadPath> {
         check(text)?;
-        let text = text.trim_start_matches("./");
-        let glob = GlobBuilder::new(text).literal_separator(true).build();
+        if nested(text) > NESTED_MAX {
+            return Err(BadPath::Glob(format!("more than {NESTED_MAX} braces in each other")));
+        }
+        let glob = GlobBuilder::new(&normal(text)).literal_separator(true).build();
         glob.map(Self).map_err(|error| BadPath::Glob(error.to_string()))
     }
 
@@ -122,6 +133,22 @@ impl JobGlob {
     pub fn matcher(&self) -> GlobMatcher {
         self.0.compile_matcher()
     }
+}
+
+/// Without names that are empty or `.`.
+fn normal(text: &str) -> String {
+    let names: Vec<&str> = text.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+    names.join("/")
+}
+
+/// How many braces are open at once at most, were each one meant as such.
+fn nested(text: &str) -> usize {
+    let depth = |(open, most): (usize, usize), byte| match byte {
+        b'{' => (open + 1, most.max(open + 1)),
+        b'}' => (open.saturating_sub(1), most),
+        _ => (open, most),
+    };
+    text.bytes().fold((0, 0), depth).1
 }
 
 fn check(text: &str) -> Result<(), BadPath> {
@@ -169,6 +196,8 @@ mod tests {
         }
         assert_eq!(JobPath::parse(&"x".repeat(256)), Err(BadPath::Long(256)));
         assert_eq!(JobPath::parse(&"x/".repeat(2500)), Err(BadPath::Long(5000)));
+        assert_eq!(JobPath::parse(&"x/".repeat(201)), Err(BadPath::Deep(201)));
+        assert!(JobPath::parse(&"x/".repeat(200)).is_ok());
         assert_eq!(JobPath::parse_inside("./."), Err(BadPath::Workspace));
     }
 
@@ -187,5 +216,16 @@ mod tests {
         assert!(!matches("src/*.h", "src/deep/a.h"));
         assert!(matches("src/**/*.h", "src/deep/a.h"));
         assert!(matches!(JobGlob::parse("src/[a"), Err(BadPath::Glob(_))));
+        for text in ["src//*.h", "src/./*.h", ".//src/*.h"] {
+            assert!(matches(text, "src/a.h"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_glob_that_is_taken_can_be_matched() {
+        let nested = |depth: usize| format!("{}a{}", "{".repeat(depth), "}".repeat(depth));
+        assert!(JobGlob::parse(&nested(10)).unwrap().matcher().is_match("a"));
+        assert!(matches!(JobGlob::parse(&nested(260)), Err(BadPath::Glob(_))));
+        assert!(JobGlob::parse(&"{a,b}".repeat(700)).unwrap().matcher().is_match("a".repeat(700)));
     }
 }
