@@ -251,9 +251,7 @@ impl<'a> Pass<'a> {
 
     fn grant(&self, granted: &Granted, open: &[Pending]) -> Grant {
         let demand = &granted.demand;
-        let slow_after = demand.slow_after_ms.map(Duration::from_millis);
-        let hedge_at =
-            self.shared.hedges.due(self.now, demand.hedges, slow_after).filter(|_| !demand.exclusive);
+        let hedge_at = self.shared.hedge_at(demand, self.now);
         let cost = actions::occupancy(&granted.grant.size).micros() / 1000;
         Grant {
             key: granted.grant.key.clone(),

@@ -85,6 +85,15 @@ async fn take(shared: &Shared, payload: &Bytes) {
         wakes.rebuild.notify_one();
     }
     claims::tell_again(shared, WaitAgain { pool: heartbeat.pool.clone(), executions: heard.again }).await;
+    let now = Millis::now();
+    let due: Vec<(ExecutionKey, Millis)> = heard
+        .found
+        .into_iter()
+        .filter_map(|(execution, demand)| Some((execution, shared.hedge_at(&demand, now)?)))
+        .collect();
+    if let Err(error) = shared.actions.hedge_at(&due).await {
+        warn!(error = telemetry::error_chain(&error), "copies of what runs are not due");
+    }
     if !heartbeat.running.is_empty() {
         wakes.dispatch.notify_one();
     }

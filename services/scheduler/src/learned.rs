@@ -77,6 +77,7 @@ impl Learned {
                 since_ms: record.waits_since(),
                 avoid: record.so_far.avoid.clone(),
                 hedges: record.so_far.hedges,
+                more: record.copies().saturating_sub(1),
                 slow_after_ms: slow_after
                     .filter(|_| !needs.exclusive)
                     .map(|slow| u64::try_from(slow.as_millis()).unwrap_or(u64::MAX)),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use index::actions::Actions;
-use model::{Group, PoolName};
+use model::{Demand, Group, Millis, PoolName};
 use policy::actions::{GrantRules, HedgeRules, Routing};
 use service::{Context, Current};
 use tokio::sync::watch;
@@ -88,6 +88,12 @@ impl Shared {
     pub(crate) fn weight(&self, group: &Group) -> u64 {
         let current = self.quotas.borrow();
         policy::weight(current.as_ref().and_then(|governance| governance.quotas.of(group)))
+    }
+
+    /// When one copy more is due of what begins at `now`; `None`: never.
+    pub(crate) fn hedge_at(&self, demand: &Demand, now: Millis) -> Option<Millis> {
+        let slow_after = demand.slow_after_ms.map(Duration::from_millis);
+        self.hedges.due(now, demand.hedges, slow_after).filter(|_| !demand.exclusive)
     }
 
     fn with_quiet<T>(&self, pool: &PoolName, change: impl FnOnce(&mut Quiet) -> T) -> T {

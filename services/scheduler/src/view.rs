@@ -238,12 +238,16 @@ impl View {
         of_pool.fold(Resources::default(), |most, seen| most.max(&seen.capacity))
     }
 
-    /// Executors of a pool that have room for one of `waiting` and no copy of it, as far as is known.
+    /// Executors of a pool that have room for one of `waiting`, are large enough for it and have no copy of it, as far as is
+    /// known.
     pub(crate) fn with_room(&self, pool: &PoolName, waiting: &[&Waiting]) -> Vec<ExecutorId> {
         let inner = self.lock();
         let now = Instant::now();
         let can_take = |(id, seen): &(&ExecutorId, &Seen)| {
-            let one = |it: &&Waiting| seen.has_room(&it.demand.size) && !it.holders.contains(id);
+            let one = |it: &&Waiting| {
+                let demand = &it.demand;
+                seen.has_room(&demand.size) && demand.asked().fits(&seen.capacity) && !it.holders.contains(id)
+            };
             seen.pool == *pool && seen.until > now && waiting.iter().any(one)
         };
         inner.executors.iter().filter(can_take).map(|(id, _)| id.clone()).collect()

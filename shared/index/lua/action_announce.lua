@@ -9,13 +9,14 @@
 -- ARGV[7]  grace_ms    after which an execution that it should have and does not name is in doubt
 -- ARGV[8]  heartbeat   as it was sent
 -- ARGV[9...]  executions (group/id) that it has in hand
--- returns  {whether the index is ready, {executions that wait again}, {those that it has and that do not live}}
+-- returns  {whether the index is ready, {executions that wait again}, {those that it has and that do not live},
+--           {execution, demand, ... of those that it has, as was not known, and for which no copy is due}}
 -- cost     O((executions it has + its claims) * log(executions))
 --
 -- Naming one makes it its claim, whoever else has it: it runs there.
 assert(#KEYS == 1 and #ARGV >= 8, 'action_announce: 1 key, 8 args and 1 an execution')
 local executor, now, pool = ARGV[1], tonumber(ARGV[2]), ARGV[5]
-local it, ready, again, dead = P .. 'executor:' .. executor, is_ready(), {}, {}
+local it, ready, again, dead, found = P .. 'executor:' .. executor, is_ready(), {}, {}, {}
 if ARGV[4] == '1' then
   for _, key in ipairs(redis.call('SMEMBERS', P .. 'claims:' .. executor)) do
     if give_back(key, executor, now) then again[#again + 1] = key end
@@ -23,7 +24,7 @@ if ARGV[4] == '1' then
   bury(executor)
   redis.call('UNLINK', it)
   heard(executor)
-  return {ready and 1 or 0, again, dead}
+  return {ready and 1 or 0, again, dead, found}
 end
 redis.call('HSET', it, 'pool', pool, 'host', ARGV[6], 'heartbeat', ARGV[8])
 redis.call('ZADD', P .. 'executors', ARGV[3], executor)
@@ -38,8 +39,19 @@ for i = 9, #ARGV do
   elseif holds(key, executor) then
     sure(key, executor)
   else
-    unwait(key, of)
     claim(key, executor, of, cost, now)
+    local text = redis.call('HGET', P .. 'demands', key)
+    local wanted = 1 + (text and cjson.decode(text).more or 0)
+    if #holders(key) >= wanted then
+      unwait(key, of)
+    else
+      -- A copy more was wanted before the index was built anew.
+      redis.call('ZREM', P .. 'expires', key)
+    end
+    if text and not redis.call('ZSCORE', P .. 'hedges', key) then
+      found[#found + 1] = key
+      found[#found + 1] = text
+    end
   end
 end
 for _, key in ipairs(redis.call('SMEMBERS', P .. 'claims:' .. executor)) do
@@ -53,4 +65,4 @@ for _, key in ipairs(redis.call('SMEMBERS', P .. 'claims:' .. executor)) do
   end
 end
 if redis.call('HGET', KEYS[1], 'hold') then heard(executor) end
-return {ready and 1 or 0, again, dead}
+return {ready and 1 or 0, again, dead, found}

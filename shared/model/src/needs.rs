@@ -118,9 +118,17 @@ pub struct Demand {
     /// Copies that were started beside the first.
     #[serde(default)]
     pub hedges: u16,
+    /// Copies beside the first that wait or run, at most.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: u16,
     /// What nearly all of its kind took at most, in milliseconds, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_after_ms: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
+fn is_zero(count: &u16) -> bool {
+    *count == 0
 }
 
 impl Demand {

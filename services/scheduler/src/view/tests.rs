@@ -81,3 +81,18 @@ fn who_has_a_copy_is_not_woken_for_another() {
     let other = Waiting { holders: Vec::new(), ..waiting.clone() };
     assert_eq!(view.with_room(&pool(), &[&waiting, &other]).len(), 2);
 }
+
+#[test]
+fn who_is_too_small_for_what_waits_is_not_woken_for_it() {
+    let view = of(&["one"]);
+    let wanting = |cpu_millis| {
+        let asked = Some(Resources::new(cpu_millis, 1 << 30));
+        Waiting {
+            key: execution(),
+            demand: Demand { size: size(), asked, ..Demand::default() },
+            holders: Vec::new(),
+        }
+    };
+    assert_eq!(view.with_room(&pool(), &[&wanting(2000)]), [id("one")]);
+    assert_eq!(view.with_room(&pool(), &[&wanting(2001)]), []);
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis, Sequence};
+use model::{Demand, ExecutionKey, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis, Sequence};
 use redis::cmd;
 
 use crate::{
@@ -22,6 +22,8 @@ pub struct Heard {
     pub again: Vec<ExecutionKey>,
     /// What it has in hand and the index does not know: that has its result.
     pub dead: Vec<ExecutionKey>,
+    /// What it has in hand as was not known, after the index was built anew: for none of it a copy is due.
+    pub found: Vec<(ExecutionKey, Demand)>,
 }
 
 /// What can be due for an execution.
@@ -74,12 +76,31 @@ impl Actions {
         for execution in &heartbeat.running {
             invocation.arg(execution.to_string());
         }
-        let (ready, again, dead): (u8, Vec<String>, Vec<String>) = self.invoke(what, &invocation).await?;
+        let (ready, again, dead, found): (u8, Vec<String>, Vec<String>, Vec<String>) =
+            self.invoke(what, &invocation).await?;
         let read = |keys: Vec<String>| {
             let keys: Option<Vec<ExecutionKey>> = keys.iter().map(|key| key.parse().ok()).collect();
             keys.ok_or(IndexError::Answer { what })
         };
-        Ok(Heard { ready: ready == 1, again: read(again)?, dead: read(dead)? })
+        let one = |pair: &[String]| match pair {
+            [key, demand] => Some((key.parse().ok()?, serde_json::from_str(demand).ok()?)),
+            _ => None,
+        };
+        let found = found.chunks(2).map(one).collect::<Option<_>>().ok_or(IndexError::Answer { what })?;
+        Ok(Heard { ready: ready == 1, again: read(again)?, dead: read(dead)?, found })
+    }
+
+    /// A copy more of each of these is due then, unless one is due already.
+    pub async fn hedge_at(&self, due: &[(ExecutionKey, Millis)]) -> Result<(), IndexError> {
+        if due.is_empty() {
+            return Ok(());
+        }
+        let mut add = cmd("ZADD");
+        add.arg(key("hedges")).arg("NX");
+        for (execution, at) in due {
+            add.arg(at.0).arg(execution.to_string());
+        }
+        self.0.ask::<u64>("hedge_at", &add).await.map(drop)
     }
 
     /// Takes a lost executor out, and says what it had. Its claims stay until what follows is applied.

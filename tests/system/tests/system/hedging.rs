@@ -144,6 +144,40 @@ async fn a_copy_whose_executor_dies_lets_the_others_go_on() {
 }
 
 #[tokio::test]
+async fn what_runs_gets_its_copy_though_redis_forgot_that_it_is_due() {
+    let (farm, remote, marks, _machines) = with_machines(hedging("1", "3000"), &["one", "two"]).await;
+    let action = acting::upload(&remote, &marks.hanging_once("it")).await;
+    let begun = Begun::new(&remote, &action).await;
+    marks.begun("it", 1).await;
+    farm.servers.flush_redis();
+    assert_eq!(begun.stdout(&remote).await, "it\n");
+    let records = only_history(&farm).await;
+    assert_eq!(phases(&records), ["accepted", "hedged", "finished"], "{records:#?}");
+    assert_eq!((records[2].attempt.0, marks.runs("it").len()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_copy_that_waits_is_started_though_redis_forgot_it() {
+    let (farm, remote, marks, machines) = with_machines(hedging("1", "200"), &["one"]).await;
+    let action = acting::upload(&remote, &marks.hanging_once("it")).await;
+    let begun = Begun::new(&remote, &action).await;
+    marks.begun("it", 1).await;
+    let hedged = async {
+        while phases(&only_history(&farm).await) != ["accepted", "hedged"] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, hedged).await.expect("a copy is wanted");
+    farm.servers.flush_redis();
+    // Somewhere else only, whatever room the first has.
+    tokio::time::sleep(NOTHING_MORE).await;
+    assert_eq!(marks.runs("it").len(), 1);
+    let other = farm.machine("two", &[]).await;
+    assert_eq!(begun.stdout(&remote).await, "it\n");
+    assert!(machines[0].has(&marks.runs("it")[0]) && other.has(&marks.runs("it")[1]));
+}
+
+#[tokio::test]
 async fn what_takes_longer_than_its_kind_gets_a_copy() {
     let builder = acting::builder().without("executor").lease_ttl(600);
     let builder = builder.env("FOREBAY_ACTION_HEDGE_BY_HISTORY", "true");
