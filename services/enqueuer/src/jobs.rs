@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use bus::{Bus, BusError};
-use model::{BuildJob, Graph, InvalidJob, Job, JobLimits, JobSource};
+use bytes::Bytes;
+use model::{BuildJob, Graph, InvalidJob, Job, JobLimits, JobSource, StoredJob};
 use policy::graph::{Unreachable, reachable};
 use store::{Store, StoreError};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Takes jobs in hand. Cheap to clone.
 #[derive(Clone)]
@@ -15,7 +17,12 @@ struct Inner {
     bus: Bus,
     store: Store,
     limits: JobLimits,
+    /// One permit for each KiB of JSON of jobs in hand: read, a job takes some ten times as much memory.
+    room: Semaphore,
 }
+
+/// KiB of JSON of jobs in hand at once.
+const ROOM: u32 = 64 << 10;
 
 /// A job that will never be right.
 #[derive(Debug, thiserror::Error)]
@@ -72,18 +79,24 @@ pub(crate) enum NotTaken {
 
 impl Jobs {
     pub(crate) fn new(bus: Bus, store: Store, limits: JobLimits) -> Self {
-        Self(Arc::new(Inner { bus, store, limits }))
+        Self(Arc::new(Inner { bus, store, limits, room: Semaphore::new(ROOM as usize) }))
     }
 
     /// The job as a build has it: checked, able to run here, and in the store.
     pub(crate) async fn take(&self, source: JobSource) -> Result<BuildJob, NotTaken> {
-        let Inner { bus, store, limits } = self.0.as_ref();
+        let Inner { bus, store, limits, .. } = self.0.as_ref();
         let limits = *limits;
-        let (content, is_stored) = match source {
-            JobSource::Inline(job) => (job.to_json().into(), false),
-            JobSource::Stored(stored) => {
-                let content = store.read(&stored.digest, limits.bytes_max as u64).await;
-                (content.map_err(NotTaken::of_store)?, true)
+        let (content, stored, _room) = match source {
+            JobSource::Inline(job) => {
+                let content = Bytes::from(job.to_json());
+                let room = self.room_for(content.len() as u64).await;
+                (content, None, room)
+            }
+            JobSource::Stored(StoredJob { digest }) => {
+                let size = store.size(&digest).await.map_err(NotTaken::of_store)?;
+                let room = self.room_for(size.min(limits.bytes_max as u64)).await;
+                let content = store.read(&digest, limits.bytes_max as u64).await;
+                (content.map_err(NotTaken::of_store)?, Some(digest), room)
             }
         };
         if content.len() > limits.bytes_max {
@@ -101,11 +114,19 @@ impl Jobs {
             Unreachable::NothingRegistered { .. } => NotTaken::NotNow(NotNow::NoPool(error)),
             Unreachable::Refused { .. } => NotTaken::Bad(BadJob::Unreachable(error)),
         })?;
-        let digest = model::Digest::of(&content);
-        if !is_stored {
-            store.put(content).await.map_err(NotNow::Store)?;
-        }
-        Ok(BuildJob { digest, tasks: graph.len() as u64 })
+        let tasks = graph.len() as u64;
+        let digest = match stored {
+            Some(digest) => digest,
+            None => store.put(content).await.map_err(NotNow::Store)?,
+        };
+        Ok(BuildJob { digest, tasks })
+    }
+
+    /// Waits until there is room for a job of so many bytes.
+    async fn room_for(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
+        let wanted = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).clamp(1, ROOM);
+        // It is never closed.
+        self.0.room.acquire_many(wanted).await.ok()
     }
 }
 

@@ -190,6 +190,15 @@ impl Store {
         Ok((length, found.into_stream().map(|part| part.map_err(failed("read"))).boxed()))
     }
 
+    /// How many bytes a blob has.
+    pub async fn size(&self, digest: &Digest) -> Result<u64, StoreError> {
+        match self.inner.head(&key(digest)).await {
+            Ok(meta) => Ok(meta.size),
+            Err(object_store::Error::NotFound { .. }) => Err(StoreError::Missing { digest: digest.clone() }),
+            Err(source) => Err(failed("read")(source)),
+        }
+    }
+
     /// The content of a blob of at most `most` bytes, verified.
     pub async fn read(&self, digest: &Digest, most: u64) -> Result<Bytes, StoreError> {
         let (size, mut parts) = self.stream(digest).await?;
