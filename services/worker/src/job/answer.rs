@@ -16,6 +16,7 @@ use tonic::Code;
 
 use super::{
     action::relative,
+    extent::DEPTH_MAX,
     tree::{Content, FUNCTION, Folder, Node},
 };
 
@@ -185,7 +186,7 @@ pub(crate) fn folder_of(tree: &[u8]) -> Result<Arc<Folder>, String> {
     let children: HashMap<BlobDigest, &Directory> =
         tree.children.iter().map(|child| (FUNCTION.digest(&child.encode_to_vec()), child)).collect();
     let mut made = HashMap::new();
-    unfold(&tree.root.unwrap_or_default(), &children, &mut made)
+    unfold(&tree.root.unwrap_or_default(), &children, &mut made, 0)
 }
 
 /// Folders that are equal are one. No message can hold its own digest, so this ends.
@@ -193,7 +194,11 @@ fn unfold(
     directory: &Directory,
     children: &HashMap<BlobDigest, &Directory>,
     made: &mut HashMap<BlobDigest, Arc<Folder>>,
+    depth: usize,
 ) -> Result<Arc<Folder>, String> {
+    if depth >= DEPTH_MAX {
+        return Err(format!("an output folder has more than {DEPTH_MAX} folders in each other"));
+    }
     check_with(directory, AbsoluteTargets::Allowed)
         .map_err(|fault| format!("an output folder is not sound: {fault}"))?;
     let mut folder = Arc::default();
@@ -210,7 +215,7 @@ fn unfold(
             Arc::clone(known)
         } else {
             let found = children.get(&digest).ok_or("an output folder lacks one that is in it")?;
-            let below = unfold(found, children, made)?;
+            let below = unfold(found, children, made, depth + 1)?;
             made.insert(digest, Arc::clone(&below));
             below
         };

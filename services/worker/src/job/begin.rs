@@ -3,10 +3,8 @@
 use std::{collections::HashMap, fs, io, sync::Arc, time::Duration};
 
 use bus::ChunkFault;
-use futures::TryStreamExt as _;
 use model::{BuildJob, Digest, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
 use remote::Remote;
-use sha2::{Digest as _, Sha256};
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
 use super::{
@@ -94,15 +92,7 @@ impl Run<'_> {
     async fn read_job(&self, digest: &Digest) -> Result<Arc<Graph>, String> {
         let unreadable = |why: String| format!("the job {digest} of the build cannot be read: {why}");
         let failed = |error: store::StoreError| unreadable(telemetry::error_chain(&error));
-        let (_, mut parts) = self.shared.store.stream(digest).await.map_err(failed)?;
-        let mut json = Vec::new();
-        while let Some(part) = parts.try_next().await.map_err(failed)? {
-            json.extend_from_slice(&part);
-        }
-        let found = Digest::from_hasher(Sha256::new_with_prefix(&json));
-        if found != *digest {
-            return Err(unreadable(format!("what the store has is damaged: it hashes to {found}")));
-        }
+        let json = self.shared.store.read(digest, u64::MAX).await.map_err(failed)?;
         let job: Job = serde_json::from_slice(&json).map_err(|error| unreadable(error.to_string()))?;
         // It was checked when the build was accepted.
         let graph = Graph::new(&job, &JobLimits::NONE).map_err(|invalid| unreadable(invalid.to_string()))?;

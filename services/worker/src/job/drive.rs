@@ -260,7 +260,7 @@ impl Drive<'_, '_> {
             Err(reason) => return Ok(Ending::Failed(reason, None)),
         };
         let tree = self.runner.world.outcome();
-        let brought = outputs::bring(&self.runner.remote, &tree, &globs, &folder);
+        let brought = outputs::bring(&self.runner, &tree, &globs, &folder);
         match self.run.unless_over(brought).await {
             Ok(Ok(())) => Ok(Ending::Tasks { outputs: folder }),
             Ok(Err(message)) => {

@@ -9,11 +9,12 @@ use std::{
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use globset::GlobSet;
-use remote::Remote;
+use remote::RemoteError;
 
 use super::{
     blobs,
     patience::patiently,
+    runner::{Runner, Trouble},
     tree::{Content, Folder, Node, join},
 };
 
@@ -30,17 +31,21 @@ struct Wanted {
 /// Brings the files of `tree` that match into `folder`, which is empty or not there. A symlink comes as the file that it
 /// leads to.
 pub(crate) async fn bring(
-    remote: &Remote,
+    runner: &Runner,
     tree: &Arc<Folder>,
     globs: &GlobSet,
     folder: &Path,
 ) -> Result<(), String> {
+    // Also where nothing matches: then there are no outputs, and that is no fault.
+    let made = tokio::fs::create_dir_all(folder).await;
+    made.map_err(|error| format!("the folder for outputs cannot be made: {error}"))?;
+    tree.check("").map_err(|error| format!("the outputs cannot be looked for: {error}"))?;
     let mut wanted = Vec::new();
     find(tree, tree, "", globs, &mut wanted);
     let brought = wanted.into_iter().map(|file| {
-        let (remote, to) = (remote.clone(), folder.join(&file.path));
+        let to = folder.join(&file.path);
         async move {
-            let brought = one(&remote, &file, to).await;
+            let brought = one(runner, &file, to).await;
             brought.map_err(|why| format!("output {} cannot be brought: {why}", file.path))
         }
     });
@@ -66,7 +71,7 @@ fn find(root: &Arc<Folder>, folder: &Folder, place: &str, globs: &GlobSet, wante
     }
 }
 
-async fn one(remote: &Remote, file: &Wanted, to: PathBuf) -> Result<(), String> {
+async fn one(runner: &Runner, file: &Wanted, to: PathBuf) -> Result<(), String> {
     let failed = |error: io::Error| error.to_string();
     if let Some(parent) = to.parent() {
         tokio::fs::create_dir_all(parent).await.map_err(failed)?;
@@ -75,7 +80,11 @@ async fn one(remote: &Remote, file: &Wanted, to: PathBuf) -> Result<(), String> 
         tokio::fs::copy(near, &to).await.map_err(failed)?;
     } else {
         let digest = file.content.digest().map_err(|error| telemetry::error_chain(&error))?;
-        let fetched = patiently(|| blobs::fetch(remote, &digest, &to)).await;
+        let mut fetched = patiently(|| blobs::fetch(&runner.remote, &digest, &to)).await;
+        if let Err(RemoteError::Missing { .. }) = fetched {
+            runner.remake(&[digest]).await.map_err(Trouble::into_reason)?;
+            fetched = patiently(|| blobs::fetch(&runner.remote, &digest, &to)).await;
+        }
         fetched.map_err(|error| telemetry::error_chain(&error))?;
     }
     let mode = if file.executable { 0o755 } else { 0o644 };

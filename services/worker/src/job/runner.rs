@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures::{StreamExt as _, stream};
-use model::{CommandStep, Step, Task, TaskIndex, TaskReport, TaskStatus};
+use model::{BlobDigest, CommandStep, Step, Task, TaskIndex, TaskReport, TaskStatus};
 use prost::Message as _;
 use reapi::{
     execution::{ActionResult, RequestMetadata, ToolDetails},
@@ -29,13 +29,16 @@ use super::{
     output::TaskOutput,
     patience::patiently,
     seen::Seen,
-    tree::{Folder, Node, Unsent},
+    tree::{Folder, Node},
+    unsent::Unsent,
     uploads::Uploads,
     world::{Effect, ViewError, World},
 };
 
 /// How often blobs are sent again that the farm's store lost in between.
 const SENDINGS: u32 = 3;
+/// How often in a run of a task what it needs of others is made again.
+const REMAKES: u32 = 3;
 /// How long the cancelling of operations may take, and how many are cancelled at once.
 const CANCELLING: Duration = Duration::from_secs(5);
 const CANCELS: usize = 16;
@@ -74,6 +77,20 @@ pub(crate) enum Trouble {
     Own(String),
     /// It may go better elsewhere, or later.
     Farm(String),
+    /// The farm's store lost what it needs of what earlier tasks made.
+    Lost(Vec<BlobDigest>),
+}
+
+impl Trouble {
+    /// In words.
+    pub(super) fn into_reason(self) -> String {
+        match self {
+            Self::Own(reason) | Self::Farm(reason) => reason,
+            Self::Lost(lost) => {
+                format!("the farm's store lost {} files of earlier tasks again and again", lost.len())
+            }
+        }
+    }
 }
 
 impl From<ViewError> for Trouble {
@@ -94,10 +111,10 @@ impl From<&RemoteError> for Trouble {
         match error {
             RemoteError::Refused { status, .. } if answer::is_own(status.code()) => Self::Own(text),
             RemoteError::File { .. } => Self::Own(text),
-            RemoteError::Refused { .. }
-            | RemoteError::Unreachable { .. }
-            | RemoteError::Missing { .. }
-            | RemoteError::Answer { .. } => Self::Farm(text),
+            RemoteError::Missing { digest } => Self::Lost(vec![*digest]),
+            RemoteError::Refused { .. } | RemoteError::Unreachable { .. } | RemoteError::Answer { .. } => {
+                Self::Farm(text)
+            }
         }
     }
 }
@@ -115,11 +132,9 @@ impl TaskEnd {
     }
 
     fn trouble(task: &Task, trouble: Trouble) -> Self {
-        let (status, reason) = match trouble {
-            Trouble::Own(reason) => (TaskStatus::Failed, reason),
-            Trouble::Farm(reason) => (TaskStatus::FarmFailed, reason),
-        };
-        let reason = Some(model::brief(reason));
+        let status =
+            if matches!(trouble, Trouble::Own(_)) { TaskStatus::Failed } else { TaskStatus::FarmFailed };
+        let reason = Some(model::brief(trouble.into_reason()));
         let report = TaskReport { reason, ..TaskReport::new(task.id.clone(), status) };
         Self { report, effect: None, output: TaskOutput::default() }
     }
@@ -129,16 +144,33 @@ impl Runner {
     /// Runs a task that may see what `seen` says.
     pub(crate) async fn run(&self, index: TaskIndex, seen: &Seen) -> Option<TaskEnd> {
         let task = self.world.graph().task(index)?;
-        let ended = match &task.step {
-            Step::Command(command) => self.command(index, task, command, seen).await,
+        let mut ended = self.once(index, task, seen).await;
+        for _ in 0..REMAKES {
+            let Err(Trouble::Lost(lost)) = &ended else { break };
+            ended = match self.remake(lost).await {
+                Ok(()) => self.once(index, task, seen).await,
+                Err(trouble) => Err(trouble),
+            };
+        }
+        self.forget_operation(index);
+        Some(ended.unwrap_or_else(|trouble| TaskEnd::trouble(task, trouble)))
+    }
+
+    async fn once(&self, index: TaskIndex, task: &Task, seen: &Seen) -> Result<TaskEnd, Trouble> {
+        let end = match &task.step {
+            Step::Command(command) => self.command(index, task, command, seen).await?,
             step @ (Step::Fetch { .. }
             | Step::Extract { .. }
             | Step::Copy { .. }
             | Step::MakeFolder(_)
-            | Step::Remove(_)) => self.step(index, task, step, seen).await,
+            | Step::Remove(_)) => self.step(index, task, step, seen).await?,
         };
-        self.operations().remove(&index);
-        Some(ended.unwrap_or_else(|trouble| TaskEnd::trouble(task, trouble)))
+        if let Some(Effect::Lays(laid)) = &end.effect {
+            for (path, node) in laid {
+                node.check(path)?;
+            }
+        }
+        Ok(end)
     }
 
     async fn step(
@@ -177,7 +209,7 @@ impl Runner {
         Ok(TaskEnd { report, effect: Some(effect), output: TaskOutput::default() })
     }
 
-    async fn command(
+    pub(super) async fn command(
         &self,
         index: TaskIndex,
         task: &Task,
@@ -204,9 +236,14 @@ impl Runner {
                 Err(error) => return Err(error.into()),
             };
             // Blobs may be evicted between their sending and their use.
-            all = status.code == i32::from(Code::FailedPrecondition) && !missing_blobs(&status).is_empty();
+            let missing = missing_blobs(&status);
+            all = status.code == i32::from(Code::FailedPrecondition) && !missing.is_empty();
             if !all {
                 return self.taken(task, command, &status, result, cached).await;
+            }
+            let lost = lost(&missing, &action, &root)?;
+            if !lost.is_empty() {
+                return Err(Trouble::Lost(lost));
             }
         }
         Err(Trouble::Farm("the farm's store loses what is sent to it".to_owned()))
@@ -326,9 +363,20 @@ impl Runner {
         let _ = tokio::time::timeout(CANCELLING, all).await;
     }
 
+    pub(super) fn forget_operation(&self, index: TaskIndex) {
+        self.operations().remove(&index);
+    }
+
     fn operations(&self) -> MutexGuard<'_, HashMap<TaskIndex, String>> {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Of what is missing, what we cannot send: earlier tasks made it, and the farm's store alone had it.
+fn lost(missing: &[BlobDigest], action: &TaskAction, root: &Arc<Folder>) -> Result<Vec<BlobDigest>, Trouble> {
+    let mut ours = action.blobs.clone();
+    Unsent::of(root, true).add_to(&mut ours)?;
+    Ok(missing.iter().filter(|digest| !ours.contains_key(digest)).copied().collect())
 }
 
 fn is_missing(status: &tonic::Status) -> bool {

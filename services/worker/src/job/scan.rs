@@ -10,7 +10,10 @@ use std::{
     },
 };
 
-use super::tree::{Content, Folder, Node, TreeError};
+use super::{
+    extent::DEPTH_MAX,
+    tree::{Content, Folder, Node, TreeError},
+};
 
 /// What belongs to the tool that brought the files, and is not the same twice.
 const LEFT_OUT: &str = ".git";
@@ -20,24 +23,27 @@ const THREADS: usize = 4;
 /// Reads which files there are in `root`, and not yet what is in them. What is neither file nor folder nor symlink, or
 /// has no name in UTF-8, is left out: no task could name it. Blocks; ends early when the flag is set.
 pub(crate) fn scan(root: &Path, cancelled: &AtomicBool) -> io::Result<Arc<Folder>> {
-    read(root, true, cancelled).map(Arc::new)
+    read(root, 0, cancelled).map(Arc::new)
 }
 
-fn read(path: &Path, outermost: bool, cancelled: &AtomicBool) -> io::Result<Folder> {
+fn read(path: &Path, depth: usize, cancelled: &AtomicBool) -> io::Result<Folder> {
     if cancelled.load(Ordering::Relaxed) {
         return Err(io::ErrorKind::Interrupted.into());
+    }
+    if depth >= DEPTH_MAX {
+        return Err(io::Error::other(format!("more than {DEPTH_MAX} folders are in each other")));
     }
     let mut folder = Arc::default();
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if outermost && name == LEFT_OUT {
+        if depth == 0 && name == LEFT_OUT {
             continue;
         }
         let kind = entry.file_type()?;
         let path = entry.path();
         let node = if kind.is_dir() {
-            Node::Folder(Arc::new(read(&path, false, cancelled)?))
+            Node::Folder(Arc::new(read(&path, depth + 1, cancelled)?))
         } else if kind.is_symlink() {
             let Ok(target) = fs::read_link(&path)?.into_os_string().into_string() else { continue };
             Node::Link(target.into())

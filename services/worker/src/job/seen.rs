@@ -30,6 +30,23 @@ impl Seen {
     }
 }
 
+impl Seen {
+    /// What `task` may see, for a task that [`Behind`] was asked for before. Cost: all that lies behind it.
+    pub(crate) fn again(graph: &Graph, task: TaskIndex, watched: &RoaringBitmap) -> Self {
+        let dependencies =
+            |index: TaskIndex| graph.task(index).map(|task| task.dependencies.as_slice()).unwrap_or_default();
+        let close = dependencies(task).iter().map(|it| number(*it)).collect();
+        let mut behind = RoaringBitmap::new();
+        let mut next: Vec<TaskIndex> = dependencies(task).to_vec();
+        while let Some(index) = next.pop() {
+            if behind.insert(number(index)) {
+                next.extend_from_slice(dependencies(index));
+            }
+        }
+        Self { close, far: Arc::new(behind & watched) }
+    }
+}
+
 /// What lies behind each task. Only tasks that are watched are noted, and a set is kept no longer than somebody may ask
 /// for it: 50,000 tasks in a row hold one set, not 50,000.
 #[derive(Debug)]

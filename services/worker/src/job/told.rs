@@ -12,8 +12,6 @@ use store::{Store, StoreError};
 pub(crate) const EVERY: Duration = Duration::from_millis(250);
 /// Bytes of reports in one message, about: a message of the bus has room for four times as much.
 const BYTES_MAX: usize = 256 << 10;
-/// What a report takes beside its texts.
-const REPORT_BYTES: usize = 160;
 /// The path of the file with all reports.
 const FILE: &str = ".forebay/tasks.jsonl";
 
@@ -27,8 +25,8 @@ pub(crate) struct Untold {
 impl Untold {
     /// One more.
     pub(crate) fn push(&mut self, report: TaskReport) {
-        let texts = [report.reason.as_deref(), report.executor.as_deref(), Some(report.id.as_str())];
-        self.bytes += REPORT_BYTES + texts.into_iter().flatten().map(str::len).sum::<usize>();
+        // As it will be written: a character may take six bytes there.
+        self.bytes += serde_json::to_vec(&report).map_or(0, |json| json.len() + 1);
         self.reports.push(report);
     }
 
@@ -99,7 +97,7 @@ mod tests {
             for _ in 0..1000 {
                 let index = run.start_next().unwrap();
                 let id = run.graph().task(index).unwrap().id.clone();
-                let reason = Some("because ".repeat(100));
+                let reason = Some("be\u{1}cause ".repeat(100));
                 let report = TaskReport { reason, ..TaskReport::new(id, TaskStatus::Failed) };
                 run.ended(index, report.clone());
                 untold.push(report);

@@ -4,7 +4,7 @@
 //! that it is encoded in.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     fs::File,
     io::{self, Read as _},
     path::PathBuf,
@@ -21,7 +21,8 @@ use reapi::{
     digest::to_proto,
     execution::{Directory, DirectoryNode, FileNode, SymlinkNode},
 };
-use remote::Source;
+
+use super::extent::Extent;
 
 /// How everything here is hashed.
 pub(crate) const FUNCTION: DigestFunction = DigestFunction::Sha256;
@@ -50,9 +51,9 @@ pub(crate) enum Node {
 pub(crate) struct Content {
     digest: OnceLock<BlobDigest>,
     /// Where it is; absent: in the farm's store.
-    path: Option<PathBuf>,
+    pub(super) path: Option<PathBuf>,
     /// Whether the farm's store has it, as far as we know.
-    sent: AtomicBool,
+    pub(super) sent: AtomicBool,
 }
 
 /// A folder.
@@ -60,8 +61,9 @@ pub(crate) struct Content {
 pub(crate) struct Folder {
     entries: BTreeMap<Arc<str>, Node>,
     message: OnceLock<(BlobDigest, Bytes)>,
+    extent: OnceLock<Extent>,
     /// Whether the farm's store has it and all below.
-    sent: AtomicBool,
+    pub(super) sent: AtomicBool,
 }
 
 /// A tree that cannot be sent.
@@ -83,6 +85,24 @@ pub(crate) enum TreeError {
         name: String,
         /// Where it points to.
         target: String,
+    },
+    /// Nothing can work in folders so deep.
+    #[error("{place}: {depth} folders in each other are too many, {max} are taken", max = super::extent::DEPTH_MAX)]
+    Deep {
+        /// Where they begin.
+        place: String,
+        /// How many.
+        depth: usize,
+    },
+    /// It takes too long to walk through it.
+    #[error("{place}: {entries} files and folders are too many, {most} are taken")]
+    Large {
+        /// Where they are.
+        place: String,
+        /// How many.
+        entries: u64,
+        /// At most.
+        most: u64,
     },
 }
 
@@ -159,6 +179,7 @@ impl Folder {
     fn own(this: &mut Arc<Self>) -> &mut Self {
         let own = Arc::make_mut(this);
         own.message = OnceLock::new();
+        own.extent = OnceLock::new();
         own.sent = AtomicBool::new(false);
         own
     }
@@ -280,6 +301,11 @@ impl Folder {
         Some(found)
     }
 
+    /// Its size.
+    pub(crate) fn extent(&self) -> Extent {
+        *self.extent.get_or_init(|| Extent::of(self.entries.values()))
+    }
+
     /// Its message and the digest of that.
     pub(crate) fn message(&self) -> Result<&(BlobDigest, Bytes), TreeError> {
         if let Some(known) = self.message.get() {
@@ -310,67 +336,6 @@ impl Folder {
         }
         // Entries are sorted already, each kind by its names.
         Ok(self.message.get_or_init(|| encode(&directory, FUNCTION)))
-    }
-}
-
-/// What of a tree the farm's store may lack.
-#[derive(Debug, Default)]
-pub(crate) struct Unsent {
-    /// Folders, those below before those above.
-    pub(crate) folders: Vec<Arc<Folder>>,
-    /// Files.
-    pub(crate) contents: Vec<Arc<Content>>,
-}
-
-impl Unsent {
-    /// Of the tree `root`; `all`: whatever is known of it.
-    pub(crate) fn of(root: &Arc<Folder>, all: bool) -> Self {
-        let mut unsent = Self::default();
-        unsent.add(root, all);
-        unsent
-    }
-
-    fn add(&mut self, folder: &Arc<Folder>, all: bool) {
-        if !all && folder.sent.load(Ordering::Relaxed) {
-            return;
-        }
-        for node in folder.entries.values() {
-            match node {
-                Node::File { content, .. } => {
-                    let wanted = all || !content.sent.load(Ordering::Relaxed);
-                    if wanted && content.path.is_some() {
-                        self.contents.push(Arc::clone(content));
-                    }
-                }
-                Node::Folder(below) => self.add(below, all),
-                Node::Link(_) => {}
-            }
-        }
-        self.folders.push(Arc::clone(folder));
-    }
-
-    /// Adds all of it to what is to be sent.
-    pub(crate) fn add_to(&self, blobs: &mut HashMap<BlobDigest, Source>) -> Result<(), TreeError> {
-        for content in &self.contents {
-            if let Some(path) = content.path() {
-                blobs.insert(content.digest()?, Source::File(path.clone()));
-            }
-        }
-        for folder in &self.folders {
-            let (digest, message) = folder.message()?;
-            blobs.insert(*digest, Source::Bytes(message.clone()));
-        }
-        Ok(())
-    }
-
-    /// Notes that the farm's store has it all.
-    pub(crate) fn mark_sent(&self) {
-        for content in &self.contents {
-            content.mark_sent();
-        }
-        for folder in &self.folders {
-            folder.sent.store(true, Ordering::Relaxed);
-        }
     }
 }
 

@@ -10,6 +10,8 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
+use super::runner::Trouble;
+
 /// Tasks whose blobs go in one round at most.
 const ROUND: usize = 256;
 /// Rounds on their way at once: one that is slow does not hold up all others.
@@ -78,15 +80,19 @@ async fn serve(remote: Remote, mut coming: mpsc::Receiver<Parcel>) {
 }
 
 async fn round(remote: &Remote, parcels: Vec<Parcel>) {
-    let mut all = Blobs::new();
-    let mut waiting = Vec::with_capacity(parcels.len());
+    let all: Blobs = parcels
+        .iter()
+        .flat_map(|parcel| &parcel.blobs)
+        .map(|(digest, from)| (*digest, from.clone()))
+        .collect();
+    let together: Sent = remote.upload(&all).await.map(drop).map_err(Arc::new);
+    let is_bad = matches!(&together, Err(error) if matches!(Trouble::from(&**error), Trouble::Own(_)));
+    let alone = is_bad && parcels.len() > 1;
     for Parcel { blobs, sent } in parcels {
-        all.extend(blobs);
-        waiting.push(sent);
-    }
-    let sent: Sent = remote.upload(&all).await.map(drop).map_err(Arc::new);
-    for waits in waiting {
+        // What is wrong with one parcel is no fault of the others.
+        let result =
+            if alone { remote.upload(&blobs).await.map(drop).map_err(Arc::new) } else { together.clone() };
         // Whoever was cancelled does not listen.
-        let _ = waits.send(sent.clone());
+        let _ = sent.send(result);
     }
 }

@@ -2,16 +2,17 @@
 //! whatever many steps. Nothing else, so that no result depends on what happened to run first.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    ops::Bound,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use globset::GlobMatcher;
-use model::{CommandStep, Graph, Input, JobGlob, JobPath, Step, Task, TaskIndex};
+use model::{BlobDigest, CommandStep, Graph, Input, JobGlob, JobPath, Step, Task, TaskIndex};
 use roaring::RoaringBitmap;
 
 use super::{
+    remake::each_file,
+    roots::Roots,
     seen::Seen,
     tree::{Content, Folder, Node, TreeError, join},
 };
@@ -91,8 +92,8 @@ impl World {
         }
         let effects = std::iter::repeat_with(OnceLock::new).take(graph.len()).collect();
         let roots = Roots::of(&graph);
-        let mut globs = HashMap::new();
-        let reads = graph.tasks().iter().map(|task| reads(task, &roots, &mut globs)).collect();
+        let (mut globs, mut about) = (HashMap::new(), HashMap::new());
+        let reads = graph.tasks().iter().map(|task| reads(task, &roots, &mut globs, &mut about)).collect();
         Self { graph, base, effects, rank, reads, globs }
     }
 
@@ -122,7 +123,10 @@ impl World {
         let mut views: Vec<&GlobView> = self.globs.values().collect();
         views.sort_by(|a, b| a.start.cmp(&b.start));
         for view in views {
-            Folder::lay_all(&mut wanted, &view.of(&self.base, &RoaringBitmap::new()));
+            // What is too large is told to the task that wants it.
+            if let Ok(files) = view.of(&self.base, &RoaringBitmap::new()) {
+                Folder::lay_all(&mut wanted, &files);
+            }
         }
         for read in self.reads.iter().flatten() {
             let Wanted::Path(path) = &read.what else { continue };
@@ -142,6 +146,29 @@ impl World {
         }
     }
 
+    /// What a task may see that was begun before.
+    pub(crate) fn seen_by(&self, task: TaskIndex) -> Seen {
+        Seen::again(&self.graph, task, &self.watched())
+    }
+
+    /// The tasks whose commands made one of `files` that lies in the farm's store alone.
+    pub(crate) fn makers(&self, files: &HashSet<BlobDigest>) -> Vec<TaskIndex> {
+        let made = |index: TaskIndex| {
+            let Some(Effect::Lays(laid)) = self.effects.get(index.get()).and_then(OnceLock::get) else {
+                return false;
+            };
+            let (mut found, mut seen) = (false, HashSet::new());
+            for (_, node) in laid {
+                each_file(node, &mut seen, &mut |content| {
+                    found |= content.path().is_none() && content.digest().is_ok_and(|it| files.contains(&it));
+                });
+            }
+            found
+        };
+        let commands = self.graph.indexed().filter(|(_, task)| matches!(task.step, Step::Command(_)));
+        commands.map(|(index, _)| index).filter(|index| made(*index)).collect()
+    }
+
     /// The input root of a command.
     pub(crate) fn input_root(
         &self,
@@ -150,34 +177,37 @@ impl World {
         seen: &Seen,
     ) -> Result<Arc<Folder>, ViewError> {
         let mut root = Arc::default();
-        for read in self.reads.get(index.get()).into_iter().flatten() {
+        let reads = self.reads.get(index.get()).map(Vec::as_slice).unwrap_or_default();
+        let view = self.view_for(reads, seen);
+        for read in reads {
             match &read.what {
                 Wanted::Glob(text) => {
-                    let Some(view) = self.globs.get(text) else { continue };
+                    let Some(glob) = self.globs.get(text) else { continue };
                     let visible = seen.of(&read.by);
-                    let files = view.with(&visible, || self.view(&visible));
+                    let files = glob.with(&visible, || self.view(&visible))?;
                     Folder::lay_all(&mut root, &files);
                 }
                 Wanted::Path(path) => {
-                    for (path, node) in self.find(path, read, seen)? {
+                    for (path, node) in self.find(&view, path, read, seen)? {
                         Folder::lay(&mut root, &path, node);
                     }
                 }
             }
         }
-        // Where it starts has to be there.
+        // Where it starts has to be there, perhaps behind a symlink.
         let start = command.folder.as_str();
-        if !start.is_empty() && folder_at(&root, start).is_none() {
+        if !start.is_empty() && root.resolve(start).is_none() {
             Folder::lay(&mut root, start, Node::Folder(Arc::default()));
         }
+        root.check("")?;
         Ok(root)
     }
 
     /// What an internal step reads.
     pub(crate) fn source(&self, index: TaskIndex, path: &JobPath, seen: &Seen) -> Result<Node, ViewError> {
-        let read = self.reads.get(index.get()).and_then(|reads| reads.first());
+        let reads = self.reads.get(index.get()).map(Vec::as_slice).unwrap_or_default();
         let missing = || ViewError::Missing(path.to_string());
-        let found = self.find(path, read.ok_or_else(missing)?, seen)?;
+        let found = self.find(&self.view_for(reads, seen), path, reads.first().ok_or_else(missing)?, seen)?;
         // Where symlinks lead, not these themselves.
         found.into_iter().next_back().map(|(_, node)| node).ok_or_else(missing)
     }
@@ -188,15 +218,30 @@ impl World {
         self.view(&all)
     }
 
-    fn find(&self, path: &JobPath, read: &Read, seen: &Seen) -> Result<Vec<(String, Node)>, ViewError> {
-        let visible = seen.of(&read.by);
-        let found = if visible.is_empty() {
-            self.base.resolve(path.as_str())
-        } else {
-            self.view(&visible).resolve(path.as_str())
-        };
-        found.ok_or_else(|| {
-            let other = (&*read.by - &visible).iter().find_map(|at| self.graph.tasks().get(at as usize));
+    /// The files with all that a task may see of what others did to the paths that it reads.
+    fn view_for(&self, reads: &[Read], seen: &Seen) -> Arc<Folder> {
+        let paths = reads.iter().filter(|read| matches!(read.what, Wanted::Path(_)));
+        let mut visible = RoaringBitmap::new();
+        let mut last: Option<&Arc<RoaringBitmap>> = None;
+        for read in paths {
+            if last.is_none_or(|last| !Arc::ptr_eq(last, &read.by)) {
+                visible |= seen.of(&read.by);
+            }
+            last = Some(&read.by);
+        }
+        self.view(&visible)
+    }
+
+    fn find(
+        &self,
+        view: &Arc<Folder>,
+        path: &JobPath,
+        read: &Read,
+        seen: &Seen,
+    ) -> Result<Vec<(String, Node)>, ViewError> {
+        view.resolve(path.as_str()).ok_or_else(|| {
+            let other =
+                (&*read.by - &seen.of(&read.by)).iter().find_map(|at| self.graph.tasks().get(at as usize));
             match other {
                 Some(other) => ViewError::Unseen { path: path.to_string(), by: other.id.to_string() },
                 None => ViewError::Missing(path.to_string()),
@@ -243,21 +288,28 @@ impl GlobView {
     }
 
     /// What it matches with the effects of `visible`; `view` makes that.
-    fn with(&self, visible: &RoaringBitmap, view: impl FnOnce() -> Arc<Folder>) -> Arc<Folder> {
+    fn with(
+        &self,
+        visible: &RoaringBitmap,
+        view: impl FnOnce() -> Arc<Folder>,
+    ) -> Result<Arc<Folder>, TreeError> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((with, files)) = &*last
             && with == visible
         {
-            return Arc::clone(files);
+            return Ok(Arc::clone(files));
         }
         drop(last);
         self.of(&view(), visible)
     }
 
     /// What it matches in `view`, which is what there is with the effects of `visible`.
-    fn of(&self, view: &Arc<Folder>, visible: &RoaringBitmap) -> Arc<Folder> {
+    fn of(&self, view: &Arc<Folder>, visible: &RoaringBitmap) -> Result<Arc<Folder>, TreeError> {
         let mut files = Arc::default();
         let start = if self.start.is_empty() { Some(&**view) } else { folder_at(view, &self.start) };
+        if let Some(start) = start {
+            start.check(&self.start)?;
+        }
         if let Some(start) = start
             && let Some(found) = matching(start, &self.start, &self.matcher)
         {
@@ -265,7 +317,7 @@ impl GlobView {
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some((visible.clone(), Arc::clone(&files)));
-        files
+        Ok(files)
     }
 }
 
@@ -307,9 +359,17 @@ fn contents(folder: &Folder, files: &mut Vec<Arc<Content>>) {
 }
 
 /// What a task reads.
-fn reads(task: &Task, roots: &Roots, globs: &mut HashMap<String, GlobView>) -> Vec<Read> {
-    let path =
-        |path: &JobPath| Read { what: Wanted::Path(path.clone()), by: Arc::new(roots.about(path.as_str())) };
+fn reads(
+    task: &Task,
+    roots: &Roots,
+    globs: &mut HashMap<String, GlobView>,
+    about: &mut HashMap<JobPath, Arc<RoaringBitmap>>,
+) -> Vec<Read> {
+    // What many tasks read is looked up once.
+    let mut path = |path: &JobPath| {
+        let by = about.entry(path.clone()).or_insert_with(|| Arc::new(roots.about(path.as_str())));
+        Read { what: Wanted::Path(path.clone()), by: Arc::clone(by) }
+    };
     match &task.step {
         Step::Command(command) => command
             .inputs
@@ -325,47 +385,6 @@ fn reads(task: &Task, roots: &Roots, globs: &mut HashMap<String, GlobView>) -> V
             .collect(),
         Step::Extract { from, .. } | Step::Copy { from, .. } => vec![path(from)],
         Step::Fetch { .. } | Step::MakeFolder(_) | Step::Remove(_) => Vec::new(),
-    }
-}
-
-/// Where tasks put or take something: the paths that their effects begin at.
-struct Roots {
-    tasks: BTreeMap<String, Vec<u32>>,
-}
-
-impl Roots {
-    fn of(graph: &Graph) -> Self {
-        let mut tasks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for (index, task) in graph.indexed() {
-            let mut add =
-                |path: &JobPath| tasks.entry(path.as_str().to_owned()).or_default().push(number(index));
-            match &task.step {
-                Step::Command(command) => command.outputs.iter().for_each(add),
-                Step::Fetch { to, .. } | Step::Extract { to, .. } | Step::Copy { to, .. } => add(to),
-                Step::MakeFolder(path) | Step::Remove(path) => add(path),
-            }
-        }
-        Self { tasks }
-    }
-
-    /// Tasks whose effects begin at `path`, above or below it.
-    fn about(&self, path: &str) -> RoaringBitmap {
-        let mut all = RoaringBitmap::new();
-        let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
-        for place in std::iter::once("").chain(above).chain((!path.is_empty()).then_some(path)) {
-            all.extend(self.tasks.get(place).into_iter().flatten());
-        }
-        // '0' is what comes after '/'.
-        let below = if path.is_empty() {
-            self.tasks.range::<str, _>((Bound::Unbounded, Bound::Unbounded))
-        } else {
-            let (from, to) = (format!("{path}/"), format!("{path}0"));
-            self.tasks.range::<str, _>((Bound::Included(&*from), Bound::Excluded(&*to)))
-        };
-        for (_, tasks) in below {
-            all.extend(tasks);
-        }
-        all
     }
 }
 

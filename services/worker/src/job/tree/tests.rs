@@ -1,8 +1,9 @@
-use std::path::Path;
+use std::{ops::Add as _, path::Path};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::job::{extent::Extent, unsent::Unsent};
 
 fn file(text: &str) -> Node {
     Node::File { content: Arc::new(Content::remote(FUNCTION.digest(text.as_bytes()))), executable: false }
@@ -158,4 +159,49 @@ proptest! {
             prop_assert_eq!(digest(&Folder::clone(&tree)), was);
         }
     }
+}
+
+/// Folders in each other, and a file in the last.
+fn deep(levels: usize) -> Arc<Folder> {
+    (0..levels).fold(tree(&[("file", "1")]), |below, _| {
+        let mut above = Arc::default();
+        Folder::put(&mut above, "a", Node::Folder(below));
+        above
+    })
+}
+
+#[test]
+fn what_is_as_deep_as_may_be_can_be_walked_through_on_a_small_stack() {
+    let walk = || {
+        let root = deep(998);
+        root.check("place").unwrap();
+        digest(&root);
+        assert_eq!(Unsent::of(&root, true).folders.len(), 999);
+        let mut other = deep(998);
+        Folder::lay_all(&mut other, &root);
+        Folder::lay(&mut other, &"a/".repeat(998).add("more"), file("2"));
+    };
+    std::thread::Builder::new().stack_size(1 << 20).spawn(walk).unwrap().join().unwrap();
+    assert!(matches!(deep(1000).check("place"), Err(TreeError::Deep { depth: 1001, .. })));
+}
+
+#[test]
+fn copies_in_copies_cost_no_more_than_their_original_and_are_refused_before_they_are_walked_through() {
+    let mut copies = tree(&[("file", "1")]);
+    for _ in 0..18 {
+        let mut twice = Arc::default();
+        Folder::put(&mut twice, "x", Node::Folder(Arc::clone(&copies)));
+        Folder::put(&mut twice, "y", Node::Folder(copies));
+        copies = twice;
+    }
+    assert_eq!(copies.extent(), Extent { entries: (1 << 18) + (2 << 18) - 2, depth: 18 });
+    copies.check("").unwrap();
+    for _ in 0..60 {
+        let mut twice = Arc::default();
+        Folder::put(&mut twice, "x", Node::Folder(Arc::clone(&copies)));
+        Folder::put(&mut twice, "y", Node::Folder(copies));
+        copies = twice;
+    }
+    assert!(matches!(copies.check("f"), Err(TreeError::Large { entries: u64::MAX, .. })));
+    assert_eq!(Unsent::of(&copies, true).folders.len(), 79);
 }

@@ -209,3 +209,60 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_command_may_start_behind_a_symlink() {
+    let graph = graph(&serde_json::json!([
+        {"id": "a", "command": ["cc"], "inputs": ["current"], "folder": "current"},
+        {"id": "b", "command": ["cc"], "inputs": ["current/x"], "folder": "current/sub"},
+    ]));
+    let mut base = tree(&["v1/x", "v1/sub/y"]);
+    Folder::lay(&mut base, "current", Node::Link("v1".into()));
+    let world = World::new(Arc::clone(&graph), base);
+    let (index, task) = graph.indexed().next().unwrap();
+    let Step::Command(command) = &task.step else { panic!() };
+    let root = world.input_root(index, command, &Seen::default()).unwrap();
+    assert_eq!(paths(&root), ["current", "v1/sub/y", "v1/x"]);
+}
+
+#[test]
+fn what_many_tasks_made_together_is_put_together_once() {
+    let makers = (0..20_000).map(|at| {
+        serde_json::json!({"id": format!("m{at}"), "command": ["cc"], "outputs": [format!("src/{at}.o")]})
+    });
+    let inputs: Vec<String> = (0..20_000).map(|at| format!("src/{at}.o")).collect();
+    let link = serde_json::json!({"id": "link", "command": ["ld"], "inputs": inputs});
+    let graph = graph(&makers.chain([link]).collect());
+    let base: Vec<String> = (0..20_000).map(|at| format!("src/{at}.c")).collect();
+    let base: Vec<&str> = base.iter().map(String::as_str).collect();
+    let began = std::time::Instant::now();
+    let saw = run(&graph, &base);
+    assert_eq!(saw.last().unwrap().as_ref().unwrap().len(), 20_000);
+    // A view for each input would copy a folder of 40,000 files 20,000 times.
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[test]
+fn who_made_a_file_is_known_and_sees_again_what_it_saw() {
+    let graph = graph(&serde_json::json!([
+        {"id": "a", "command": ["cc"], "outputs": ["x/a"]},
+        {"id": "b", "command": ["cc"], "inputs": ["x"], "dependencies": ["a"], "outputs": ["b"]},
+        {"id": "c", "command": ["cc"], "inputs": ["x"], "dependencies": ["b"], "outputs": ["c"]},
+        {"id": "d", "copy": {"from": "c", "to": "d"}, "dependencies": ["c"]},
+    ]));
+    let world = World::new(Arc::clone(&graph), tree(&["base"]));
+    let mut behind = Behind::new(&graph, world.watched());
+    for index in graph.order() {
+        let task = graph.task(*index).unwrap();
+        let seen = behind.begin(&graph, *index);
+        let (Step::Command(command), again) = (&task.step, world.seen_by(*index)) else { continue };
+        let roots = [seen, again].map(|seen| paths(&world.input_root(*index, command, &seen).unwrap()));
+        assert_eq!(roots[0], roots[1], "{}", task.id);
+        let made = |path: &JobPath| (path.as_str().to_owned(), file(task.id.as_str()));
+        world.done(*index, Effect::Lays(command.outputs.iter().map(made).collect()));
+    }
+    let digest = |text: &str| FUNCTION.digest(text.as_bytes());
+    let makers =
+        |text: &str| world.makers(&[digest(text)].into()).iter().map(|at| at.get()).collect::<Vec<_>>();
+    assert_eq!((makers("a"), makers("c"), makers("base")), (vec![0], vec![2], vec![]));
+}

@@ -1,14 +1,19 @@
 //! Jobs whose worker, build or farm goes away.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use farm::{Farm, SOON};
 use model::{BuildRequest, Outcome, State, TaskStatus};
+use remote::Remote;
 use serde_json::{Value, json};
 
 use super::{builder, ended, job, request, run, sh, start};
 use crate::{
-    acting::processes_with,
+    acting::{self, processes_with},
     check::{BOUND, until},
 };
 
@@ -119,4 +124,77 @@ async fn an_executor_that_is_killed_fails_no_task() {
     let ended = ended(&farm, &key).await;
     assert_eq!((ended.outcome(), ended.record.attempt.0), (Outcome::Succeeded, 1), "{:#?}", ended.job());
     assert_eq!(ended.job().succeeded, 8);
+}
+
+/// Takes a blob out of the farm's store, as its eviction would.
+async fn evict(farm: &Farm, remote: &Remote, content: &str) {
+    let digest = acting::SHA256.digest(content.as_bytes());
+    let name = format!("{}-{}", digest.hex(), content.len());
+    let found = walk(&farm.data()).into_iter().filter(|path| path.ends_with(&name));
+    let gone = found.map(|path| fs::remove_file(path).unwrap()).count();
+    assert!(gone > 0, "{name} is not in the store");
+    for _ in 0..500 {
+        if remote.missing(&[digest]).await.unwrap() == [digest] {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{name} is still there");
+}
+
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(walk(&entry.path()));
+        } else {
+            found.push(entry.path());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn what_the_store_lost_of_earlier_tasks_is_made_again() {
+    // What is there is not remembered for long.
+    let farm = start(builder().env("FOREBAY_CAS_KEEP_SECONDS", "1")).await;
+    let remote = acting::remote(&farm).await;
+    let notes = farm.folder().join("notes");
+    fs::create_dir(&notes).unwrap();
+    fs::set_permissions(&notes, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let at = notes.display();
+    let task = |id: &str, script: String, more: Value| {
+        let mut task = sh(id, &format!("echo run >> {at}/{id}; {script}"));
+        for (name, value) in more.as_object().unwrap() {
+            task[name] = value.clone();
+        }
+        task
+    };
+    let tasks = json!([
+        task("first", "echo one > x".into(), json!({"outputs": ["x"]})),
+        task("second", "cat x x > y".into(), json!({"inputs": ["x"], "outputs": ["y"]})),
+        task(
+            "gate",
+            format!("until [ -e {at}/go ]; do sleep 0.02; done"),
+            json!({"dependencies": ["second"]})
+        ),
+        task(
+            "last",
+            "cat y y > z".into(),
+            json!({"inputs": ["y"], "dependencies": ["gate"], "outputs": ["z"]})
+        ),
+    ]);
+    let key = farm.submit("g", BuildRequest { outputs: vec!["?".into()], ..request(job(&tasks)) }).await;
+    until("the gate runs", SOON, || notes.join("gate").exists()).await;
+    for content in ["one\n", "one\none\n"] {
+        evict(&farm, &remote, content).await;
+    }
+    fs::write(notes.join("go"), "").unwrap();
+    let ended = ended(&farm, &key).await;
+    assert_eq!((ended.outcome(), ended.job().succeeded), (Outcome::Succeeded, 4), "{:#?}", ended.reports);
+    let runs = |id: &str| fs::read_to_string(notes.join(id)).unwrap().lines().count();
+    assert_eq!((runs("first"), runs("second"), runs("gate"), runs("last")), (2, 2, 1, 1));
+    let outputs = ended.outputs(&farm).await;
+    assert_eq!(outputs["z"], b"one\none\none\none\n", "{outputs:?}");
 }

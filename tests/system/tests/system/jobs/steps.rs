@@ -7,7 +7,7 @@ use bus::EventKind;
 use client::WatchBody;
 use farm::SOON;
 use futures::StreamExt as _;
-use model::{Digest, Outcome, Sequence, TaskStatus, ToolEvent};
+use model::{BuildRequest, Digest, Outcome, ReasonCode, Sequence, TaskStatus, ToolEvent};
 use serde_json::json;
 
 use super::{builder, console, job, request, request_in, run, sh, start};
@@ -191,4 +191,48 @@ async fn its_actions_belong_to_the_group_of_the_build() {
         }
     };
     assert_eq!(group, "g");
+}
+
+#[tokio::test]
+async fn outputs_that_nothing_matches_are_none_and_hide_no_failure() {
+    let farm = start(builder()).await;
+    let wanting = |script: &str| {
+        let mut task = sh("make", script);
+        task["outputs"] = json!(["made"]);
+        let job = job(&json!([task]));
+        BuildRequest { outputs: vec!["*.log".into(), "made".into()], ..request(job) }
+    };
+    let ended = run(&farm, BuildRequest { outputs: vec!["*.log".into()], ..wanting("echo 1 > made") }).await;
+    assert_eq!((ended.outcome(), ended.outputs(&farm).await.len()), (Outcome::Succeeded, 0));
+    let ended = run(&farm, wanting("exit 1")).await;
+    let reason = ended.record.result().unwrap().reason.as_ref().unwrap();
+    assert_eq!(reason.code, ReasonCode::TasksFailed, "{reason:?}");
+}
+
+/// Each task asks little and all of them together for more than any machine has.
+#[tokio::test]
+async fn a_job_that_copies_without_end_fails_with_a_reason_and_hurts_nobody() {
+    let farm = start(builder()).await;
+    let mut tasks = vec![json!({"id": "f0", "make_folder": "f0/file"})];
+    for level in 0..40 {
+        for name in ["x", "y"] {
+            let mut copy = json!({"id": format!("{name}{level}"), "copy": {
+                "from": format!("f{level}"), "to": format!("f{}/{name}", level + 1),
+            }});
+            let before: Vec<String> = match level {
+                0 => vec!["f0".into()],
+                _ => ["x", "y"].iter().map(|name| format!("{name}{}", level - 1)).collect(),
+            };
+            copy["dependencies"] = json!(before);
+            tasks.push(copy);
+        }
+    }
+    let mut all = sh("all", "find . | wc -l");
+    all["inputs"] = json!(["f40"]);
+    all["dependencies"] = json!(["x39", "y39"]);
+    tasks.push(all);
+    let ended = run(&farm, BuildRequest { outputs: vec!["**".into()], ..request(job(&tasks.into())) }).await;
+    assert_eq!((ended.outcome(), ended.record.attempt.0), (Outcome::Failed, 1));
+    let reason = ended.reports.iter().find_map(|task| task.reason.clone()).unwrap();
+    assert!(reason.contains("files and folders are too many"), "{reason}");
 }

@@ -1,0 +1,91 @@
+//! What tasks made and the farm's store has lost since: it is made again by those who made it.
+
+use std::{collections::HashSet, sync::Arc};
+
+use model::{BlobDigest, Step, TaskIndex};
+
+use super::{
+    runner::{Runner, TaskEnd, Trouble},
+    tree::{Content, Folder, Node},
+    world::Effect,
+};
+
+/// Runs of tasks for one that misses something, at most.
+const RUNS_MAX: usize = 1000;
+
+impl Runner {
+    /// Has the store have these blobs again. Whoever made them may miss something itself, which is then made first.
+    pub(super) async fn remake(&self, lost: &[BlobDigest]) -> Result<(), Trouble> {
+        let mut wanted: HashSet<BlobDigest> = lost.iter().copied().collect();
+        let mut stack = self.world.makers(&wanted);
+        let mut runs = 0;
+        while let Some(index) = stack.last().copied() {
+            let made = self.make_again(index).await;
+            self.forget_operation(index);
+            runs += 1;
+            match made {
+                Ok(made) => {
+                    wanted.retain(|digest| !made.contains(digest));
+                    stack.pop();
+                }
+                Err(Trouble::Lost(more)) if runs < RUNS_MAX => {
+                    let more: HashSet<BlobDigest> = more.into_iter().collect();
+                    let makers = self.world.makers(&more);
+                    if makers.is_empty() || makers.iter().any(|maker| stack.contains(maker)) {
+                        return Err(gone(&more));
+                    }
+                    wanted.extend(more);
+                    stack.extend(makers);
+                }
+                Err(Trouble::Lost(more)) => return Err(gone(&more.into_iter().collect())),
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        if wanted.is_empty() { Ok(()) } else { Err(gone(&wanted)) }
+    }
+
+    /// Runs the command of a task that succeeded before; the files that it made now.
+    async fn make_again(&self, index: TaskIndex) -> Result<HashSet<BlobDigest>, Trouble> {
+        let Some(task) = self.world.graph().task(index) else { return Ok(HashSet::new()) };
+        let Step::Command(command) = &task.step else { return Ok(HashSet::new()) };
+        let TaskEnd { report, effect, .. } =
+            self.command(index, task, command, &self.world.seen_by(index)).await?;
+        let Some(Effect::Lays(laid)) = effect else {
+            let why = report.reason.as_deref().unwrap_or("no reason is known");
+            return Err(Trouble::Farm(format!(
+                "what task {} made is lost, and running it again failed: {why}",
+                task.id
+            )));
+        };
+        let mut made = HashSet::new();
+        for (_, node) in &laid {
+            each_file(node, &mut HashSet::new(), &mut |content| made.extend(content.digest().ok()));
+        }
+        Ok(made)
+    }
+}
+
+fn gone(lost: &HashSet<BlobDigest>) -> Trouble {
+    let example = lost.iter().min().map_or_else(String::new, ToString::to_string);
+    Trouble::Farm(format!(
+        "the farm's store lost {} files of earlier tasks, such as {example}, and these tasks do not make the same again",
+        lost.len()
+    ))
+}
+
+/// Gives each file of a tree to `take`, those of equal folders once.
+pub(super) fn each_file(node: &Node, seen: &mut HashSet<usize>, take: &mut impl FnMut(&Content)) {
+    match node {
+        Node::File { content, .. } => take(content),
+        Node::Link(_) => {}
+        Node::Folder(folder) => each_file_in(folder, seen, take),
+    }
+}
+
+fn each_file_in(folder: &Arc<Folder>, seen: &mut HashSet<usize>, take: &mut impl FnMut(&Content)) {
+    if seen.insert(Arc::as_ptr(folder).addr()) {
+        for node in folder.entries().values() {
+            each_file(node, seen, take);
+        }
+    }
+}

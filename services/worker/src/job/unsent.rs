@@ -1,0 +1,74 @@
+//! What of a tree is to be sent.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, atomic::Ordering},
+};
+
+use model::BlobDigest;
+use remote::Source;
+
+use super::tree::{Content, Folder, Node, TreeError};
+
+/// What of a tree the farm's store may lack.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent {
+    /// Folders, those below before those above.
+    pub(crate) folders: Vec<Arc<Folder>>,
+    /// Files.
+    pub(crate) contents: Vec<Arc<Content>>,
+    /// Where those below were looked at: equal folders are one.
+    seen: HashSet<usize>,
+}
+
+impl Unsent {
+    /// Of the tree `root`; `all`: whatever is known of it.
+    pub(crate) fn of(root: &Arc<Folder>, all: bool) -> Self {
+        let mut unsent = Self::default();
+        unsent.add(root, all);
+        unsent
+    }
+
+    fn add(&mut self, folder: &Arc<Folder>, all: bool) {
+        if (!all && folder.sent.load(Ordering::Relaxed)) || !self.seen.insert(Arc::as_ptr(folder).addr()) {
+            return;
+        }
+        for node in folder.entries().values() {
+            match node {
+                Node::File { content, .. } => {
+                    let wanted = all || !content.sent.load(Ordering::Relaxed);
+                    if wanted && content.path.is_some() {
+                        self.contents.push(Arc::clone(content));
+                    }
+                }
+                Node::Folder(below) => self.add(below, all),
+                Node::Link(_) => {}
+            }
+        }
+        self.folders.push(Arc::clone(folder));
+    }
+
+    /// Adds all of it to what is to be sent.
+    pub(crate) fn add_to(&self, blobs: &mut HashMap<BlobDigest, Source>) -> Result<(), TreeError> {
+        for content in &self.contents {
+            if let Some(path) = content.path() {
+                blobs.insert(content.digest()?, Source::File(path.clone()));
+            }
+        }
+        for folder in &self.folders {
+            let (digest, message) = folder.message()?;
+            blobs.insert(*digest, Source::Bytes(message.clone()));
+        }
+        Ok(())
+    }
+
+    /// Notes that the farm's store has it all.
+    pub(crate) fn mark_sent(&self) {
+        for content in &self.contents {
+            content.mark_sent();
+        }
+        for folder in &self.folders {
+            folder.sent.store(true, Ordering::Relaxed);
+        }
+    }
+}
