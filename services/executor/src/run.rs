@@ -81,6 +81,7 @@ fn give(shared: &Arc<Shared>, work: Work, fetched: Duration) {
                 stage.break_slot();
                 Some(CopyEnd::Infrastructure { reason: "the executor panicked".to_owned() })
             });
+            stage.settle().await;
             let used = shared.usage.end(&key);
             for next in shared.hands.left(&key, &work.hand, &work.claimed.size) {
                 begin(&shared, next);

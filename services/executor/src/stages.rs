@@ -1,17 +1,24 @@
 //! The places where commands run, one at a time in each.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use futures::future::LocalBoxFuture;
 use input_root::Owner;
-use sandbox::{Bubblewrap, Cgroups, Ended, Parent, Sandbox, Slot, SlotConfig, User};
+use sandbox::{Bubblewrap, Cgroups, Ended, Parent, Sandbox, SandboxError, Slot, SlotConfig, User};
 use service::ServiceError;
 use settings::Settings;
 use tokio::sync::oneshot;
+use tokio::time::{error::Elapsed, timeout};
 use tracing::warn;
 
 use crate::folder::ExecutorFolder;
+
+/// How long a slot may take to kill what it runs, or to end.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An action that waits for a place, and all that is to be done with it there.
 pub(crate) type Job = Box<dyn for<'a> FnOnce(&'a mut Stage) -> LocalBoxFuture<'a, ()> + Send>;
@@ -20,7 +27,23 @@ pub(crate) type Job = Box<dyn for<'a> FnOnce(&'a mut Stage) -> LocalBoxFuture<'a
 /// nobody else. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Stages {
+    /// Before the threads, which end when nobody has one of these any more.
     jobs: Sender<Job>,
+    _threads: Arc<Threads>,
+}
+
+/// The threads of all places. Dropping it waits for their ends: no process and no control group of a place outlives it.
+#[derive(Debug, Default)]
+struct Threads(Vec<JoinHandle<()>>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        let own = std::thread::current().id();
+        for thread in self.0.drain(..).filter(|thread| thread.thread().id() != own) {
+            // A panic was told already.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// One place.
@@ -28,6 +51,8 @@ pub(crate) struct Stages {
 pub(crate) struct Stage {
     config: SlotConfig,
     slot: Option<Slot>,
+    /// Whether something is wrong with the slot.
+    broken: bool,
     folder: PathBuf,
 }
 
@@ -43,6 +68,8 @@ impl Stages {
             .map_err(|error| ServiceError::failed("finding our own program", error))?;
         let sandbox = if settings.sandbox == "none" { Sandbox::None } else { Sandbox::Bubblewrap };
         let cgroups = Cgroups::detect(&Parent::default());
+        cgroups.sweep();
+        let mut threads = Threads::default();
         let (jobs, waiting) = async_channel::unbounded();
         let mut starting = Vec::new();
         for number in 0..settings.executor_slot_count() {
@@ -61,8 +88,10 @@ impl Stages {
                 processes_max: None,
                 cgroups: cgroups.clone(),
             };
-            let stage = Stage { config, slot: None, folder };
-            starting.push(stage.start_thread(number, waiting.clone())?);
+            let stage = Stage { config, slot: None, broken: false, folder };
+            let (started, thread) = stage.start_thread(number, waiting.clone())?;
+            threads.0.push(thread);
+            starting.push(started);
         }
         for started in starting {
             match started.await {
@@ -70,7 +99,7 @@ impl Stages {
                 Err(_) => return Err(ServiceError::failed("starting a slot", "its thread ended")),
             }
         }
-        Ok(Self { jobs })
+        Ok(Self { jobs, _threads: Arc::new(threads) })
     }
 
     /// Does a job in the next place that is free.
@@ -83,11 +112,15 @@ impl Stages {
 }
 
 /// Whether a place is usable.
-type Started = oneshot::Receiver<Result<(), sandbox::SandboxError>>;
+type Started = oneshot::Receiver<Result<(), SandboxError>>;
 
 impl Stage {
     /// Starts its thread, which does one job after the other.
-    fn start_thread(mut self, number: u16, jobs: Receiver<Job>) -> Result<Started, ServiceError> {
+    fn start_thread(
+        mut self,
+        number: u16,
+        jobs: Receiver<Job>,
+    ) -> Result<(Started, JoinHandle<()>), ServiceError> {
         let failed = |error| ServiceError::failed("starting the thread of a slot", error);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (started, outcome) = oneshot::channel();
@@ -101,10 +134,12 @@ impl Stage {
                 while let Ok(job) = jobs.recv().await {
                     job(&mut self).await;
                 }
+                self.end_slot().await;
             });
         };
-        std::thread::Builder::new().name(format!("slot-{number}")).spawn(serve).map_err(failed)?;
-        Ok(outcome)
+        let thread =
+            std::thread::Builder::new().name(format!("slot-{number}")).spawn(serve).map_err(failed)?;
+        Ok((outcome, thread))
     }
 
     /// The folder that input roots are made in. Commands see all that is in it.
@@ -127,7 +162,10 @@ impl Stage {
     }
 
     /// The slot, started anew if it broke.
-    pub(crate) async fn slot(&mut self) -> Result<&mut Slot, sandbox::SandboxError> {
+    pub(crate) async fn slot(&mut self) -> Result<&mut Slot, SandboxError> {
+        if self.broken {
+            self.end_slot().await;
+        }
         let slot = match self.slot.take() {
             Some(slot) => slot,
             None => Slot::start(self.config.clone()).await?,
@@ -135,9 +173,42 @@ impl Stage {
         Ok(self.slot.insert(slot))
     }
 
-    /// Throws the slot away: something is wrong with it.
+    /// Has the slot thrown away before the next action: something is wrong with it.
     pub(crate) fn break_slot(&mut self) {
         warn!(slot = self.config.name, "a slot is started anew");
-        self.slot = None;
+        self.broken = true;
     }
+
+    /// After an action, also one that was stopped in its midst: returns when nothing of it lives that could meddle with what
+    /// is made for the next.
+    pub(crate) async fn settle(&mut self) {
+        if let Some(slot) = &mut self.slot
+            && !self.broken
+            && !in_time(timeout(PATIENCE, slot.settle()).await, &self.config.name, "settle")
+        {
+            self.broken = true;
+        }
+        if self.broken {
+            self.end_slot().await;
+        }
+    }
+
+    /// Ends the slot, if there is one, and its control groups with it.
+    async fn end_slot(&mut self) {
+        self.broken = false;
+        if let Some(slot) = self.slot.take() {
+            // One that does not end in time is left to die: a new one takes its place.
+            in_time(timeout(PATIENCE, slot.stop()).await, &self.config.name, "end");
+        }
+    }
+}
+
+/// Whether what a slot was to do is done; says so if it is not.
+fn in_time(done: Result<Result<(), SandboxError>, Elapsed>, slot: &str, what: &str) -> bool {
+    match done {
+        Ok(Ok(())) => return true,
+        Ok(Err(error)) => warn!(slot, what, error = telemetry::error_chain(&error), "a slot failed"),
+        Err(_) => warn!(slot, what, "a slot took too long"),
+    }
+    false
 }

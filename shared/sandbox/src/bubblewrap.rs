@@ -20,6 +20,9 @@ pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/dev/mqueue"];
 /// What is shown of the system unless the settings say more.
 const SYSTEM: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"];
 
+/// The largest size of a file system in memory that bubblewrap takes.
+const SIZE_MOST: u64 = i64::MAX.unsigned_abs();
+
 /// How to start bubblewrap and what it shows of the system.
 #[derive(Debug, Clone)]
 pub struct Bubblewrap {
@@ -59,8 +62,9 @@ impl Bubblewrap {
         Ok(call)
     }
 
-    /// The same with no more room in memory than this, in bytes.
-    pub(crate) fn with_room(&self, bytes: Option<u64>) -> Cow<'_, Self> {
+    /// The same with no more room in memory than the least of these, in bytes.
+    pub(crate) fn with_room(&self, most: [Option<u64>; 2]) -> Cow<'_, Self> {
+        let bytes = most.into_iter().flatten().min();
         match bytes.filter(|bytes| self.tmp_bytes_max.is_none_or(|max| max > *bytes)) {
             Some(bytes) => Cow::Owned(Self { tmp_bytes_max: Some(bytes), ..self.clone() }),
             None => Cow::Borrowed(self),
@@ -77,12 +81,14 @@ impl Bubblewrap {
             bind(&mut call, root, "/");
             // Its own, if it has one: it may have been filled on purpose.
             self.put_devices(&mut call, fs::symlink_metadata(root.join("tmp")).is_err());
+            put(&mut call, &["--remount-ro", "/dev"]);
             "/"
         } else {
             self.put_system(&mut call);
             self.put_devices(&mut call, true);
             bind(&mut call, root, INSIDE_ROOT);
-            put(&mut call, &["--remount-ro", "/"]);
+            // Each by itself: what is mounted below them stays as it is.
+            put(&mut call, &["--remount-ro", "/dev", "--remount-ro", "/"]);
             INSIDE_ROOT
         };
         call.push("--chdir".into());
@@ -134,7 +140,7 @@ impl Bubblewrap {
         for folder in ["/dev/shm", "/tmp"].into_iter().filter(|folder| tmp || *folder != "/tmp") {
             put(call, &["--perms", "1777"]);
             if let Some(bytes) = self.tmp_bytes_max {
-                put(call, &["--size", &bytes.to_string()]);
+                put(call, &["--size", &bytes.clamp(1, SIZE_MOST).to_string()]);
             }
             put(call, &["--tmpfs", folder]);
         }
@@ -190,5 +196,17 @@ mod tests {
         let call = bubblewrap.kept(Path::new("/work")).unwrap();
         let at = |text: &str| call.iter().position(|argument| argument == text);
         assert!(at("/usr/lib") > at("/usr") && at("/home").is_none(), "{call:?}");
+    }
+
+    #[test]
+    fn room_is_the_least_that_is_allowed_and_what_bubblewrap_takes() {
+        let usual = Bubblewrap { program: "/bin/true".into(), ..Bubblewrap::default() };
+        let size = |most| {
+            let call = usual.with_room(most).alone(Path::new("/work"), Path::new(""), false).unwrap();
+            let at = call.iter().position(|argument| argument == "--size")?;
+            call.get(at + 1)?.to_str()?.parse::<u64>().ok()
+        };
+        assert_eq!([size([None, None]), size([Some(9), Some(7)])], [None, Some(7)]);
+        assert_eq!([size([Some(0), None]), size([None, Some(u64::MAX)])], [Some(1), Some((1 << 63) - 1)]);
     }
 }

@@ -3,16 +3,25 @@
 //! A group may be put only below one that is ours: the root that this process sees (of a machine, or of a
 //! container), or one that the settings name. A service's own group belongs to who started the service.
 
+mod held;
 mod memory;
 mod pids;
 
+use std::collections::HashSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use held::Held;
 use memory::Memory;
 use pids::Pids;
+
+use crate::error::SandboxError;
+
+/// How the name of every group of ours begins.
+const OURS: &str = "forebay-";
+/// The group of an executor itself, and those that are made to see whether any can be: they come and go without a lock.
+const UNHELD: [&str; 2] = ["forebay-self", "forebay-trial-"];
 
 /// Where to put groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -89,26 +98,47 @@ impl Cgroups {
 
     /// A group of this name, with what there is; what fails is told and left out.
     pub(crate) fn group(&self, name: &str, processes_max: Option<u64>) -> Group {
-        let make = |place: &Option<(Version, PathBuf)>| {
+        let mut held: Vec<Held> = Vec::new();
+        let mut make = |place: &Option<(Version, PathBuf)>| {
             let (version, parent) = place.as_ref()?;
-            let folder = parent.join(format!("forebay-{name}"));
-            match fs::create_dir(&folder) {
-                Ok(()) => {}
-                // Left by an executor that was killed.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    tracing::warn!(folder = %folder.display(), %error, "no control group for a slot");
-                    return None;
-                }
+            let folder = parent.join(format!("{OURS}{name}"));
+            if held.iter().all(|held| held.folder != folder) {
+                let made = Held::at(&folder).map_err(|source| SandboxError::file("making", &folder, source));
+                held.push(usable(made)?);
             }
             Some((*version, folder))
         };
-        Group {
-            memory: make(&self.memory).map(|(version, folder)| Memory::new(version, folder)),
-            pids: make(&self.pids).map(|(_, folder)| Pids::new(folder, processes_max)),
-            cpu: make(&self.cpu),
+        let memory = make(&self.memory).and_then(|(version, folder)| usable(Memory::new(version, folder)));
+        let pids = make(&self.pids).and_then(|(_, folder)| usable(Pids::new(folder, processes_max)));
+        let cpu = make(&self.cpu);
+        Group { memory, pids, cpu, held }
+    }
+
+    /// Removes the groups that were left by executors which are no more. Those of others that live are not touched.
+    pub fn sweep(&self) {
+        let parents: HashSet<&Path> = [&self.memory, &self.pids, &self.cpu]
+            .into_iter()
+            .flatten()
+            .map(|(_, path)| path.as_path())
+            .collect();
+        for entry in parents.into_iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let ours = name.starts_with(OURS) && !UNHELD.iter().any(|unheld| name.starts_with(unheld));
+            if ours && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                Held::sweep(&entry.path());
+            }
         }
     }
+}
+
+/// What a slot does without is told.
+fn usable<T>(part: Result<T, SandboxError>) -> Option<T> {
+    part.inspect_err(|error| {
+        let source = std::error::Error::source(error).map(ToString::to_string);
+        tracing::warn!(%error, source, "no control group for a slot");
+    })
+    .ok()
 }
 
 /// The group that counts the memory of a process, and those above it, as far as they can be seen: the limit of each of
@@ -199,22 +229,13 @@ pub(crate) struct Group {
     memory: Option<Memory>,
     pids: Option<Pids>,
     cpu: Option<(Version, PathBuf)>,
+    held: Vec<Held>,
 }
 
 impl Group {
-    fn folders(&self) -> Vec<&PathBuf> {
-        let memory = self.memory.as_ref().map(|memory| &memory.folder);
-        let pids = self.pids.as_ref().map(|pids| &pids.folder);
-        let cpu = self.cpu.as_ref().map(|(_, folder)| folder);
-        let mut folders: Vec<_> = [memory, pids, cpu].into_iter().flatten().collect();
-        folders.sort();
-        folders.dedup();
-        folders
-    }
-
     /// The files through which a process enters.
     pub(crate) fn join_files(&self) -> Vec<PathBuf> {
-        self.folders().into_iter().map(|folder| folder.join("cgroup.procs")).collect()
+        self.held.iter().map(|held| held.folder.join("cgroup.procs")).collect()
     }
 
     /// Whether the number of processes is always limited.
@@ -233,13 +254,13 @@ impl Group {
     }
 
     /// Before a run: sets its limits and forgets the last peak. `processes` are counted from those that are there now.
-    pub(crate) fn begin(&self, memory_bytes_max: Option<u64>, processes: Option<u64>) {
-        if let Some(memory) = &self.memory {
-            memory.begin(memory_bytes_max);
-        }
-        if let Some(pids) = &self.pids {
-            pids.begin(processes);
-        }
+    pub(crate) fn begin(
+        &self,
+        memory_bytes_max: Option<u64>,
+        processes: Option<u64>,
+    ) -> Result<(), SandboxError> {
+        self.memory.as_ref().map_or(Ok(()), |memory| memory.begin(memory_bytes_max))?;
+        self.pids.as_ref().map_or(Ok(()), |pids| pids.begin(processes))
     }
 
     /// Whether the run was refused a process or thread for its limit.
@@ -267,15 +288,6 @@ impl Group {
 fn number_in(file: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for folder in self.folders() {
-            // While the last process is dying it stays; the next of that name uses it.
-            let _ = fs::remove_dir(folder);
-        }
-    }
 }
 
 #[cfg(test)]

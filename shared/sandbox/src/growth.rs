@@ -1,6 +1,6 @@
 //! By how much a folder has grown: files and bytes that were not there before.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -51,7 +51,7 @@ impl Before {
         walk(root, |_, metadata| {
             known.insert(identity(metadata), length(metadata));
             names += 1;
-            true
+            Next::Into
         });
         Self { root: root.to_owned(), known, names, aside: aside.to_vec() }
     }
@@ -63,27 +63,59 @@ impl Before {
 
     /// What was added since; looks no further when it is more than `most`.
     pub(crate) fn growth(&self, most: Growth) -> Growth {
-        let (mut seen, mut old_names) = (HashSet::new(), 0);
-        let mut growth = Growth::default();
+        let mut tally = Tally::of(self);
         let whole = walk(&self.root, |path, metadata| {
             if self.aside.iter().any(|aside| aside == path) {
-                return true;
+                return Next::Into;
             }
-            let before = self.known.get(&identity(metadata));
-            // One file may have many names, and is there once.
-            if metadata.nlink() == 1 || metadata.is_dir() || seen.insert(metadata.ino()) {
-                let more = length(metadata).saturating_sub(before.copied().unwrap_or_default());
-                growth.bytes = growth.bytes.saturating_add(more);
+            match tally.count(metadata) {
+                _ if tally.growth.is_beyond(most) => Next::Nowhere,
+                true => Next::Into,
+                false => Next::Past,
             }
-            if before.is_none() {
-                growth.files += 1;
-            } else {
-                old_names += 1;
-                growth.files += u64::from(old_names > self.names);
-            }
-            !growth.is_beyond(most)
         });
-        if whole { growth } else { Growth::BEYOND }
+        if whole { tally.growth } else { Growth::BEYOND }
+    }
+}
+
+/// Counts what a walk meets, and nothing twice: what is renamed while we look may be met at both places.
+#[derive(Debug)]
+struct Tally<'before> {
+    before: &'before Before,
+    /// How many names of each were met.
+    met: HashMap<Identity, u64>,
+    /// Names of what was there before.
+    old_names: u64,
+    growth: Growth,
+}
+
+impl<'before> Tally<'before> {
+    fn of(before: &'before Before) -> Self {
+        Self { before, met: HashMap::new(), old_names: 0, growth: Growth::default() }
+    }
+
+    /// Counts it, unless it was counted already; whether it was not.
+    fn count(&mut self, metadata: &fs::Metadata) -> bool {
+        let identity = identity(metadata);
+        let met = self.met.entry(identity).or_default();
+        // One file may have many names, and is there once. The links of a folder are none of its names.
+        let names = if metadata.is_dir() { 1 } else { metadata.nlink() };
+        if *met >= names.max(1) {
+            return false;
+        }
+        *met += 1;
+        let before = self.before.known.get(&identity);
+        if *met == 1 {
+            let more = length(metadata).saturating_sub(before.copied().unwrap_or_default());
+            self.growth.bytes = self.growth.bytes.saturating_add(more);
+        }
+        if before.is_none() {
+            self.growth.files += 1;
+        } else {
+            self.old_names += 1;
+            self.growth.files += u64::from(self.old_names > self.before.names);
+        }
+        true
     }
 }
 
@@ -91,9 +123,19 @@ fn length(metadata: &fs::Metadata) -> u64 {
     if metadata.is_file() { metadata.len() } else { 0 }
 }
 
-/// Shows all that is in a folder, until `go_on` says no; what vanishes meanwhile is left out. Whether it could look at
+/// Where a walk goes after it has met something.
+enum Next {
+    /// Also into it, if it is a folder.
+    Into,
+    /// On, but not into it.
+    Past,
+    /// No further.
+    Nowhere,
+}
+
+/// Shows all that is in a folder, as far as `next` says; what vanishes meanwhile is left out. Whether it could look at
 /// everything that it wanted to.
-fn walk(root: &Path, mut go_on: impl FnMut(&Path, &fs::Metadata) -> bool) -> bool {
+fn walk(root: &Path, mut next: impl FnMut(&Path, &fs::Metadata) -> Next) -> bool {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         let entries = match fs::read_dir(&folder) {
@@ -109,11 +151,10 @@ fn walk(root: &Path, mut go_on: impl FnMut(&Path, &fs::Metadata) -> bool) -> boo
                 Err(_) => continue,
             };
             let path = entry.path();
-            if !go_on(&path, &metadata) {
-                return true;
-            }
-            if metadata.is_dir() {
-                folders.push(path);
+            match next(&path, &metadata) {
+                Next::Into if metadata.is_dir() => folders.push(path),
+                Next::Into | Next::Past => {}
+                Next::Nowhere => return true,
             }
         }
     }
@@ -158,6 +199,26 @@ mod tests {
             fs::hard_link(path("old"), path(&format!("old-{name}"))).unwrap();
         }
         assert_eq!(before.growth(ANY), Growth { bytes: 7, files: 5 });
+    }
+
+    #[test]
+    fn what_is_renamed_while_it_looks_counts_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let before = Before::look(folder.path(), &[]);
+        fs::create_dir(path("here")).unwrap();
+        fs::write(path("here/file"), [0; 10]).unwrap();
+        let mut tally = Tally::of(&before);
+        let count =
+            |tally: &mut Tally<'_>, name: &str| tally.count(&fs::symlink_metadata(path(name)).unwrap());
+        assert!(count(&mut tally, "here") && count(&mut tally, "here/file"));
+        fs::rename(path("here"), path("there")).unwrap();
+        assert!(!count(&mut tally, "there") && !count(&mut tally, "there/file"));
+        assert_eq!(tally.growth, Growth { bytes: 10, files: 2 });
+        // A second name is another file, however often the two are met.
+        fs::hard_link(path("there/file"), path("link")).unwrap();
+        assert!(count(&mut tally, "link") && !count(&mut tally, "there/file"));
+        assert_eq!(tally.growth, Growth { bytes: 10, files: 3 });
     }
 
     #[test]

@@ -24,6 +24,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const EXCESS: u64 = 4096;
 /// Bytes of memory that the slot's own process may have in the control group of a command.
 const OWN_MEMORY: u64 = 8 << 20;
+/// One part in so many of a processor is what the slot's own process may use while it looks, where that is not known.
+const OWN_SHARE: u32 = 10;
 /// Processes of bubblewrap where it is started for the command.
 const WRAPPER: u64 = 2;
 /// Processes and threads that all others of the same user may start while a command runs that is limited by looking.
@@ -37,17 +39,43 @@ pub(crate) struct Guard {
     look_at: Instant,
     /// When the folder is looked at next.
     walk_at: Instant,
-    /// Processor time that the group had used before.
-    cpu_before: Option<Duration>,
+    /// Processor time that had been used before.
+    cpu_before: Option<Cpu>,
+}
+
+/// Processor time at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Cpu {
+    at: Instant,
+    /// Of all that ever was in the group, the slot's own process among it.
+    group: Duration,
+    /// Of that process, where it is known.
+    own: Option<Duration>,
+}
+
+impl Cpu {
+    /// What commands have used since; and how much more than that it may seem, as the slot's own process is in it.
+    fn since(self, before: Self) -> (Duration, Duration) {
+        let all = self.group.saturating_sub(before.group);
+        match self.own.zip(before.own) {
+            Some((now, then)) => (all.saturating_sub(now.saturating_sub(then)), Duration::ZERO),
+            None => (all, self.at.saturating_duration_since(before.at) / OWN_SHARE),
+        }
+    }
 }
 
 impl Guard {
     /// For a run that begins; none if nothing is limited that is seen from here. The folders `made` are none of the
-    /// command's.
-    pub(crate) fn new(run: &Run, made: &[PathBuf], group: &Group) -> Option<Self> {
+    /// command's; `own` tells the processor time of the slot's own process.
+    pub(crate) fn new(
+        run: &Run,
+        made: &[PathBuf],
+        group: &Group,
+        own: impl Fn() -> Option<Duration>,
+    ) -> Option<Self> {
         let limits = run.limits;
         let grows = limits.disk_bytes.is_some() || limits.files.is_some();
-        let cpu_before = limits.cpu.and_then(|_| group.cpu());
+        let cpu_before = limits.cpu.and_then(|_| cpu_now(group, own));
         let guarded = grows || cpu_before.is_some() || limits.processes.is_some() && group.has_processes();
         let now = Instant::now();
         guarded.then(|| Self {
@@ -65,16 +93,17 @@ impl Guard {
     }
 
     /// Looks, if it is time; what is broken, if anything is.
-    pub(crate) fn look(&mut self, group: &Group) -> Option<Over> {
+    pub(crate) fn look(&mut self, group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Over> {
         let now = Instant::now();
         if now < self.look_at {
             return None;
         }
         self.look_at = now + LOOK;
-        let mut broken = self.over_group(group);
+        let mut broken = self.over_group(group, own);
         if broken.is_none() && self.walk_at <= now {
             let began = own_cpu();
-            broken = self.over_folder();
+            // What is moved about while we look may seem to be there twice; hardly two times in a row.
+            broken = self.over_folder().and_then(|_| self.over_folder());
             let cost = own_cpu().saturating_sub(began).saturating_mul(SHARE);
             self.walk_at = Instant::now() + cost.clamp(LOOK, PAUSE_MAX);
         }
@@ -82,18 +111,19 @@ impl Guard {
     }
 
     /// What is broken now that all is dead.
-    pub(crate) fn look_back(&self, group: &Group) -> Option<Over> {
-        self.over_group(group).or_else(|| self.over_folder())
+    pub(crate) fn look_back(&self, group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Over> {
+        self.over_group(group, own).or_else(|| self.over_folder())
     }
 
-    fn over_group(&self, group: &Group) -> Option<Over> {
+    fn over_group(&self, group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Over> {
         if let Some(allowed) = self.limits.processes.filter(|_| group.is_over_processes()) {
             return Some(Over { limit: Limit::Processes, allowed, used: allowed.saturating_add(1) });
         }
         let (limit, before) = self.limits.cpu.zip(self.cpu_before)?;
-        let used = group.cpu()?.saturating_sub(before);
-        // The slot's own process is in it. What it does not see are children that nobody waited for.
+        let (used, seeming) = cpu_now(group, own)?.since(before);
+        // The slot's process keeps this limit. What it does not see are children that nobody waited for.
         let most = limit.saturating_add(limit / 8).saturating_add(Duration::from_millis(250));
+        let most = most.saturating_add(seeming);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         (used > most).then(|| Over { limit: Limit::Cpu, allowed: millis(limit), used: millis(used) })
     }
@@ -134,10 +164,17 @@ pub(crate) fn shims(run: &Run, guard: Option<&Guard>, group: &Group, uid: u32) -
 
 /// The limits for the run's control group: bytes of memory, and processes.
 pub(crate) fn groups(run: &Run, alone: bool) -> (Option<u64>, Option<u64>) {
-    let own = run.limits.memory_bytes.map(|bytes| bytes.saturating_add(OWN_MEMORY));
+    let memory = run.limits.memory_bytes.into_iter().chain(run.memory_bytes_max).min();
+    let memory = memory.map(|bytes| bytes.saturating_add(OWN_MEMORY));
     let wrapper = if alone { WRAPPER } else { 0 };
     let processes = run.limits.processes.map(|processes| processes.saturating_add(wrapper));
-    (own.into_iter().chain(run.memory_bytes_max).min(), processes)
+    (memory, processes)
+}
+
+/// Processor time by now, if it is counted. What is `own` is asked last: a command must not
+/// be charged for what the slot used between the two.
+fn cpu_now(group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Cpu> {
+    Some(Cpu { at: Instant::now(), group: group.cpu()?, own: own() })
 }
 
 /// Processor time of this very thread. A wait for a processor, of which a command may use all, costs nothing.
@@ -158,4 +195,20 @@ fn threads_of(uid: u32) -> u64 {
         if ours { tasks().saturating_sub(2).max(1) } else { 0 }
     };
     all.flatten().map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_slot_itself_uses_is_not_the_commands() {
+        let second = Duration::from_secs(1);
+        let before = Cpu { at: Instant::now(), group: second, own: Some(second) };
+        let now = Cpu { at: before.at + 20 * second, group: 9 * second, own: Some(6 * second) };
+        assert_eq!(now.since(before), (3 * second, Duration::ZERO));
+        // Where it is not known, it may have been all that it allows itself.
+        let unknown = Cpu { own: None, ..now };
+        assert_eq!(unknown.since(before), (8 * second, 2 * second));
+    }
 }

@@ -217,8 +217,8 @@ impl<'slot> Running<'slot> {
                 self.control().kill(Duration::ZERO).await?;
             }
         }
-        if let (Some(guard), State::UnderWay { group, .. }) = (&mut self.under.guard, &self.state)
-            && let Some(over) = guard.look(group)
+        if let (Some(guard), State::UnderWay { group, shim }) = (&mut self.under.guard, &self.state)
+            && let Some(over) = guard.look(group, || shim.own_cpu())
         {
             self.reason.get_or_insert(Cause::OverLimit(over));
             self.control().kill(Duration::ZERO).await?;
@@ -253,11 +253,11 @@ impl<'slot> Running<'slot> {
             }
         }
         let (peak, cause) = match &self.state {
-            State::UnderWay { group, .. } => {
+            State::UnderWay { group, shim } => {
                 let (peak, out_of_memory) = group.end();
                 let memory = || out_of_memory.then(|| under.out_of_memory(peak));
                 let memory = || memory().filter(|cause| code != 0 || *cause != Cause::OutOfMemory);
-                let over = || under.guard.as_ref()?.look_back(group).map(Cause::OverLimit);
+                let over = || under.guard.as_ref()?.look_back(group, || shim.own_cpu()).map(Cause::OverLimit);
                 (peak, asked.or_else(|| under.too_large()).or_else(memory).or_else(over))
             }
             State::Never(_) => (None, asked),

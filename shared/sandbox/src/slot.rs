@@ -22,12 +22,14 @@ use crate::running::{Running, Under};
 /// How much longer than its timeout and grace a command lives if the executor is stopped.
 const BACKSTOP: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Runs one command at a time. Dropping it kills all.
+/// Runs one command at a time. Dropping it kills all; [`Slot::stop`] waits for that, and only then can the control groups go
+/// for sure.
 #[derive(Debug)]
 pub struct Slot {
     config: SlotConfig,
-    group: Group,
+    /// Before the group, which can go only when nothing is in it.
     shim: Option<(Kind, Shim)>,
+    group: Group,
 }
 
 /// What the shim is in.
@@ -45,7 +47,7 @@ impl Slot {
         config.work = absolute(&config.work)?;
         own_folder(&config.work)?;
         let group = config.cgroups.group(&config.name, config.processes_max);
-        let mut slot = Self { config, group, shim: None };
+        let mut slot = Self { config, shim: None, group };
         let kind = slot.kind(false);
         slot.ready(kind).await?;
         if slot.config.sandbox == Sandbox::Bubblewrap && kind == Kind::Bare {
@@ -85,10 +87,23 @@ impl Slot {
     /// Replaces the process if it is dead, or its sandbox if a command left traces. [`Slot::run`] does it too;
     /// done earlier, as while outputs are kept, nobody waits for it.
     pub async fn refresh(&mut self) -> Result<(), SandboxError> {
+        self.settle().await?;
         match self.shim.as_ref().map(|(kind, _)| *kind) {
             Some(kind) => self.ready(kind).await,
             None => Ok(()),
         }
+    }
+
+    /// Returns when a command that was dropped before its end is dead and all was heard of it. [`Slot::run`] does it first; done
+    /// earlier, nothing of that command is left in the slot's folder to meddle with the next. May be dropped and called again.
+    pub async fn settle(&mut self) -> Result<(), SandboxError> {
+        if let Some((_, shim)) = &mut self.shim
+            && shim.settle().await.is_err()
+        {
+            // It is gone, or makes no sense. The next command gets another.
+            self.end_shim().await?;
+        }
+        Ok(())
     }
 
     /// Starts a command.
@@ -101,6 +116,8 @@ impl Slot {
             let why = "it must be a direct child of the slot's folder";
             return Err(SandboxError::Root { path: run.root, why });
         }
+        // What it left, used and wrote is not the next one's.
+        self.settle().await?;
         let (over, heard) = watch::channel(false);
         let log = |path: &Path| {
             let log = Log::create(path, self.config.user, heard.clone());
@@ -115,14 +132,15 @@ impl Slot {
         let command = self.command(&run, alone);
         let kind = self.kind(run.root_is_input);
         self.ready(kind).await?;
-        let guard = Guard::new(&run, &made, &self.group);
+        let own = || self.shim.as_ref().and_then(|(_, shim)| shim.own_cpu());
+        let guard = Guard::new(&run, &made, &self.group, own);
         let under = Under { run, stdout, stderr, status, made, over, guard };
         let command = match command? {
             Ok(command) => command,
             Err((why, message)) => return Ok(Running::never(under, Outcome::NotStarted { why, message })),
         };
         let (memory, processes) = limits::groups(&under.run, alone);
-        self.group.begin(memory, processes);
+        self.group.begin(memory, processes)?;
         let uid = self.config.user.map_or_else(|| geteuid().as_raw(), |user| user.uid);
         let limits = limits::shims(&under.run, under.guard.as_ref(), &self.group, uid);
         let files =
@@ -138,11 +156,17 @@ impl Slot {
         }
     }
 
-    /// Ends the process; returns when all that it ran is dead.
+    /// Ends the process; returns when all that it ran is dead, and the slot's control groups are gone.
     pub async fn stop(mut self) -> Result<(), SandboxError> {
-        if let Some((_, shim)) = self.shim.take() {
-            shim.stop().await?;
+        self.end_shim().await
+    }
+
+    /// Ends the process where it is: while it is dying, nobody may think that there is none.
+    async fn end_shim(&mut self) -> Result<(), SandboxError> {
+        if let Some((_, shim)) = &mut self.shim {
+            shim.end().await?;
         }
+        self.shim = None;
         Ok(())
     }
 
@@ -162,9 +186,7 @@ impl Slot {
         {
             return Ok(());
         }
-        if let Some((_, mut old)) = self.shim.take() {
-            old.end().await?;
-        }
+        self.end_shim().await?;
         let mut options = Options {
             user: self.config.user,
             join: self.group.join_files(),
@@ -250,7 +272,8 @@ impl Slot {
             run.timeout.map(|timeout| timeout.saturating_add(run.kill_grace).saturating_add(BACKSTOP));
         let (mut argv, mut cwd) = (run.argv.clone(), within(&self.path_inside(run), &run.cwd));
         if alone {
-            let bubblewrap = self.config.bubblewrap.with_room(run.limits.disk_bytes);
+            let bubblewrap =
+                self.config.bubblewrap.with_room([run.limits.disk_bytes, run.limits.memory_bytes]);
             let call = bubblewrap.alone(&run.root, &run.cwd, run.root_is_input)?;
             let not_text = |path: OsString| SandboxError::Root { path: path.into(), why: "it is not UTF-8" };
             let call = call.into_iter().map(|argument| argument.into_string().map_err(not_text));

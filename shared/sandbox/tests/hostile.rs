@@ -163,6 +163,24 @@ async fn a_dropped_command_is_dead_before_the_next(way: Way) {
     assert!(!lives(&place).await);
 }
 
+#[tokio::test]
+async fn a_dropped_command_leaves_no_trace_either() {
+    let place = Place::new(Way::Kept);
+    let mut slot = place.slot().await;
+    for (leave, look) in
+        TRACES.iter().filter(|(leave, _)| leave.starts_with("ipcmk") || leave.starts_with("echo"))
+    {
+        let leave = format!("rm -f left; {leave}; echo early; : >left; sleep 1000");
+        let running = slot.run(place.script(&leave)).await.unwrap();
+        exists(&place.root().join("left")).await;
+        drop(running);
+        let ended = place.ended(&mut slot, place.script(look)).await;
+        assert_eq!(ended.exit_code, 0, "{look}: {}", place.stderr());
+        assert_eq!(place.stdout(), "", "after {leave}");
+        fs::remove_file(place.root().join("left")).unwrap();
+    }
+}
+
 async fn no_descriptor_or_variable_of_the_executor_shows(way: Way) {
     let place = Place::new(way);
     let mut slot = place.slot().await;

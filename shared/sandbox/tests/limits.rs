@@ -302,6 +302,22 @@ time.sleep(0.5)";
 }
 
 #[tokio::test]
+async fn memory_of_who_may_not_be_looked_into_counts() {
+    for way in [Way::None, Way::Kept] {
+        let place = Place::new(way);
+        // As any process may ask of the kernel.
+        let program = "import ctypes, time
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+block = b'x' * 200_000_000
+time.sleep(100)";
+        let limits = Limits { memory_bytes: Some(100 * MIB), ..Limits::default() };
+        for mut slot in slots(&place).await {
+            broken(&place.ended(&mut slot, python(&place, program, limits)).await, Limit::Memory);
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_is_put_into_private_folders_counts() {
     if !geteuid().is_root() {
         return; // Its sandbox is made for one command, with no more room than that may use.

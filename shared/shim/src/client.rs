@@ -16,6 +16,7 @@ use crate::frame::{self, HEADER, MAX_BODY, Malformed, Reply};
 use crate::link::Link;
 use crate::model::{Command, Event, Limits, Measured, Mode};
 use crate::options::{Files, Options};
+use crate::own;
 use crate::running::Running;
 
 /// Output shorter than this, in bytes, is copied out of the receive buffer: a few kept bytes must not pin it.
@@ -76,6 +77,8 @@ impl From<Malformed> for ShimError {
 pub struct Shim {
     pub(crate) link: Arc<Link>,
     process: Child,
+    /// The processes of the shim itself, by their numbers on the host; none if they are not known.
+    own: Vec<u32>,
     mode: Mode,
     inbox: BytesMut,
     /// The number of the latest command.
@@ -123,6 +126,7 @@ impl Shim {
         let mut shim = Self {
             link,
             process,
+            own: Vec::new(),
             mode,
             inbox,
             run: 0,
@@ -134,7 +138,11 @@ impl Shim {
             measured: watch::Sender::default(),
         };
         match shim.receive().await? {
-            Reply::Ready(mode) => shim.mode = mode,
+            Reply::Ready(mode) => {
+                shim.mode = mode;
+                // No command runs yet: all that descends from the first process is the shim's own.
+                shim.own = shim.process.id().and_then(own::family).unwrap_or_default();
+            }
             early @ (Reply::Event(_)
             | Reply::Spent
             | Reply::Kept(_)
@@ -154,6 +162,12 @@ impl Shim {
     /// The host's process id of the shim (of its outer process, whose death ends all), while it lives.
     pub fn pid(&self) -> Option<u32> {
         self.process.id()
+    }
+
+    /// User and system time of the shim's own processes and none of its commands', while they live; `None` where the
+    /// system does not tell.
+    pub fn own_cpu(&self) -> Option<Duration> {
+        own::cpu(&self.own)
     }
 
     /// Whether a command left traces that the shim could not wipe out, so that the next would not be alone with
@@ -211,7 +225,7 @@ impl Shim {
         if bytes > MAX_BODY {
             return Err(ShimError::TooLarge { bytes, limit: MAX_BODY });
         }
-        self.finish_earlier().await?;
+        self.settle().await?;
         self.run += 1;
         self.unfinished = true;
         self.link.send_with(&frame, files).await?;
@@ -259,7 +273,9 @@ impl Shim {
         Ok(())
     }
 
-    async fn finish_earlier(&mut self) -> Result<(), ShimError> {
+    /// Returns when whatever was started earlier is over and all was heard of it: a command that was not followed to its end
+    /// is killed first. What [`Shim::is_spent`] says holds then. May be dropped and called again.
+    pub async fn settle(&mut self) -> Result<(), ShimError> {
         self.finish_command().await?;
         self.finish_forgetting().await
     }

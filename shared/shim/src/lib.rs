@@ -30,6 +30,7 @@ mod link;
 mod model;
 mod options;
 mod outer;
+mod own;
 mod running;
 mod server;
 

@@ -28,6 +28,11 @@ impl Running<'_> {
         self.shim.end().await
     }
 
+    /// Like [`Shim::own_cpu`].
+    pub fn own_cpu(&self) -> Option<Duration> {
+        self.shim.own_cpu()
+    }
+
     /// Like [`Shim::has_survivors`].
     pub fn has_survivors(&self) -> bool {
         self.shim.has_survivors()

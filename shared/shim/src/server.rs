@@ -1,6 +1,7 @@
 //! The shim's half: one thread, one poll over the socket, the command's two pipes, SIGCHLD and the deadline.
 
 mod alarm;
+mod budget;
 mod outbox;
 mod remains;
 mod run;
@@ -22,7 +23,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::frame::{self, HEADER, Reply, Request};
-use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, Stream};
+use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, SpawnErrorKind, Stream};
 use alarm::Alarm;
 use outbox::Outbox;
 use remains::Remains;
@@ -32,7 +33,8 @@ pub(crate) use sys::{
     become_user, default_child_signal, keep_mount_right, pass_descriptor, pass_no_descriptors, pass_no_rights,
 };
 use tidy::Tidy;
-pub(crate) use tree::Tree;
+pub(crate) use tree::{Tree, own_cpu};
+use watch::Watch;
 
 /// Bytes asked of the socket at once.
 const READ_SIZE: usize = 16 * 1024;
@@ -278,6 +280,11 @@ impl Server {
         let started = Instant::now();
         if command.deadline.is_some_and(Deadline::has_passed) {
             self.report(&Event::Exited(never_started()));
+            return Ok(());
+        }
+        if Watch::is_wanted(&limits) && !tree::can_see() {
+            let message = "/proc does not show this namespace: no limits can be kept".to_owned();
+            self.report(&Event::SpawnFailed { kind: SpawnErrorKind::Resources, message });
             return Ok(());
         }
         let adopted_cpu = self.remains.cpu();

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use super::{Version, number_in};
+use crate::error::SandboxError;
 
 #[derive(Debug)]
 pub(super) struct Memory {
     version: Version,
-    pub(super) folder: PathBuf,
+    folder: PathBuf,
     /// Read from and reset through this one descriptor: that is how version 2 has it.
     peak: Option<File>,
     before: Mutex<Before>,
@@ -20,13 +21,15 @@ pub(super) struct Memory {
 #[derive(Debug, Default, Clone, Copy)]
 struct Before {
     limit: Option<u64>,
+    /// Whether that is not sure to hold: it could not be written.
+    unsure: bool,
     kills: u64,
     /// Whether the peak was reset.
     reset: bool,
 }
 
 impl Memory {
-    pub(super) fn new(version: Version, folder: PathBuf) -> Self {
+    pub(super) fn new(version: Version, folder: PathBuf) -> Result<Self, SandboxError> {
         let peak = match version {
             Version::One => "memory.max_usage_in_bytes",
             Version::Two => "memory.peak",
@@ -34,18 +37,21 @@ impl Memory {
         let peak = File::options().read(true).write(true).open(folder.join(peak)).ok();
         let memory = Self { version, folder, peak, before: Mutex::default() };
         // Left by a predecessor, perhaps.
-        memory.limit(None);
-        memory
+        memory.limit(None)?;
+        Ok(memory)
     }
 
-    pub(super) fn begin(&self, limit: Option<u64>) {
+    pub(super) fn begin(&self, limit: Option<u64>) -> Result<(), SandboxError> {
         let mut before = self.before();
-        if before.limit != limit {
-            self.limit(limit);
+        if before.unsure || before.limit != limit {
+            before.unsure = true;
+            self.limit(limit)?;
             before.limit = limit;
+            before.unsure = false;
         }
         before.reset = self.peak.as_ref().is_some_and(|mut peak| peak.write(b"0").is_ok());
         before.kills = self.kills();
+        Ok(())
     }
 
     pub(super) fn end(&self) -> (Option<u64>, bool) {
@@ -62,26 +68,24 @@ impl Memory {
         self.before.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn limit(&self, bytes: Option<u64>) {
+    fn limit(&self, bytes: Option<u64>) -> Result<(), SandboxError> {
         let write = |file: &str, text: String| fs::write(self.folder.join(file), text);
         let text = |none: &str| bytes.map_or(none.to_owned(), |bytes| bytes.to_string());
-        let done = match self.version {
+        let (file, done) = match self.version {
             Version::One => {
                 // Memory and swap together may never be less than memory alone, so it makes way first. A kernel
                 // that does not count swap has no such file.
                 let _ = write("memory.memsw.limit_in_bytes", "-1".to_owned());
                 let done = write("memory.limit_in_bytes", text("-1"));
                 let _ = write("memory.memsw.limit_in_bytes", text("-1"));
-                done
+                ("memory.limit_in_bytes", done)
             }
             Version::Two => {
                 let _ = write("memory.swap.max", bytes.map_or("max", |_| "0").to_owned());
-                write("memory.max", text("max"))
+                ("memory.max", write("memory.max", text("max")))
             }
         };
-        if let Err(error) = done {
-            tracing::warn!(folder = %self.folder.display(), %error, "no limit on a slot's memory");
-        }
+        done.map_err(|source| SandboxError::file("writing", self.folder.join(file), source))
     }
 
     /// How many processes were killed in this group for want of memory, ever.

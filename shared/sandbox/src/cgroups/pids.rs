@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use super::number_in;
+use crate::error::SandboxError;
+
+/// The most processes and threads that a kernel has. It refuses a limit above that.
+const KERNELS_MOST: u64 = 4_194_304;
 
 #[derive(Debug)]
 pub(super) struct Pids {
-    pub(super) folder: PathBuf,
+    folder: PathBuf,
     /// What holds for whatever is in it.
     usual: Option<u64>,
     before: Mutex<Before>,
@@ -17,15 +21,17 @@ pub(super) struct Pids {
 #[derive(Debug, Default, Clone, Copy)]
 struct Before {
     limit: Option<u64>,
+    /// Whether that is not sure to hold: it could not be written.
+    unsure: bool,
     refused: u64,
 }
 
 impl Pids {
-    pub(super) fn new(folder: PathBuf, usual: Option<u64>) -> Self {
+    pub(super) fn new(folder: PathBuf, usual: Option<u64>) -> Result<Self, SandboxError> {
         let pids = Self { folder, usual, before: Mutex::default() };
         // A predecessor may have left its own.
-        pids.write(usual);
-        pids
+        pids.write(usual)?;
+        Ok(pids)
     }
 
     /// Whether there is a limit also where a command asks for none.
@@ -34,17 +40,20 @@ impl Pids {
     }
 
     /// Before a run that may have `limit` processes and threads beside those that are here already.
-    pub(super) fn begin(&self, limit: Option<u64>) {
+    pub(super) fn begin(&self, limit: Option<u64>) -> Result<(), SandboxError> {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let here = || number_in(&self.folder.join("pids.current"), "");
         let limit = limit.map(|limit| limit.saturating_add(here().unwrap_or_default()));
-        if before.limit != limit {
-            self.write(limit.into_iter().chain(self.usual).min());
+        if before.unsure || before.limit != limit {
+            before.unsure = true;
+            self.write(limit.into_iter().chain(self.usual).min())?;
             before.limit = limit;
+            before.unsure = false;
         }
         if limit.is_some() {
             before.refused = self.refused();
         }
+        Ok(())
     }
 
     /// Whether a process was refused since the run began, whose limit it is.
@@ -53,11 +62,11 @@ impl Pids {
         before.limit.is_some() && self.refused() > before.refused
     }
 
-    fn write(&self, limit: Option<u64>) {
+    fn write(&self, limit: Option<u64>) -> Result<(), SandboxError> {
+        let limit = limit.filter(|limit| *limit < KERNELS_MOST);
         let text = limit.map_or("max".to_owned(), |limit| limit.to_string());
-        if let Err(error) = fs::write(self.folder.join("pids.max"), text) {
-            tracing::warn!(folder = %self.folder.display(), %error, "no limit on a slot's processes");
-        }
+        let file = self.folder.join("pids.max");
+        fs::write(&file, text).map_err(|source| SandboxError::file("writing", file, source))
     }
 
     /// How many processes were refused here, ever.

@@ -46,27 +46,35 @@ fn a_group_of_version_two_limits_and_tells() {
     let group = cgroups.group("one", Some(77));
     assert_eq!(group.join_files(), [file("cgroup.procs")]);
     assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "77");
-    group.begin(Some(1 << 20), None);
+    group.begin(Some(1 << 20), None).unwrap();
     assert_eq!(fs::read_to_string(file("memory.max")).unwrap(), "1048576");
     assert_eq!(fs::read_to_string(file("memory.swap.max")).unwrap(), "0");
     fs::write(file("memory.peak"), "8192\n").unwrap();
     assert_eq!(group.end(), (Some(8192), false));
     fs::write(file("memory.events"), "oom_kill 3\n").unwrap();
     assert!(group.end().1);
-    group.begin(None, None);
+    group.begin(None, None).unwrap();
     assert_eq!(fs::read_to_string(file("memory.max")).unwrap(), "max");
     assert!(!group.end().1);
     // Three processes are there: the slot's own.
     fs::write(file("pids.current"), "3\n").unwrap();
     fs::write(file("pids.events"), "max 5\n").unwrap();
-    group.begin(None, Some(10));
+    group.begin(None, Some(10)).unwrap();
     assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "13");
     assert!(!group.is_over_processes());
     fs::write(file("pids.events"), "max 6\n").unwrap();
     assert!(group.is_over_processes());
-    group.begin(None, None);
+    group.begin(None, None).unwrap();
     assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "77");
     assert!(!group.is_over_processes());
+    // A limit that could not be set is an error, and is set before the next run whatever that asks for.
+    fs::remove_file(file("memory.max")).unwrap();
+    fs::create_dir(file("memory.max")).unwrap();
+    assert!(group.begin(Some(5), None).unwrap_err().to_string().contains("memory.max"));
+    assert!(group.begin(None, None).is_err());
+    fs::remove_dir(file("memory.max")).unwrap();
+    group.begin(None, None).unwrap();
+    assert_eq!(fs::read_to_string(file("memory.max")).unwrap(), "max");
     assert_eq!(group.cpu(), None);
     fs::write(file("cpu.stat"), "usage_usec 1500\nuser_usec 1\n").unwrap();
     assert_eq!(group.cpu(), Some(Duration::from_micros(1500)));
@@ -94,10 +102,47 @@ fn a_group_of_version_one_limits_and_tells() {
     fs::write(folder.join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n").unwrap();
     fs::write(folder.join("memory.max_usage_in_bytes"), "4096\n").unwrap();
     let group = cgroups.group("one", None);
-    group.begin(Some(5000), None);
+    group.begin(Some(5000), None).unwrap();
     for file in ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"] {
         assert_eq!(fs::read_to_string(folder.join(file)).unwrap(), "5000");
     }
     fs::write(folder.join("memory.oom_control"), "oom_kill 1\n").unwrap();
     assert!(group.end().1);
+}
+
+#[test]
+fn a_limit_that_no_kernel_takes_is_none() {
+    let root = tempfile::tempdir().unwrap();
+    let pids = Pids::new(root.path().to_owned(), None).unwrap();
+    let written = |limit| {
+        pids.begin(Some(limit)).unwrap();
+        fs::read_to_string(root.path().join("pids.max")).unwrap()
+    };
+    assert_eq!([written(4_194_303), written(4_194_304), written(u64::MAX)], ["4194303", "max", "max"]);
+}
+
+#[test]
+fn what_dead_executors_left_is_swept_away_and_no_more() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("cgroup.controllers"), "memory\n").unwrap();
+    fs::write(root.path().join("cgroup.subtree_control"), "memory\n").unwrap();
+    let cgroups = Cgroups::detect(&Parent::At(root.path().to_owned()));
+    for name in ["forebay-left", "forebay-left-too", "forebay-used/inner", "forebay-self", "other"] {
+        fs::create_dir_all(root.path().join(name)).unwrap();
+    }
+    // A real group is empty although there are files in it.
+    let group = cgroups.group("held", None);
+    fs::remove_file(root.path().join("forebay-held/memory.max")).unwrap();
+    fs::remove_file(root.path().join("forebay-held/memory.swap.max")).unwrap();
+    let there = || {
+        let names = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.retain(|name| !name.starts_with("cgroup."));
+        names.sort();
+        names
+    };
+    cgroups.sweep();
+    assert_eq!(there(), ["forebay-held", "forebay-self", "forebay-used", "other"]);
+    drop(group);
+    assert_eq!(there(), ["forebay-self", "forebay-used", "other"]);
 }

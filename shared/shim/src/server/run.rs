@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill, killpg, raise};
 use nix::unistd::Pid;
 
 use super::outbox::Outbox;
@@ -17,6 +17,9 @@ use super::tidy::Tidy;
 use super::tree::{Alive, Tree, descendants, measure};
 use super::watch::Watch;
 use crate::model::{Cause, Deadline, Exit, Limits, Measured, Over as OverLimit, Stream};
+
+/// How many that have ended are reaped before anything else has its turn.
+const REAPED_AT_ONCE: usize = 64;
 
 /// A command under way.
 #[derive(Debug)]
@@ -173,7 +176,10 @@ impl Run {
         let own = Pid::from_raw(i32::try_from(self.pid).map_err(io::Error::other)?);
         if self.wrapper {
             // In a namespace of their own the first process is deaf to it, as the kernel has it.
-            for pid in descendants()?.into_iter().map(Pid::from_raw).filter(|pid| *pid != own) {
+            // Where they are not to be seen, they are killed when the grace is over.
+            for pid in
+                descendants().unwrap_or_default().into_iter().map(Pid::from_raw).filter(|pid| *pid != own)
+            {
                 let _ = kill(pid, Signal::SIGTERM);
             }
         } else {
@@ -185,12 +191,17 @@ impl Run {
 
     /// Reaps what has ended; tells whether the command's own process has.
     pub(crate) fn reap(&mut self) -> io::Result<bool> {
-        while self.usage.status.is_none() {
+        for _ in 0..REAPED_AT_ONCE {
+            if self.usage.status.is_some() {
+                return Ok(true);
+            }
             match wait_any(false)? {
                 Waited::Reaped(reaped) => self.usage.add(self.pid, reaped),
-                Waited::NoneEnded | Waited::NoChildren => break,
+                Waited::NoneEnded | Waited::NoChildren => return Ok(false),
             }
         }
+        // The rest has its turn after all else: those of a fork bomb end as fast as they can be reaped.
+        raise(Signal::SIGCHLD)?;
         Ok(self.usage.status.is_some())
     }
 

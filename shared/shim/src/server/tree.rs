@@ -3,13 +3,18 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};
 
+use super::budget::{Budget, Spent};
 use super::sys::{Reaped, Waited, wait_any};
 use crate::model::Mode;
+
+/// Where processes are seen.
+const PROC: &str = "/proc";
 
 /// The first process of a namespace.
 const FIRST: i32 = 1;
@@ -60,9 +65,17 @@ impl Tree {
     }
 }
 
-/// The process ids of all descendants that `/proc` shows now; what forks meanwhile is found the next time.
+/// The process ids, as this namespace has them, of all descendants that `/proc` shows now; what forks meanwhile is found
+/// the next time.
 pub(crate) fn descendants() -> io::Result<Vec<i32>> {
-    Ok(processes()?.into_iter().map(|process| process.pid).collect())
+    let proc = Path::new(PROC);
+    let found = processes(proc, Budget::ANY, u64::MAX)?.unwrap_or_default();
+    let own = seen_as(proc)?;
+    if i32::try_from(std::process::id()) == Ok(own) {
+        return Ok(found.into_iter().map(|process| process.pid).collect());
+    }
+    let depth = numbers(proc, own).len().saturating_sub(1);
+    Ok(found.into_iter().filter_map(|process| numbers(proc, process.pid).get(depth).copied()).collect())
 }
 
 /// What all descendants use that live now.
@@ -81,13 +94,11 @@ pub(crate) struct Alive {
 impl Alive {
     /// What these use together.
     pub(crate) fn of(all: &[Process]) -> Self {
-        let unit =
-            |name, usual| sysconf(name).ok().flatten().and_then(|n| u64::try_from(n).ok()).unwrap_or(usual);
-        let ticks: u64 = all.iter().map(|process| process.cpu_ticks).sum();
+        let ticks: u64 = all.iter().map(|process| process.own_ticks + process.waited_ticks).sum();
         let pages = all.iter().map(|process| process.resident_pages);
-        let page = unit(SysconfVar::PAGE_SIZE, 4096);
+        let page = page_bytes();
         Self {
-            cpu: Duration::from_millis(ticks.saturating_mul(1000) / unit(SysconfVar::CLK_TCK, 100).max(1)),
+            cpu: time(ticks),
             memory_bytes: pages.clone().sum::<u64>().saturating_mul(page),
             largest_bytes: pages.max().unwrap_or_default().saturating_mul(page),
             threads: all.iter().map(|process| process.threads).sum(),
@@ -95,20 +106,60 @@ impl Alive {
     }
 }
 
-/// All descendants that live now; none where `/proc` shows another namespace than ours.
-pub(crate) fn alive() -> Vec<Process> {
-    if is_ours() { processes().unwrap_or_default() } else { Vec::new() }
+/// All descendants that live now, if that costs no more than the budget; none where `/proc` does not show them. It may stop
+/// as soon as these have more than `enough` threads: new ones of a fork bomb come as fast as they can be looked at.
+pub(crate) fn alive(budget: Budget, enough: u64) -> Result<Vec<Process>, Spent> {
+    processes(Path::new(PROC), budget, enough).unwrap_or(Ok(Vec::new()))
 }
 
-/// Whether `/proc` shows our own namespace.
-fn is_ours() -> bool {
-    let own = fs::read_link("/proc/self").ok();
-    own.as_deref().and_then(|link| link.to_str()?.parse::<u32>().ok()) == Some(std::process::id())
+/// Whether `/proc` shows us, and so what descends from us.
+pub(crate) fn can_see() -> bool {
+    seen_as(Path::new(PROC)).is_ok()
+}
+
+/// Our number in the namespace that `proc` shows. It is another than ours where a container allows no new `/proc`: the
+/// old one shows us, and what descends from us, as those outside see us.
+fn seen_as(proc: &Path) -> io::Result<i32> {
+    let own = fs::read_link(proc.join("self"))?;
+    let own = own.to_str().and_then(|link| link.parse().ok());
+    own.ok_or_else(|| io::Error::other(format!("{} does not show us", proc.display())))
+}
+
+/// The numbers of a process in the namespace that `proc` shows and in each below that it is in; none if it is no more.
+fn numbers(proc: &Path, pid: i32) -> Vec<i32> {
+    let status = fs::read(proc.join(pid.to_string()).join("status")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
 /// What all descendants use that live now, as [`alive`] sees them.
 pub(crate) fn measure() -> Alive {
-    Alive::of(&alive())
+    Alive::of(&alive(Budget::ANY, u64::MAX).unwrap_or_default())
+}
+
+/// User and system time of a process, without that of its children; `None` if it is no more.
+pub(crate) fn own_cpu(pid: u32) -> Option<Duration> {
+    let stat = fs::read(format!("{PROC}/{pid}/stat")).ok()?;
+    Some(time(parse(i32::try_from(pid).ok()?, &stat)?.own_ticks))
+}
+
+/// Bytes of memory that a process has in use, what it shares among them; `None` if it is no more.
+pub(crate) fn resident(pid: i32) -> Option<u64> {
+    let pages = fs::read_to_string(format!("{PROC}/{pid}/statm")).ok()?;
+    Some(pages.split(' ').nth(1)?.parse::<u64>().ok()?.saturating_mul(page_bytes()))
+}
+
+fn time(ticks: u64) -> Duration {
+    Duration::from_millis(ticks.saturating_mul(1000) / unit(SysconfVar::CLK_TCK, 100).max(1))
+}
+
+fn page_bytes() -> u64 {
+    unit(SysconfVar::PAGE_SIZE, 4096)
+}
+
+fn unit(name: SysconfVar, usual: u64) -> u64 {
+    sysconf(name).ok().flatten().and_then(|number| u64::try_from(number).ok()).unwrap_or(usual)
 }
 
 /// A line of `/proc/PID/stat`.
@@ -116,26 +167,37 @@ pub(crate) fn measure() -> Alive {
 pub(crate) struct Process {
     pub(crate) pid: i32,
     parent: i32,
-    /// User and system time, its own and that of the children it waited for.
-    cpu_ticks: u64,
+    /// User and system time.
+    own_ticks: u64,
+    /// That of the children it waited for.
+    waited_ticks: u64,
     resident_pages: u64,
     threads: u64,
 }
 
-fn processes() -> io::Result<Vec<Process>> {
-    let own = i32::try_from(std::process::id()).unwrap_or_default();
+/// All that descend from us, as `proc` shows them.
+fn processes(proc: &Path, budget: Budget, enough: u64) -> io::Result<Result<Vec<Process>, Spent>> {
+    let own = seen_as(proc)?;
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-    for entry in fs::read_dir("/proc")?.flatten() {
+    let mut threads: u64 = 0;
+    for entry in fs::read_dir(proc)?.flatten() {
+        if budget.check().is_err() {
+            return Ok(Err(Spent));
+        }
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         // One that ended meanwhile cannot be read.
-        let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else { continue };
+        let Ok(stat) = fs::read(entry.path().join("stat")) else { continue };
         if let Some(process) = parse(pid, &stat) {
             children.entry(process.parent).or_default().push(process);
+            // All others in our namespace descend from us, also those whose parents died while we looked.
+            threads += if own == FIRST && pid != own { process.threads } else { 0 };
+            if threads > enough {
+                break;
+            }
         }
     }
-    if own == FIRST && is_ours() {
-        // All in our namespace descend from us, also those whose parents died while we looked.
-        return Ok(children.into_values().flatten().filter(|process| process.pid != own).collect());
+    if own == FIRST {
+        return Ok(Ok(children.into_values().flatten().filter(|process| process.pid != own).collect()));
     }
     let mut found = children.remove(&own).unwrap_or_default();
     let mut next = 0;
@@ -143,7 +205,7 @@ fn processes() -> io::Result<Vec<Process>> {
         found.extend(children.remove(&process.pid).unwrap_or_default());
         next += 1;
     }
-    Ok(found)
+    Ok(Ok(found))
 }
 
 /// A `/proc/PID/stat` line, `pid (name) state parent ...`; the name may hold anything.
@@ -153,8 +215,8 @@ fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     let parent = fields.nth(1)?.parse().ok()?;
     // utime, stime, cutime, cstime are fields 14 to 17 of the line, num_threads is 20, rss 24; the parent was field 4.
     let mut number = |skip| fields.nth(skip).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
-    let cpu_ticks = number(9) + number(0) + number(0) + number(0);
-    Some(Process { pid, parent, cpu_ticks, threads: number(2), resident_pages: number(3) })
+    let (own_ticks, waited_ticks) = (number(9) + number(0), number(0) + number(0));
+    Some(Process { pid, parent, own_ticks, waited_ticks, threads: number(2), resident_pages: number(3) })
 }
 
 #[cfg(test)]
@@ -173,7 +235,45 @@ mod tests {
     #[test]
     fn what_a_process_used_is_read() {
         let line = b"12 (sh) S 7 12 12 0 -1 4194304 100 200 0 0 5 3 20 10 20 0 8 0 999 4096000 321 18446744073709551615 1";
-        let wanted = Process { pid: 12, parent: 7, cpu_ticks: 38, resident_pages: 321, threads: 8 };
+        let wanted =
+            Process { pid: 12, parent: 7, own_ticks: 8, waited_ticks: 30, resident_pages: 321, threads: 8 };
         assert_eq!(parse(12, line), Some(wanted));
+    }
+
+    /// A `/proc` with these processes and parents, which shows us as this one.
+    fn proc(own: i32, all: &[(i32, i32)]) -> tempfile::TempDir {
+        let proc = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(own.to_string(), proc.path().join("self")).unwrap();
+        for (pid, parent) in all {
+            let folder = proc.path().join(pid.to_string());
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("stat"), format!("{pid} (sh) S {parent} 0")).unwrap();
+            fs::write(folder.join("status"), format!("Name:\tsh\nNSpid:\t{pid}\t{}\n", pid - 39)).unwrap();
+        }
+        proc
+    }
+
+    fn seen(proc: &Path) -> Vec<i32> {
+        let mut seen: Vec<i32> = processes(proc, Budget::ANY, u64::MAX)
+            .unwrap()
+            .unwrap()
+            .iter()
+            .map(|process| process.pid)
+            .collect();
+        seen.sort_unstable();
+        seen
+    }
+
+    #[test]
+    fn an_old_view_shows_what_descends_from_us_and_nobody_else() {
+        let outside = proc(40, &[(1, 0), (2, 1), (40, 2), (41, 40), (42, 41), (50, 1)]);
+        assert_eq!(seen(outside.path()), [41, 42]);
+        assert_eq!(numbers(outside.path(), 42), [42, 3]);
+        assert!(numbers(outside.path(), 43).is_empty());
+        // Our own shows all that there are, whose parents may be gone.
+        let inside = proc(1, &[(1, 0), (2, 1), (9, 8)]);
+        assert_eq!(seen(inside.path()), [2, 9]);
+        assert_eq!(processes(inside.path(), Budget::spent(), u64::MAX).unwrap(), Err(Spent));
+        assert!(processes(&inside.path().join("1"), Budget::ANY, u64::MAX).is_err());
     }
 }

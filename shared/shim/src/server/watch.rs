@@ -6,10 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use nix::time::{ClockId, clock_gettime};
-
+use super::budget::{Budget, Spent, cpu_of_shim};
 use super::tidy::{Private, Tidy};
-use super::tree::{Alive, Process, alive};
+use super::tree::{Alive, Process, alive, resident};
 use crate::model::{Limit, Limits, Over};
 
 /// Between two looks at what can grow at any speed: memory, processes, files.
@@ -40,14 +39,18 @@ pub(crate) struct Watch {
 impl Watch {
     /// For a command that was started just now; none if there is nothing to look after.
     pub(crate) fn new(limits: Limits, wrapper: bool) -> Option<Self> {
-        let unwatched = Limits { file_bytes: None, user_processes: None, ..limits };
-        if unwatched == Limits::default() {
+        if !Self::is_wanted(&limits) {
             return None;
         }
         let processors = available_parallelism().ok().and_then(|count| u32::try_from(count.get()).ok());
         let foreign = if wrapper { WRAPPER } else { 0 };
         let look_at = Instant::now() + CPU_LOOK.0;
         Some(Self { limits, foreign, processors: processors.unwrap_or(1), look_at, cpu: Duration::ZERO })
+    }
+
+    /// Whether there is something to look after that the kernel does not keep by itself.
+    pub(crate) fn is_wanted(limits: &Limits) -> bool {
+        Limits { file_bytes: None, user_processes: None, ..*limits } != Limits::default()
     }
 
     /// When to look next.
@@ -57,25 +60,50 @@ impl Watch {
 
     /// Looks; what is broken, if anything is. `ended` is the processor time of those that are no more.
     pub(crate) fn look(&mut self, ended: Duration, tidy: &Tidy) -> Option<Over> {
-        let began = own_cpu();
-        let all = alive();
+        self.look_within(Budget::of_a_look(), ended, tidy)
+    }
+
+    fn look_within(&mut self, budget: Budget, ended: Duration, tidy: &Tidy) -> Option<Over> {
+        let began = cpu_of_shim();
+        let broken = self.see(budget, ended, tidy).unwrap_or_else(|beyond| self.beyond(beyond));
+        let cost = cpu_of_shim().saturating_sub(began).saturating_mul(SHARE).min(PAUSE_MAX);
+        self.look_at = Instant::now() + self.pause(self.cpu).max(cost);
+        broken
+    }
+
+    fn see(&mut self, budget: Budget, ended: Duration, tidy: &Tidy) -> Result<Option<Over>, Limit> {
+        let enough = self.limits.processes.map_or(u64::MAX, |limit| limit.saturating_add(self.foreign));
+        let all = alive(budget, enough).map_err(|Spent| Limit::Processes)?;
         let used = Alive::of(&all);
         let cpu = ended + used.cpu;
         self.cpu = self.cpu.max(cpu);
         let private = self.private(tidy);
-        let broken = over(Limit::Processes, self.limits.processes, used.threads.saturating_sub(self.foreign))
-            .or_else(|| self.over_memory(&all, used.memory_bytes, &private))
-            .or_else(|| self.over_cpu(cpu))
-            .or_else(|| self.over_files(&private))
-            .or_else(|| {
-                let open = || unlinked(&all, &private.devices).saturating_sub(self.foreign * STATUS);
-                let held = || private.bytes.saturating_add(open());
-                let used = self.limits.disk_bytes.map(|_| held()).unwrap_or_default();
-                over(Limit::Disk, self.limits.disk_bytes, used)
-            });
-        let cost = own_cpu().saturating_sub(began).saturating_mul(SHARE).min(PAUSE_MAX);
-        self.look_at = Instant::now() + self.pause(cpu).max(cost);
-        broken
+        let threads = used.threads.saturating_sub(self.foreign);
+        if let Some(over) = over(Limit::Processes, self.limits.processes, threads) {
+            return Ok(Some(over));
+        }
+        let memory = self.over_memory(&all, used.memory_bytes, &private, budget);
+        let seen = memory.map_err(|Spent| Limit::Memory)?;
+        match seen.or_else(|| self.over_cpu(cpu)).or_else(|| self.over_files(&private)) {
+            None => self.over_disk(&all, &private, budget).map_err(|Spent| Limit::Disk),
+            broken => Ok(broken),
+        }
+    }
+
+    /// That there is more of this to look at than can be: more than anyone may have. If it is not limited itself, it keeps us
+    /// from seeing what is.
+    fn beyond(&self, limit: Limit) -> Option<Over> {
+        let Limits { cpu, memory_bytes, processes, disk_bytes, files, .. } = self.limits;
+        let all = [
+            (Limit::Processes, processes),
+            (Limit::Memory, memory_bytes),
+            (Limit::Disk, disk_bytes),
+            (Limit::Files, files),
+            (Limit::Cpu, cpu.map(millis)),
+        ];
+        let found = all.iter().find(|(one, allowed)| *one == limit && allowed.is_some());
+        let (limit, allowed) = *found.or_else(|| all.iter().find(|(_, allowed)| allowed.is_some()))?;
+        Some(Over { limit, allowed: allowed?, used: u64::MAX })
     }
 
     /// Processor time that was seen. What is killed with a namespace of its own is not in what is told of the dead.
@@ -109,7 +137,6 @@ impl Watch {
     }
 
     fn over_cpu(&self, cpu: Duration) -> Option<Over> {
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let limit = self.limits.cpu.filter(|limit| cpu > *limit)?;
         // In whole milliseconds it may be no more.
         Some(Over { limit: Limit::Cpu, allowed: millis(limit), used: millis(cpu).max(millis(limit) + 1) })
@@ -121,25 +148,35 @@ impl Watch {
 
     /// Resident sets are quickly read, but count what is shared for each and what is only cached. The exact figures are
     /// read where that may matter.
-    fn over_memory(&self, all: &[Process], resident: u64, private: &Private) -> Option<Over> {
-        let limit = self.limits.memory_bytes?;
-        if resident.saturating_add(private.bytes) <= limit {
-            return None;
-        }
+    fn over_memory(
+        &self,
+        all: &[Process],
+        resident: u64,
+        private: &Private,
+        budget: Budget,
+    ) -> Result<Option<Over>, Spent> {
+        let limit = self.limits.memory_bytes.filter(|limit| resident.saturating_add(private.bytes) > *limit);
+        let Some(limit) = limit else { return Ok(None) };
         let (mut own, mut shared) = (0, 0);
         for process in all {
-            let part = proportional(process.pid).unwrap_or_default();
+            budget.check()?;
+            let part = memory(process.pid);
             own += part.0;
             shared += part.1;
         }
         // What is mapped of the private folders is in both.
-        over(Limit::Memory, Some(limit), own + shared.max(private.bytes))
+        Ok(over(Limit::Memory, Some(limit), own + shared.max(private.bytes)))
+    }
+
+    fn over_disk(&self, all: &[Process], private: &Private, budget: Budget) -> Result<Option<Over>, Spent> {
+        let Some(limit) = self.limits.disk_bytes else { return Ok(None) };
+        let open = unlinked(all, &private.devices, budget)?.saturating_sub(self.foreign * STATUS);
+        Ok(over(Limit::Disk, Some(limit), private.bytes.saturating_add(open)))
     }
 }
 
-/// Processor time of this very process. A wait for a processor, of which a command may use all, costs nothing.
-fn own_cpu() -> Duration {
-    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn over(limit: Limit, allowed: Option<u64>, used: u64) -> Option<Over> {
@@ -147,8 +184,13 @@ fn over(limit: Limit, allowed: Option<u64>, used: u64) -> Option<Over> {
     Some(Over { limit, allowed, used })
 }
 
-/// Bytes of memory that are a process's own, and of those that belong to files in memory; of what it shares, its part.
-/// `None` for one that is no more, or which we may not look into.
+/// Bytes of memory that are a process's own, and of those that belong to files in memory; of what it shares, its part. It
+/// may not be looked into, as it can ask of the kernel: then all that it has is its own.
+fn memory(pid: i32) -> (u64, u64) {
+    proportional(pid).unwrap_or_else(|| (resident(pid).unwrap_or_default(), 0))
+}
+
+/// The same, exactly; `None` for one that is no more, or which we may not look into.
 fn proportional(pid: i32) -> Option<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let field = |name: &str| {
@@ -159,12 +201,13 @@ fn proportional(pid: i32) -> Option<(u64, u64)> {
 }
 
 /// Bytes of the files that have no name any more and live as long as they are open, but for those on `devices`.
-fn unlinked(all: &[Process], devices: &[u64]) -> u64 {
+fn unlinked(all: &[Process], devices: &[u64], budget: Budget) -> Result<u64, Spent> {
     let mut seen = HashSet::new();
     let mut bytes: u64 = 0;
     for process in all {
         let Ok(open) = fs::read_dir(format!("/proc/{}/fd", process.pid)) else { continue };
         for file in open.flatten() {
+            budget.check()?;
             // Through the link, to the file itself.
             let Ok(file) = fs::metadata(file.path()) else { continue };
             let gone = file.nlink() == 0 && file.is_file() && !devices.contains(&file.dev());
@@ -173,7 +216,7 @@ fn unlinked(all: &[Process], devices: &[u64]) -> u64 {
             }
         }
     }
-    bytes
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -210,6 +253,17 @@ mod tests {
     fn own_memory_is_told_from_what_is_shared() {
         let (own, _) = proportional(i32::try_from(std::process::id()).unwrap()).unwrap();
         assert!(own > 10_000, "{own}");
-        assert_eq!(proportional(0), None);
+        assert_eq!((proportional(0), memory(0)), (None, (0, 0)));
+    }
+
+    #[test]
+    fn more_than_can_be_looked_at_is_over_the_limit() {
+        let limits = Limits { memory_bytes: Some(1 << 40), disk_bytes: Some(7), ..Limits::default() };
+        let mut watch = watch(limits);
+        assert_eq!(watch.look(Duration::ZERO, &Tidy::default()), None);
+        let over = watch.look_within(Budget::spent(), Duration::ZERO, &Tidy::default()).unwrap();
+        assert_eq!(over, Over { limit: Limit::Memory, allowed: 1 << 40, used: u64::MAX });
+        let over = watch.beyond(Limit::Disk).unwrap();
+        assert_eq!((over.limit, over.allowed), (Limit::Disk, 7));
     }
 }

@@ -1,0 +1,75 @@
+//! Limits at their edges, and what is left when a slot ends.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "these are tests"
+)]
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use sandbox::{Cause, Cgroups, Limits, Parent, Run, Slot, SlotConfig};
+use support::{Place, Way, exists};
+
+const MIB: u64 = 1 << 20;
+
+#[tokio::test]
+async fn what_is_put_into_a_sandbox_for_one_command_has_a_limit_everywhere() {
+    let place = Place::new(Way::Rooted);
+    let mut slot = place.slot().await;
+    let script = "mkdir /dev/x || echo none; echo x >/dev/null && echo null; echo x >/dev/shm/x && echo shm
+        head -c 5 /dev/zero; : </dev/urandom && : >/dev/ptmx && ls /dev/pts && echo pts
+        head -c 9000000 /dev/zero >/tmp/x || echo full";
+    // The larger of the two is no reason to have more in memory.
+    let limits = Limits { memory_bytes: Some(8 * MIB), disk_bytes: Some(100 * MIB), ..Limits::default() };
+    place.ended(&mut slot, Run { limits, ..place.script(script) }).await;
+    let said = place.stdout().replace('\0', "");
+    assert_eq!(said, "none\nnull\nshm\nptmx\npts\nfull\n", "{}", place.stderr());
+}
+
+#[tokio::test]
+async fn limits_that_no_machine_has_are_none() {
+    for way in [Way::None, Way::Kept, Way::Rooted] {
+        let place = Place::new(way);
+        let vast = Limits {
+            cpu: Some(Duration::MAX),
+            memory_bytes: Some(u64::MAX),
+            processes: Some(u64::MAX),
+            files: Some(u64::MAX),
+            disk_bytes: Some(u64::MAX),
+        };
+        for cgroups in [Cgroups::default(), Cgroups::detect(&Parent::Auto)] {
+            let mut slot = Slot::start(SlotConfig { cgroups, ..place.config() }).await.unwrap();
+            let ended =
+                place.ended(&mut slot, Run { limits: vast, ..place.script("sleep 0.1; exit 3") }).await;
+            assert_eq!((ended.cause, ended.exit_code), (Cause::Ended, 3), "{way:?}: {}", place.stderr());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_control_group_ends_with_its_slot() {
+    let cgroups = Cgroups::detect(&Parent::Auto);
+    for way in [Way::None, Way::Kept] {
+        let place = Place::new(way);
+        let config = SlotConfig { cgroups: cgroups.clone(), ..place.config() };
+        let name = format!("forebay-{}", config.name);
+        let mut slot = Slot::start(config).await.unwrap();
+        let groups = || {
+            let all = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+            all.filter(|parent| parent.path().join(&name).exists()).count()
+        };
+        assert_eq!(groups() > 0, cgroups.limits_memory() || cgroups.limits_processes(), "{way:?}");
+        // Also while something runs in it that would rather not end.
+        let running = slot.run(place.script("trap '' TERM; : >up; sleep 1000")).await.unwrap();
+        exists(&place.root().join("up")).await;
+        drop(running);
+        slot.stop().await.unwrap();
+        assert_eq!(groups(), 0, "{way:?}");
+        fs::remove_file(place.root().join("up")).unwrap();
+    }
+}

@@ -1,0 +1,88 @@
+//! Limits are kept wherever a shim runs.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "these are tests"
+)]
+
+mod support;
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::unistd::geteuid;
+use shim::{Cause, Exit, Files, Limit, Limits, Mode, Over, Shim};
+use support::{finish, host, script};
+use tempfile::TempDir;
+
+/// Runs a script, with its outputs going nowhere.
+async fn limited(shim: &mut Shim, text: &str, limits: Limits) -> Exit {
+    let null = || File::options().write(true).open("/dev/null").unwrap().into();
+    let files = Files { stdout: null(), stderr: null(), status: None };
+    finish(shim.run_into(&script(text), files, &limits).await.unwrap()).await.exit().clone()
+}
+
+/// A program that is the shim where no new `/proc` can be mounted: a part of the old one is hidden, as containers have it,
+/// from who is root in a namespace only.
+fn without_proc(folder: &TempDir) -> PathBuf {
+    let program = folder.path().join("forebay");
+    let text = format!(
+        "#!/bin/sh\nexec unshare --mount sh -c \
+         'mount -t tmpfs none /proc/fs && exec unshare --user --map-root-user {} \"$@\"' sh \"$@\"\n",
+        host().display()
+    );
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[tokio::test]
+async fn limits_hold_where_no_new_proc_can_be_mounted() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let mut shim = Shim::start(&without_proc(&folder)).await.unwrap();
+    assert_eq!(shim.mode(), Mode::PidNamespace);
+    let processes = Limits { processes: Some(3), ..Limits::default() };
+    let exit = limited(&mut shim, "sleep 1000 & sleep 1000 & sleep 1000 & sleep 1000", processes).await;
+    assert_eq!(exit.cause, Cause::OverLimit(Over { limit: Limit::Processes, allowed: 3, used: 5 }));
+    let memory = Limits { memory_bytes: Some(50 << 20), ..Limits::default() };
+    let exit = limited(&mut shim, "exec dd if=/dev/zero of=/dev/null bs=100M", memory).await;
+    assert!(matches!(exit.cause, Cause::OverLimit(Over { limit: Limit::Memory, .. })), "{exit:?}");
+    // Who keeps to them is not disturbed by whoever else is on the machine.
+    let all = Limits { cpu: Some(Duration::from_secs(5)), ..memory };
+    let exit = limited(&mut shim, "sleep 0.2; exit 4", all).await;
+    assert_eq!((exit.exit_code, exit.cause), (Some(4), Cause::Ended));
+}
+
+#[tokio::test]
+async fn what_the_shim_itself_uses_is_told() {
+    let mut shim = support::shim(None).await;
+    let before = shim.own_cpu().unwrap();
+    let exit =
+        limited(&mut shim, "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done", Limits::default()).await;
+    let own = shim.own_cpu().unwrap().checked_sub(before).unwrap();
+    assert!(exit.cpu > Duration::from_millis(50) && own < exit.cpu / 2, "{own:?} of {exit:?}");
+    shim.end().await.unwrap();
+    assert_eq!(shim.own_cpu(), None);
+}
+
+#[tokio::test]
+async fn a_shim_that_has_settled_knows_what_a_dropped_command_left() {
+    let mut shim = support::shim(None).await;
+    let mut life = support::Life::new();
+    let mut running = shim.run(&script(&format!("{} echo up; sleep 1000", life.hold()))).await.unwrap();
+    support::output(&mut running, 3).await;
+    drop(running);
+    shim.settle().await.unwrap();
+    assert!(!life.is_held());
+    // Nothing is left to wait for.
+    shim.settle().await.unwrap();
+    shim.end().await.unwrap();
+    shim.settle().await.unwrap();
+}
