@@ -146,7 +146,7 @@ pub(crate) fn open(
     let wanted = learned.wanted(record, &capacity(&execution.pool));
     index::actions::Open {
         pool: execution.pool.clone(),
-        until: waits_until(execution.accepted_at_ms, execution.expires_at_ms, record.waits_since()),
+        until: waits_until(record),
         demand: wanted.demand,
         cost: wanted.cost,
         length: wanted.length,

@@ -1,4 +1,4 @@
-//! Executions that have waited too long for an executor.
+//! Executions that have waited too long for an executor, or have nothing left to wait for.
 
 use bus::Written;
 use index::actions::Due;
@@ -26,8 +26,14 @@ async fn end(shared: Shared, record: ExecutionRecord, at: Sequence) -> Result<()
     let state = PoolState { executors: queue.executors, waiting: queue.waiting, running: queue.running };
     let Some(ended) = overdue(&record, at, state, now) else { return Ok(()) };
     if let Written::Won(_) = shared.context.bus.transition(&ended, at, PATIENCE).await? {
-        count(Counter::ExecutionsFinished, &[(Label::Outcome, "expired")], 1);
-        info!(%key, %pool, "an execution waited too long");
+        let failed = record.so_far.failure.is_some();
+        let (outcome, what) = if failed {
+            ("failed", "an execution ended as its only copy that was begun")
+        } else {
+            ("expired", "an execution waited too long")
+        };
+        count(Counter::ExecutionsFinished, &[(Label::Outcome, outcome)], 1);
+        info!(%key, %pool, "{what}");
     }
     crash_point(Step::ActionOverdueWritten);
     Ok(())

@@ -133,13 +133,18 @@ pub struct PoolState {
     pub running: u64,
 }
 
-/// Until when an execution accepted at `accepted` may wait that was told `expires` then and waits since `since`: one that
-/// waits again after a run has its whole time again.
-pub fn waits_until(accepted: Millis, expires: Millis, since: Millis) -> Millis {
-    since.max(accepted).after(expires.since(accepted))
+/// Until when an execution may wait while nobody has it: one that waits again after a run has its whole time again. One of
+/// which a copy failed waits only beside another copy: without one it ends as the first did.
+pub fn waits_until(record: &ExecutionRecord) -> Millis {
+    if record.so_far.failure.is_some() {
+        return record.at_ms;
+    }
+    let (accepted, expires) = (record.execution.accepted_at_ms, record.execution.expires_at_ms);
+    record.waits_since().max(accepted).after(expires.since(accepted))
 }
 
-/// The end of an execution that waits and has waited too long at `now`. `None` when it has not, or has its result.
+/// The end of an execution that waits, that nobody has, and that has waited too long at `now`. `None` when it has not, or has
+/// its result.
 pub fn overdue(
     record: &ExecutionRecord,
     sequence: Sequence,
@@ -154,12 +159,13 @@ pub fn overdue(
         | ExecutionPhase::CopyEnded { .. }
         | ExecutionPhase::Raised => None,
     };
-    let since = record.waits_since();
-    let execution = &record.execution;
-    if waits_until(execution.accepted_at_ms, execution.expires_at_ms, since) > now {
+    if let Some(failure) = &record.so_far.failure {
+        return Some(record.finished(sequence, (**failure).clone(), now));
+    }
+    if waits_until(record) > now {
         return None;
     }
-    let pool = &execution.pool;
+    let pool = &record.execution.pool;
     let why = match state.executors {
         0 => format!("pool {pool} has no executor"),
         1 => {
@@ -172,7 +178,7 @@ pub fn overdue(
             )
         }
     };
-    let waited = now.since(since).as_secs();
+    let waited = now.since(record.waits_since()).as_secs();
     let again = before.map(|reason| format!(" after its first run was lost ({reason})")).unwrap_or_default();
     let message = format!("waited {waited} s{again}: {why}");
     Some(record.finished(sequence, ExecutionOutcome::without_run(UNAVAILABLE, message), now))

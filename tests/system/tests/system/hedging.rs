@@ -144,6 +144,30 @@ async fn a_copy_whose_executor_dies_lets_the_others_go_on() {
 }
 
 #[tokio::test]
+async fn what_fails_while_its_copy_waits_is_not_run_again() {
+    let (farm, remote, marks, _machines) = with_machines(hedging("1", "200"), &["one"]).await;
+    let action = acting::upload(&remote, &format!("{}; exit 7", marks.script("it"))).await;
+    let begun = Begun::new(&remote, &action).await;
+    wanted(&farm).await;
+    marks.go("it");
+    let response = begun.ended().await;
+    assert_eq!(response.result.unwrap().exit_code, 7);
+    let records = only_history(&farm).await;
+    assert_eq!(phases(&records), ["accepted", "hedged", "copy ended", "finished"], "{records:#?}");
+    assert_eq!((records[3].attempt.0, marks.runs("it").len()), (1, 1));
+}
+
+/// Returns when a copy more of the only execution is wanted.
+async fn wanted(farm: &Farm) {
+    let hedged = async {
+        while phases(&only_history(farm).await) != ["accepted", "hedged"] {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, hedged).await.expect("a copy is wanted");
+}
+
+#[tokio::test]
 async fn what_runs_gets_its_copy_though_redis_forgot_that_it_is_due() {
     let (farm, remote, marks, _machines) = with_machines(hedging("1", "3000"), &["one", "two"]).await;
     let action = acting::upload(&remote, &marks.hanging_once("it")).await;
@@ -162,12 +186,7 @@ async fn a_copy_that_waits_is_started_though_redis_forgot_it() {
     let action = acting::upload(&remote, &marks.hanging_once("it")).await;
     let begun = Begun::new(&remote, &action).await;
     marks.begun("it", 1).await;
-    let hedged = async {
-        while phases(&only_history(&farm).await) != ["accepted", "hedged"] {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(SOON, hedged).await.expect("a copy is wanted");
+    wanted(&farm).await;
     farm.servers.flush_redis();
     // Somewhere else only, whatever room the first has.
     tokio::time::sleep(NOTHING_MORE).await;

@@ -215,12 +215,29 @@ fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![1 => Just(Event::Hedge), 3 => (0_u8..4, end).prop_map(|(who, end)| Event::End(who, Box::new(end)))]
 }
 
+#[test]
+fn what_failed_once_waits_for_no_other_copy_that_nobody_has() {
+    let hedged = accepted(3).hedged(Sequence(1), Millis(1));
+    let end = CopyEnd::Outcome(exited(7));
+    let Some(AfterCopy::GoOn(record)) =
+        after_copy(&hedged, Sequence(2), &"x".parse().unwrap(), end, Millis(2))
+    else {
+        panic!("the copy that waits may be running")
+    };
+    assert_eq!(waits_until(&record), Millis(2));
+    let ended = overdue(&record, Sequence(3), PoolState::default(), Millis(3)).unwrap();
+    assert_eq!(ended.outcome().unwrap().exit_code, Some(7));
+}
+
 proptest! {
     #[test]
     fn nothing_is_overdue_before_its_whole_time(accepted in 0_u64..1 << 40, wait in 0_u64..1 << 30, ran in 0_u64..1 << 30) {
-        let (start, expires) = (Millis(accepted), Millis(accepted + wait));
-        prop_assert_eq!(waits_until(start, expires, start), expires);
-        prop_assert_eq!(waits_until(start, expires, Millis(accepted + ran)), Millis(accepted + ran + wait));
+        let mut record = super::tests::accepted(3);
+        record.execution.accepted_at_ms = Millis(accepted);
+        record.execution.expires_at_ms = Millis(accepted + wait);
+        prop_assert_eq!(waits_until(&record), Millis(accepted + wait));
+        record.so_far.requeued_at_ms = Some(Millis(accepted + ran));
+        prop_assert_eq!(waits_until(&record), Millis(accepted + ran + wait));
     }
 
     #[test]
