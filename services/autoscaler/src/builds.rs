@@ -77,11 +77,11 @@ struct BriefInvocation {
 
 /// What waits of one group.
 #[derive(Debug, Default)]
-struct Queue {
+struct Queue<'a> {
     waiting: u64,
     queued: Duration,
     oldest: Option<Millis>,
-    held: Held,
+    held: Held<'a>,
 }
 
 impl Read for Builds {
@@ -137,7 +137,7 @@ impl Builds {
         let service = self.flow.service(service);
         let upto = self.upto.max(counted.unwrap_or_default());
         let mut work = Work { arrived: self.flow.joined(), service, upto, ..Work::default() };
-        let mut queues: BTreeMap<&Group, Queue> = BTreeMap::new();
+        let mut queues: BTreeMap<&Group, Queue<'_>> = BTreeMap::new();
         for (key, build) in &self.unfinished {
             let queue = queues.entry(&key.group).or_default();
             match &build.stage {
@@ -145,7 +145,7 @@ impl Builds {
                     queue.waiting += 1;
                     queue.queued += or_usual(*expected, service);
                     queue.oldest = Some(queue.oldest.map_or(*since, |oldest| oldest.min(*since)));
-                    queue.held.wants(&build.occupancy);
+                    queue.held.wants(build.sequence, &build.occupancy);
                 }
                 Stage::Runs { worker } => {
                     work.running += 1;
@@ -155,7 +155,7 @@ impl Builds {
             }
         }
         for (group, queue) in queues {
-            let could = limits.startable(group, &queue.held, queue.waiting);
+            let could = limits.startable(group, queue.held);
             work.waiting += could;
             work.held_back += queue.waiting - could;
             work.queued += share(queue.queued, could, queue.waiting);

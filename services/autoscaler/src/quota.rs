@@ -1,32 +1,25 @@
 //! What may start at all: builds that wait for their group's quota do not start sooner with more workers.
 
-use std::collections::BTreeMap;
-
-use model::{ExecutorType, Group, Occupancy};
+use model::{Group, Occupancy, Sequence};
+use policy::{Allowance, QuotaTotals};
 use service::Governance;
 
-/// What the builds of a group hold and want, in ESU.
+/// What the builds of a group hold and want.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
-    held: BTreeMap<ExecutorType, f64>,
-    wanted: BTreeMap<ExecutorType, f64>,
+pub(crate) struct Held<'a> {
+    running: Vec<&'a Occupancy>,
+    waiting: Vec<(Sequence, &'a Occupancy)>,
 }
 
-impl Held {
+impl<'a> Held<'a> {
     /// A build runs.
-    pub(crate) fn has(&mut self, occupancy: &Occupancy) {
-        add(&mut self.held, occupancy);
+    pub(crate) fn has(&mut self, occupancy: &'a Occupancy) {
+        self.running.push(occupancy);
     }
 
-    /// A build waits.
-    pub(crate) fn wants(&mut self, occupancy: &Occupancy) {
-        add(&mut self.wanted, occupancy);
-    }
-}
-
-fn add(sums: &mut BTreeMap<ExecutorType, f64>, occupancy: &Occupancy) {
-    for (kind, amount) in occupancy.iter() {
-        *sums.entry(kind.clone()).or_default() += amount.or_zero().units();
+    /// A build waits, since that position.
+    pub(crate) fn wants(&mut self, since: Sequence, occupancy: &'a Occupancy) {
+        self.waiting.push((since, occupancy));
     }
 }
 
@@ -35,41 +28,48 @@ fn add(sums: &mut BTreeMap<ExecutorType, f64>, occupancy: &Occupancy) {
 pub(crate) struct Limits<'a>(pub(crate) Option<&'a Governance>);
 
 impl Limits<'_> {
-    /// Of `waiting` builds of `group`, how many its quota lets start beside what it has, whatever workers there are. All,
-    /// where nothing is governed or the governor has not decided about the group yet.
-    pub(crate) fn startable(self, group: &Group, held: &Held, waiting: u64) -> u64 {
-        let governed = self.0.filter(|known| !known.quotas.is_empty());
-        let Some(types) = governed.and_then(|known| known.record.groups.get(group)) else { return waiting };
-        let mut most = waiting;
-        for (kind, wanted) in &held.wanted {
-            let limit = types.get(kind).map_or(0.0, |governed| governed.limit.or_zero().units());
-            if limit <= 0.0 {
-                return 0;
-            }
-            // One that wants more than the group can ever have counts as that much.
-            let each = (wanted / waiting.max(1) as f64).min(limit);
-            let has = held.held.get(kind).copied().unwrap_or_default();
-            let least = u64::from(has <= 0.0);
-            most = most.min(whole((limit - has) / each.max(1e-6), waiting).max(least));
+    /// Of the builds of `group` that wait, how many its quota lets start beside what it has, whatever workers there are: the
+    /// decision of dispatch, with the most that the group can ever have as its target. All, where nothing is governed or the
+    /// governor has not decided about the group yet.
+    pub(crate) fn startable(self, group: &Group, mut held: Held<'_>) -> u64 {
+        let all = held.waiting.len() as u64;
+        let Some(known) = self.0.filter(|known| known.record.groups.contains_key(group)) else { return all };
+        let totals = QuotaTotals::of(&known.quotas);
+        let Allowance::Governed { mut types, .. } =
+            Allowance::of(group, &known.quotas, &totals, &known.record)
+        else {
+            return all;
+        };
+        for governed in types.values_mut() {
+            (governed.target, governed.sp) = (governed.limit, governed.limit);
         }
-        most
+        let allowance = Allowance::governed(types);
+        let mut in_progress = Occupancy::default();
+        for build in held.running {
+            for (kind, amount) in allowance.counted(build).iter() {
+                in_progress.add(kind, amount);
+            }
+        }
+        held.waiting.sort_unstable_by_key(|(since, _)| *since);
+        let queue = held.waiting.iter().map(|(_, build)| *build);
+        allowance.startable(queue, &in_progress).len() as u64
     }
-}
-
-/// Rounded down, from 0 to `most`.
-fn whole(count: f64, most: u64) -> u64 {
-    let seconds = std::time::Duration::try_from_secs_f64((count + 1e-9).max(0.0));
-    seconds.map_or(most, |all| all.as_secs().min(most))
 }
 
 #[cfg(test)]
 mod tests {
-    use model::{Esu, Governed, Millis, Quota};
+    use std::collections::BTreeMap;
+
+    use model::{Esu, ExecutorType, Governed, Millis, Quota};
 
     use super::*;
 
     fn x86(units: f64) -> Occupancy {
         Occupancy::of_each([ExecutorType::x86()], Esu::new(units).unwrap())
+    }
+
+    fn gpu() -> ExecutorType {
+        "gpu".parse().unwrap()
     }
 
     fn governance(limit: f64) -> Governance {
@@ -78,15 +78,38 @@ mod tests {
         known.quotas.groups.insert(group.clone(), Quota { esu: x86(limit) });
         let governed = Governed { limit: Esu::new(limit).unwrap(), ..Governed::default() };
         known.record.at_ms = Millis(1);
-        known.record.groups.insert(group, BTreeMap::from([(ExecutorType::x86(), governed)]));
+        // As the governor writes it: of types without quotas the limit is nothing.
+        let types = [(ExecutorType::x86(), governed), (gpu(), Governed::default())];
+        known.record.groups.insert(group, BTreeMap::from(types));
         known
     }
 
     fn startable(known: Option<&Governance>, group: &str, running: u64, waiting: u64, each: f64) -> u64 {
+        let one = x86(each);
         let mut held = Held::default();
-        (0..running).for_each(|_| held.has(&x86(each)));
-        (0..waiting).for_each(|_| held.wants(&x86(each)));
-        Limits(known).startable(&group.parse().unwrap(), &held, waiting)
+        (0..running).for_each(|_| held.has(&one));
+        (0..waiting).for_each(|at| held.wants(Sequence(at), &one));
+        Limits(known).startable(&group.parse().unwrap(), held)
+    }
+
+    #[test]
+    fn a_build_of_another_type_hides_none_of_the_others() {
+        let (known, both) = (governance(6.0), Occupancy::of_each([ExecutorType::x86(), gpu()], Esu::ONE));
+        let (one, group) = (x86(1.0), "g".parse().unwrap());
+        let mut held = Held::default();
+        held.wants(Sequence(0), &both);
+        (1..40).for_each(|at| held.wants(Sequence(at), &one));
+        assert_eq!(Limits(Some(&known)).startable(&group, held), 6, "nobody has a quota of gpu");
+        // One that waits for a type that is used up leaves the others their room, but for its own.
+        let mut known = governance(6.0);
+        known.quotas.groups.insert(group.clone(), Quota { esu: both.clone() });
+        let governed = Governed { limit: Esu::ONE, ..Governed::default() };
+        known.record.groups.get_mut(&group).unwrap().insert(gpu(), governed);
+        let mut held = Held::default();
+        held.has(&both);
+        held.wants(Sequence(0), &both);
+        (1..40).for_each(|at| held.wants(Sequence(at), &one));
+        assert_eq!(Limits(Some(&known)).startable(&group, held), 4);
     }
 
     #[test]
