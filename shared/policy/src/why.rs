@@ -2,6 +2,8 @@
 
 mod start;
 
+use std::time::Duration;
+
 use model::{Esu, Millis, Occupancy, StartBasis, ThrottledBy, Waiting};
 pub use start::{Busy, Workspaces};
 use start::{Line, expected_wait};
@@ -56,12 +58,13 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
     let idle = stand.workspaces.idle;
     let about_to_start = throttled_by.is_empty() && without_quota.is_empty() && stand.before < idle;
     let counts_as = allowance.clamped(stand.estimate);
-    let rate = rate(stand.ends, stand.now).filter(|_| without_quota.is_empty());
+    let ends = lately(stand.ends, stand.now);
+    let rate = rate(ends, stand.now).filter(|_| without_quota.is_empty());
     let line = Line {
         before: stand.before,
         ahead_ms: stand.ahead_ms,
         at_once: at_once(stand, allowance),
-        rate: rate.map(|rate| (rate, stand.ends.len())),
+        rate: rate.map(|rate| (rate, ends.len())),
     };
     let expected = match expected_wait(&line, &stand.workspaces).filter(|_| without_quota.is_empty()) {
         _ if about_to_start => Some((stand.now, None)),
@@ -121,7 +124,23 @@ pub fn share_of(weight: u64, waiting: u64, some: &[u64]) -> f64 {
     (weight as f64 / all.max(weight as f64)).clamp(0.001, 1.0)
 }
 
-/// Ends a second, over the last ones; nothing while none was seen. Each makes room for another.
+/// A gap so many times longer than the usual one, and so long at least, is a pause: what ended before it says nothing of now.
+const PAUSE: u32 = 20;
+/// See [`PAUSE`].
+const PAUSE_MIN: Duration = Duration::from_secs(5 * 60);
+
+/// Those of `ends`, newest first, that came since the last pause.
+fn lately(ends: &[Millis], now: Millis) -> &[Millis] {
+    let gaps: Vec<Duration> =
+        std::iter::once(&now).chain(ends).zip(ends).map(|(later, end)| later.since(*end)).collect();
+    let mut sorted = gaps.clone();
+    sorted.sort_unstable();
+    let usual = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+    let pause = gaps.iter().position(|gap| *gap > usual.saturating_mul(PAUSE).max(PAUSE_MIN));
+    pause.and_then(|at| ends.get(..at)).unwrap_or(ends)
+}
+
+/// Ends a second, over these; nothing while none was seen. Each makes room for another.
 fn rate(ends: &[Millis], now: Millis) -> Option<f64> {
     let oldest = ends.last()?;
     let seconds = now.since(*oldest).as_secs_f64().max(0.001);

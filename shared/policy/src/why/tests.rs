@@ -125,3 +125,21 @@ fn what_becomes_free_is_shared_by_weight() {
     near(share_of(2, 100, &[2, 2, 2]), 0.01);
     near(share_of(1000, 2, &[]), 1.0);
 }
+
+#[test]
+fn what_ended_before_a_pause_says_nothing_of_when_it_starts() {
+    const HOUR: u64 = 3_600_000;
+    let now = Millis(100 * HOUR);
+    let ago = |ms: u64| Millis(now.0 - ms);
+    // Fifty on Friday, one every ten seconds.
+    let friday: Vec<Millis> = (0..50).map(|at| ago(60 * HOUR + at * 10_000)).collect();
+    assert_eq!(lately(&friday, now), []);
+    let monday: Vec<Millis> = (1..=6).map(|at| ago(at * 10_000)).chain(friday).collect();
+    assert_eq!(lately(&monday, now), &monday[..6]);
+    assert_eq!(rate(lately(&monday, now), now), Some(0.1));
+    // Where each takes an hour, an hour is no pause; where each takes a second, a minute is none.
+    let slow: Vec<Millis> = (1..50).map(|at| ago(at * HOUR)).collect();
+    let quick: Vec<Millis> = (60..110).map(|at| ago(at * 1000)).collect();
+    assert_eq!((lately(&slow, now).len(), lately(&quick, now).len()), (49, 50));
+    assert_eq!(lately(&[], now), []);
+}
