@@ -111,12 +111,14 @@ pub struct Following {
     watch: Watch,
     places: Places,
     kinds: Vec<WatchKind>,
+    /// Whether it was looked if the build waits already.
+    looked: bool,
 }
 
 impl Following {
     pub(crate) fn new(client: Client, watch: Watch, kinds: &[WatchKind]) -> Self {
         let kinds = if kinds.is_empty() { WatchKind::ALL.to_vec() } else { kinds.to_vec() };
-        Self { places: Places::new(client, watch.key().clone()), watch, kinds }
+        Self { places: Places::new(client, watch.key().clone()), watch, kinds, looked: false }
     }
 
     /// Makes it fail when the bus does not answer, where it would otherwise try until it does.
@@ -133,6 +135,11 @@ impl Following {
 
     /// What comes next; nothing after INVOCATION_FINISHED. May be dropped and called again: nothing is lost.
     pub async fn next(&mut self) -> Result<Option<Followed>, ClientError> {
+        if !self.looked {
+            let waits = self.watch.waits_already().await? && self.wants(WatchKind::Queue);
+            self.looked = true;
+            self.places.waits(waits);
+        }
         loop {
             tokio::select! {
                 biased;

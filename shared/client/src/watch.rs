@@ -36,6 +36,8 @@ pub struct Watch {
     pause: Duration,
     gives_up: bool,
     failing: bool,
+    /// It waited when the watch began, as an event told that lies before.
+    waits_already: bool,
 }
 
 /// What to do next.
@@ -75,6 +77,7 @@ impl Watch {
             pause: PAUSE_MIN,
             gives_up: false,
             failing: false,
+            waits_already: false,
         }
     }
 
@@ -102,12 +105,27 @@ impl Watch {
                 Step::Backfill => self.backfill().await,
                 Step::Listen => self.listen().await,
             };
-            match done {
-                Ok(()) => self.failing = false,
-                Err(error) if error.is_unreachable() && !self.gives_up => self.rest(&error).await,
-                Err(error) => return Err(error),
-            }
+            self.settle(done).await?;
         }
+    }
+
+    /// Whether the build waits, and that was told before the position behind which it is watched.
+    pub(crate) async fn waits_already(&mut self) -> Result<bool, ClientError> {
+        while self.step == Step::Open {
+            let done = self.open().await;
+            self.settle(done).await?;
+        }
+        Ok(self.waits_already)
+    }
+
+    /// Rests after a fault that may pass.
+    async fn settle(&mut self, done: Result<(), ClientError>) -> Result<(), ClientError> {
+        match done {
+            Ok(()) => self.failing = false,
+            Err(error) if error.is_unreachable() && !self.gives_up => self.rest(&error).await,
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     async fn rest(&mut self, error: &ClientError) {
@@ -134,6 +152,7 @@ impl Watch {
             return Err(ClientError::api(ErrorCode::NotFound, message));
         };
         let ended = record.state() == State::Finished && position <= self.seen.cursor();
+        self.waits_already = record.state() == State::Enqueued && position <= self.seen.cursor();
         self.step = if ended { Step::Ended } else { Step::Backfill };
         Ok(())
     }

@@ -61,6 +61,19 @@ async fn waiting(farm: &Farm) -> BuildKey {
 }
 
 #[tokio::test]
+async fn a_watch_that_is_taken_up_again_tells_the_place_too() {
+    let farm = Farm::builder().workspaces(2).without("gateway").start().await;
+    let last = waiting(&farm).await;
+    // All that is stored of it was seen: nothing more comes until it starts.
+    let (enqueued, record) = farm.wait_until(&last, SOON, |record| record.state() == State::Enqueued).await;
+    assert_eq!(record.state(), State::Enqueued);
+    let mut following = farm.client().follow(&last, enqueued, &[]);
+    let next = tokio::time::timeout(SOON, following.next()).await.unwrap().unwrap();
+    let Some(Followed::Queue(place)) = next else { panic!("{next:?} and not its place") };
+    assert!(place.place >= 1 && place.expected_start_ms.is_some(), "{place:?}");
+}
+
+#[tokio::test]
 async fn a_watcher_sees_its_place_and_nothing_is_stored_of_it() {
     let farm = Farm::builder().workspaces(2).without("gateway").start().await;
     let last = waiting(&farm).await;
