@@ -19,7 +19,7 @@ pub struct PoolScaling {
     pub budget_per_hour: Option<f64>,
     /// Seconds from asking for a process to its taking work.
     pub start_up_seconds: f64,
-    /// Seconds that fewer processes must have been enough before some go.
+    /// Seconds that fewer processes must have been enough before some go: 0, or four ticks at least.
     pub scale_in_after_seconds: f64,
     /// Seconds after a change in which no process goes.
     pub cooldown_seconds: f64,

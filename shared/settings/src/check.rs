@@ -4,6 +4,9 @@ use model::{Esu, ExecutorType};
 
 use crate::Settings;
 
+/// Looks at a pool in `scale_in_after_seconds` at least.
+const LOOKS_MIN: f64 = 4.0;
+
 /// Settings that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
@@ -144,6 +147,13 @@ impl Settings {
             if max == 0 || min > max {
                 let wanted = "at least one process, and no more at least than at most, are expected";
                 return Err(invalid("autoscale", &format!("{min}..{max} of {pool}"), wanted));
+            }
+            // What was needed lately is not known when it is looked at too seldom: then no process would ever go.
+            let looks = scaling.scale_in_after_seconds * 1000.0 / self.autoscale_tick_ms as f64;
+            if scaling.scale_in_after_seconds > 0.0 && looks < LOOKS_MIN {
+                let value = format!("scale_in_after_seconds {} of {pool}", scaling.scale_in_after_seconds);
+                let wanted = "0, or four times autoscale_tick_ms at least, is expected";
+                return Err(invalid("autoscale", &value, wanted));
             }
         }
         Ok(())

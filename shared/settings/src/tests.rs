@@ -86,3 +86,15 @@ fn lists_and_tables_come_from_a_file_or_as_json_from_a_variable() {
     assert_eq!(settings.sandbox_read_only, [PathBuf::from("/x")]);
     assert!(settings.pool_properties.contains_key("OSFamily"));
 }
+
+#[test]
+fn a_pool_that_is_looked_at_too_seldom_to_shrink_is_refused() {
+    let with = |scale_in_after_seconds, tick| {
+        let pool = PoolScaling { max: 4, scale_in_after_seconds, ..PoolScaling::default() };
+        let autoscale = [(model::ScaledPool::Workers, pool)].into();
+        Settings { autoscale, autoscale_tick_ms: tick, ..Settings::default() }.check()
+    };
+    let text = with(3.0, 2000).unwrap_err().to_string();
+    assert!(text.contains("scale_in_after_seconds 3 of workers"), "{text}");
+    assert!(with(8.0, 2000).is_ok() && with(0.0, 2000).is_ok() && with(600.0, 2000).is_ok());
+}
