@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use bus::{BusError, EventSubject, Follower, Start, Stored, stream};
-use model::{Build, BuildRecord, Outcome, Sequence};
+use bus::{EventSubject, Follower, Start, Stored, stream};
+use model::{Build, BuildRecord, Outcome};
 use policy::{
     BuildWork,
     estimate::{Estimator, Quality, Source},
@@ -18,8 +18,6 @@ use settings::Settings;
 use telemetry::metrics::{Counter, Gauge, Label, count, set};
 use tracing::{debug, info, warn};
 
-/// So many of the last lifecycle messages are read again at the start: two seconds or so, beside everything else.
-const RECALLED: u64 = 200_000;
 const BATCH: usize = 500;
 /// Keys of which durations are kept; each build has four.
 const KEYS_MAX: usize = 100_000;
@@ -127,9 +125,9 @@ pub(crate) async fn follow(context: Context, expected: Expected) -> Result<(), S
 }
 
 async fn learn_for_ever(context: &Context, expected: &Expected) {
-    let (begin, last) = loop {
-        match positions(context).await {
-            Ok(positions) => break positions,
+    let last = loop {
+        match context.bus.stream_positions(stream::EVENTS).await {
+            Ok((_, last)) => break last,
             Err(error) => {
                 warn!(
                     error = telemetry::error_chain(&error),
@@ -139,8 +137,9 @@ async fn learn_for_ever(context: &Context, expected: &Expected) {
             }
         }
     };
-    let mut follower =
-        Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, Start::After(begin));
+    // However much else is said of builds: of each the last is its end.
+    let start = Start::LastOfEachSubject;
+    let mut follower = Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, start);
     let mut learned = 0_u64;
     loop {
         let live = follower.cursor() >= last;
@@ -157,12 +156,6 @@ async fn learn_for_ever(context: &Context, expected: &Expected) {
             }
         }
     }
-}
-
-/// Behind which position to begin, and up to where ends are of the past.
-async fn positions(context: &Context) -> Result<(Sequence, Sequence), BusError> {
-    let (first, last) = context.bus.stream_positions(stream::EVENTS).await?;
-    Ok((Sequence(last.0.saturating_sub(RECALLED).max(first.0.saturating_sub(1))), last))
 }
 
 /// The end of a run that a lifecycle message tells, if it ended by itself: what was stopped half-way says nothing.
