@@ -104,7 +104,11 @@ struct Member {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Takes,
-    Drains { idle: Option<Instant> },
+    Drains {
+        idle: Option<Instant>,
+    },
+    /// It was to go and is to stay: it takes work again once it has heard so.
+    Resumes,
     Stops,
 }
 
@@ -220,7 +224,8 @@ impl Pool {
         let mut steps = self.let_go(&heard, now);
         // One that someone else drains takes no work either.
         let takes = |(number, member): (&u32, &Member)| {
-            member.stage == Stage::Takes && !heard.get(number).is_some_and(|heard| heard.draining)
+            let drained = heard.get(number).is_some_and(|heard| heard.draining);
+            member.stage == Stage::Resumes || (member.stage == Stage::Takes && !drained)
         };
         let taking: Vec<u32> =
             self.members.iter().filter(|member| takes(*member)).map(|(number, _)| *number).collect();
@@ -245,14 +250,26 @@ impl Pool {
         steps
     }
 
-    /// Stops those that drained, and tells those again that do not know that they should.
+    /// Stops those that drained, and tells those again that do not know what they should do.
     fn let_go(&mut self, heard: &BTreeMap<u32, Heard>, now: Instant) -> Vec<Step> {
         let service = self.service();
         let again = self.asked.is_none_or(|at| now.duration_since(at) >= ASK);
         let (mut steps, mut asks) = (Vec::new(), false);
         for (number, member) in &mut self.members {
-            let Stage::Drains { idle } = member.stage else { continue };
             let name = format!("{service}-{number}");
+            let idle = match member.stage {
+                Stage::Drains { idle } => idle,
+                Stage::Resumes if heard.get(number).is_some_and(|heard| !heard.draining) => {
+                    member.stage = Stage::Takes;
+                    continue;
+                }
+                Stage::Resumes => {
+                    asks |= again;
+                    steps.extend(again.then_some(Step::Resume(name)));
+                    continue;
+                }
+                Stage::Takes | Stage::Stops => continue,
+            };
             asks |= again;
             match heard.get(number) {
                 Some(heard) if heard.draining && !heard.busy => {
@@ -288,7 +305,7 @@ impl Pool {
         while missing > 0
             && let Some((_, number)) = drains.pop()
         {
-            self.set(number, Stage::Takes, now);
+            self.set(number, Stage::Resumes, now);
             steps.push(Step::Resume(self.process(number)));
             missing -= 1;
         }

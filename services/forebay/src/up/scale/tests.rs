@@ -119,6 +119,27 @@ fn one_that_was_to_go_is_taken_back_before_another_is_started() {
 }
 
 #[test]
+fn one_that_does_not_hear_that_it_is_to_stay_is_told_again_and_not_replaced() {
+    let mut world = World::with(2);
+    world.pool.want(1);
+    world.after(LOOK);
+    world.after(HEAR);
+    world.is("worker-2", true, true);
+    world.pool.want(2);
+    assert_eq!(without_asks(world.after(LOOK)), named(&["worker-2"], Step::Resume));
+    // The order was lost, or the heartbeat was on its way.
+    for _ in 0..3 {
+        assert_eq!(without_asks(world.after(ASK)), named(&["worker-2"], Step::Resume));
+        assert_eq!(without_asks(world.after(LOOK)), []);
+    }
+    world.is("worker-2", false, true);
+    assert_eq!(without_asks(world.after(ASK)), []);
+    // From now on an operator who drains it has it replaced.
+    world.is("worker-2", true, true);
+    assert_eq!(without_asks(world.after(LOOK)), named(&["worker-3"], Step::Start));
+}
+
+#[test]
 fn one_that_does_not_hear_is_told_again_and_never_stopped_unheard() {
     let mut world = World::with(2);
     world.pool.want(1);
