@@ -16,7 +16,7 @@ use policy::estimate::{Estimator, EstimatorKind, Keys, Quality, Source, Tally};
 use serde::{Deserialize, Serialize};
 
 pub use stream::{EstimateScenario, Habits};
-pub use trace::read_estimate_items;
+pub use trace::{EstimateTrace, read_estimate_items};
 
 /// Keys that an estimator remembers here: more than any stream has.
 const MOST_KEYS: usize = 1_000_000;

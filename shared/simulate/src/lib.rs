@@ -18,14 +18,14 @@ mod sizing;
 mod svg;
 
 pub use estimates::{
-    EstimateFigures, EstimateItem, EstimateScenario, EstimatedBy, Habits, compare_estimates,
+    EstimateFigures, EstimateItem, EstimateScenario, EstimateTrace, EstimatedBy, Habits, compare_estimates,
     read_estimate_items,
 };
 pub use measure::{GroupPhase, QuotaMetrics};
 pub use plot::plot;
 pub use scaling::{
     Autoscale, InvalidScaling, Pattern, PoolSize, ScalingFigures, ScalingItem, ScalingRun, ScalingScenario,
-    plot_scaling, scale,
+    plot_scaling, read_scaling_items, scale,
 };
 pub use scenario::{BuildMix, Estimator, InvalidScenario, Load, QuotaGroup, QuotaPhase, QuotaScenario};
 pub use series::{GroupSeries, QuotaRun};

@@ -27,10 +27,10 @@ pub use lateness_plot::plot_lateness;
 pub use makespan_plot::plot_makespans;
 pub use name::{Estimation, ParsePolicyError, QueuePolicy, Reading};
 pub use outcome::{Lateness, QueueOutcome, lateness, outcome};
-pub use stream::{InvalidStream, Job, Stream, Worker, alike_workers};
-pub use trace::{InvalidTrace, read_trace, write_trace};
+pub use stream::{InvalidStream, Job, Stream, Worker};
+pub use trace::{InvalidTrace, Trace, read_trace, write_trace};
 pub use wait_plot::plot_waits;
-pub use worker_file::{InvalidWorkers, read_workers, write_workers};
+pub use worker_file::{InvalidWorkers, alike_workers, read_workers, write_workers};
 pub use workload::Workload;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod arrivals;
 mod farm;
 mod plot;
 mod pool;
+mod trace;
 
 use policy::autoscale::{AutoscaleSettings, InvalidAutoscaleSettings};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use arrivals::{Pattern, ScalingItem};
 use farm::Size;
 pub use plot::plot_scaling;
+pub use trace::read_scaling_items;
 
 use crate::{InvalidScenario, scenario::within};
 
@@ -109,7 +111,7 @@ pub struct ScalingFigures {
     pub processes_max: u64,
     /// Process-seconds that lacked for all that was there to run at once.
     pub under_provisioned_s: f64,
-    /// Process-seconds of processes that had nothing to run, and of those that started.
+    /// Process-seconds of processes that were there and had nothing to run. Those that start are only paid for.
     pub over_provisioned_s: f64,
     /// Process-hours that were paid for: starting, working, idle and draining.
     pub process_hours: f64,
@@ -142,6 +144,30 @@ pub enum InvalidScaling {
     /// A setting of the planner.
     #[error(transparent)]
     Settings(#[from] InvalidAutoscaleSettings),
+    /// A planner that looks too seldom.
+    #[error(
+        "tick_seconds is {tick_seconds}, more than a quarter of scale_in_after_seconds ({scale_in_after_seconds}): \
+         the planner would see too little of that time ever to remove a process"
+    )]
+    Tick {
+        /// Between two looks.
+        tick_seconds: f64,
+        /// For so long fewer must have been enough.
+        scale_in_after_seconds: f64,
+    },
+    /// More work than the pool will ever do.
+    #[error(
+        "{left} of {items} items still wait or run {days} days after the scenario's end; \
+         a larger max, more slots or less work is needed"
+    )]
+    Endless {
+        /// So many have not ended.
+        left: usize,
+        /// So many there are.
+        items: usize,
+        /// So long after the end of the scenario.
+        days: u64,
+    },
 }
 
 impl Default for ScalingScenario {
@@ -222,7 +248,19 @@ impl ScalingScenario {
         within("slots", f64::from(self.slots), 1.0, 1000.0)?;
         within("max", self.autoscale.max as f64, 1.0, 1e4)?;
         within("tick_seconds", self.tick_seconds, 0.1, 3600.0)?;
-        self.autoscale.settings().map(|_| ())
+        self.autoscale.settings()?;
+        self.check_tick()
+    }
+
+    /// The planner removes nothing before it has seen all of `scale_in_after`, and forgets what it saw when it was away for
+    /// long.
+    fn check_tick(&self) -> Result<(), InvalidScaling> {
+        let (tick_seconds, scale_in_after_seconds) =
+            (self.tick_seconds, self.autoscale.scale_in_after_seconds);
+        if scale_in_after_seconds > 0.0 && tick_seconds > scale_in_after_seconds / 4.0 {
+            return Err(InvalidScaling::Tick { tick_seconds, scale_in_after_seconds });
+        }
+        Ok(())
     }
 }
 
@@ -236,10 +274,10 @@ pub fn scale(
     let made = if items.is_none() { arrivals::items(scenario) } else { Vec::new() };
     let items = items.unwrap_or(&made);
     let run = |size| farm::simulate(scenario, &settings, items, size);
-    let planned = run(Size::Planned);
+    let planned = run(Size::Planned)?;
     let mean = (1..=settings.max).find(|count| *count as f64 >= planned.figures.processes_mean);
-    let fixed_max = run(Size::Fixed(PoolSize::FixedMax, settings.max));
-    let fixed_mean = run(Size::Fixed(PoolSize::FixedMean, mean.unwrap_or(settings.max)));
+    let fixed_max = run(Size::Fixed(PoolSize::FixedMax, settings.max))?;
+    let fixed_mean = run(Size::Fixed(PoolSize::FixedMean, mean.unwrap_or(settings.max)))?;
     Ok(ScalingRun {
         scenario: scenario.clone(),
         figures: [&planned, &fixed_max, &fixed_mean].map(|done| done.figures).to_vec(),

@@ -12,7 +12,7 @@ use simulate::{
 
 use super::files;
 use crate::{
-    failure::{Failure, USAGE},
+    failure::{Failure, USAGE, say},
     globals::Globals,
     stdout,
 };
@@ -65,9 +65,15 @@ struct Line {
 pub(super) fn estimate(args: &SimEstimateArgs, globals: &Globals) -> Result<(), Failure> {
     let mut lines = match &args.replay {
         Some(file) => {
-            let items = read_estimate_items(&files::read(file)?)
+            let trace = read_estimate_items(&files::read(file)?)
                 .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-            lines("replay", None, compare_estimates(&items))
+            if trace.left_out > 0 {
+                let count = trace.left_out;
+                say(&format!(
+                    "left out {count} that neither succeeded nor failed: nothing is learned of them"
+                ));
+            }
+            lines("replay", None, compare_estimates(&trace.items))
         }
         None => made(args)?,
     };

@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use simulate::queues::{
-    Batch, Reading, Run, Stream, Tally, alike_workers, plot_lateness, plot_makespans, plot_waits, read_trace,
+    Batch, Reading, Run, Tally, Trace, alike_workers, plot_lateness, plot_makespans, plot_waits,
     read_workers, run_queue, write_trace, write_workers,
 };
 
@@ -18,22 +18,22 @@ use super::run::Source;
 use crate::failure::{Failure, USAGE, say};
 
 /// Reads a stream and its workers.
-pub(super) fn replayed(file: &Path, workers: &str, seed: u64, reading: Reading) -> Result<Stream, Failure> {
+pub(super) fn replayed(file: &Path, workers: &str) -> Result<Trace, Failure> {
     let text = read(file)?;
     let name =
         file.file_stem().map_or_else(|| "replay".to_owned(), |stem| stem.to_string_lossy().into_owned());
-    let mut stream = read_trace(&name, &text, seed, reading)
-        .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-    stream.workers = match workers.parse::<u32>() {
-        Ok(0) => return Err(Failure::usage("--workers 0: at least one is needed")),
-        Ok(count) => alike_workers(count, &stream.requirements),
+    let mut trace =
+        Trace::read(&name, &text).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    trace.stream.workers = match workers.parse() {
+        Ok(count) => alike_workers(count, &trace.stream.requirements)
+            .map_err(|error| Failure::usage(format!("--workers {count}: {error}")))?,
         Err(_) => {
             let file = Path::new(workers);
             read_workers(&read(file)?)
                 .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?
         }
     };
-    Ok(stream)
+    Ok(trace)
 }
 
 /// Writes each stream of each seed, and the workers of each source.

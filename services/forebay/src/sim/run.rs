@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use clap::Args;
 use comfy_table::{Table, presets};
 use simulate::queues::{
-    Batch, QueueFigures, QueuePolicy, Reading, Stream, Tally, Workload, figures, run_batch,
+    Batch, QueueFigures, QueuePolicy, Reading, Stream, Tally, Trace, Workload, figures, run_batch,
 };
 
 use super::files;
@@ -73,14 +73,14 @@ pub(super) struct SimRunArgs {
 /// Where streams come from.
 pub(super) enum Source {
     Workload(Workload),
-    Replayed(Box<Stream>),
+    Replayed(Box<Trace>),
 }
 
 impl Source {
     fn name(&self) -> String {
         match self {
             Self::Workload(workload) => workload.to_string(),
-            Self::Replayed(stream) => stream.name.clone(),
+            Self::Replayed(trace) => trace.stream.name.clone(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Source {
     pub(super) fn stream(&self, seed: u64, reading: Reading) -> Stream {
         match self {
             Self::Workload(workload) => workload.stream(seed, reading),
-            Self::Replayed(stream) => (**stream).clone(),
+            Self::Replayed(trace) => trace.for_seed(seed, reading),
         }
     }
 }
@@ -124,8 +124,8 @@ pub(super) fn run(args: &SimRunArgs, globals: &Globals) -> Result<(), Failure> {
 fn sources(args: &SimRunArgs) -> Result<Vec<Source>, Failure> {
     match (&args.replay, &args.workers) {
         (Some(file), Some(workers)) => {
-            let stream = files::replayed(file, workers, args.seed, args.reading)?;
-            Ok(vec![Source::Replayed(Box::new(stream))])
+            let trace = files::replayed(file, workers)?;
+            Ok(vec![Source::Replayed(Box::new(trace))])
         }
         (_, _) if args.workload.is_empty() => Ok(Workload::ALL.into_iter().map(Source::Workload).collect()),
         (_, _) => Ok(once(&args.workload).into_iter().map(Source::Workload).collect()),
@@ -186,4 +186,18 @@ fn print(tallies: &[Tally], reading: Reading, globals: &Globals) -> Result<(), F
         ]);
     }
     stdout::line(&table.trim_fmt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_replayed_is_drawn_anew_for_each_seed() {
+        let lines = "{\"arrival_ms\": 0, \"duration_ms\": 100000}\n".repeat(20);
+        let source = Source::Replayed(Box::new(Trace::read("week", &lines).unwrap()));
+        let stream = |seed| source.stream(seed, Reading::Text);
+        assert_eq!(stream(1), stream(1));
+        assert_ne!(stream(1), stream(2));
+    }
 }

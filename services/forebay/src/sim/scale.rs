@@ -6,7 +6,7 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use simulate::{
     Pattern, PoolSize, ScalingFigures, ScalingItem, ScalingRun, ScalingScenario, plot_scaling,
-    queues::{Reading, read_trace},
+    read_scaling_items,
 };
 
 use super::files;
@@ -107,14 +107,8 @@ pub(super) fn scale(args: &SimScaleArgs, globals: &Globals) -> Result<(), Failur
 }
 
 fn replayed(file: &Path) -> Result<Vec<ScalingItem>, Failure> {
-    let stream = read_trace("replay", &files::read(file)?, 1, Reading::Text)
-        .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-    let item = |job: &simulate::queues::Job| ScalingItem {
-        arrival_ms: job.arrival_ms,
-        duration_ms: job.duration_ms,
-        estimate_ms: job.estimate_ms,
-    };
-    Ok(stream.jobs.iter().map(item).collect())
+    read_scaling_items(&files::read(file)?)
+        .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
 }
 
 fn scenario(args: &SimScaleArgs) -> Result<ScalingScenario, Failure> {

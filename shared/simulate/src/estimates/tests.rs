@@ -65,7 +65,7 @@ fn equal_seeds_give_equal_streams_and_others_do_not() {
 }
 
 fn traced(line: &str) -> EstimateItem {
-    read_estimate_items(&line.replace('\n', " ")).unwrap()[0]
+    read_estimate_items(&line.replace('\n', " ")).unwrap().items[0]
 }
 
 #[test]
@@ -91,6 +91,33 @@ fn a_recorded_line_is_told_apart_by_all_that_the_keys_are_made_of() {
     assert_eq!(traced(&whole.replace(r#""threads":"4""#, r#""threads":"8""#)).keys, item.keys);
     let figures = compare_estimates(&[item]);
     assert!(of(&figures, EstimatedBy::Recorded).within_20_pct > 99.9);
+}
+
+#[test]
+fn work_that_was_stopped_or_lost_is_neither_learned_from_nor_judged() {
+    let line = |arrival: u64, duration: u64, outcome: &str| {
+        format!(
+            r#"{{"arrival_ms":{arrival},"duration_ms":{duration},"type":"a","estimate_ms":900{outcome}}}"#
+        )
+    };
+    let ended = [
+        line(0, 1000, r#","outcome":"succeeded""#),
+        line(2000, 1000, r#","outcome":"failed""#),
+        line(4000, 1000, ""),
+    ];
+    let stopped = ["cancelled", "lost", "timed_out", "expired"]
+        .map(|outcome| line(3500, 7, &format!(r#","outcome":"{outcome}""#)));
+    let read = |lines: Vec<&String>| {
+        let text: Vec<&str> = lines.into_iter().map(String::as_str).collect();
+        read_estimate_items(&text.join("\n")).unwrap()
+    };
+    let both = read(ended.iter().take(2).chain(&stopped).chain(ended.last()).collect());
+    assert_eq!((both.items.len(), both.left_out), (3, 4));
+    let alone = read(ended.iter().collect());
+    assert_eq!((&alone.items, alone.left_out), (&both.items, 0));
+    let figures = compare_estimates(&both.items);
+    assert_eq!(of(&figures, EstimatedBy::Recorded).count, 3);
+    assert_eq!(of(&figures, EstimatedBy::Thesis).count, 3);
 }
 
 #[test]

@@ -13,6 +13,8 @@ const LIMIT_MS: u64 = 3_600_000;
 /// Of the requirements, those that the keys are made of.
 const ENVIRONMENT: &str = "env";
 const HARDWARE: &str = "hwgroup";
+/// Outcomes of work that was neither stopped nor lost.
+const TELLING: [&str; 2] = ["succeeded", "failed"];
 
 /// What a line says beyond what a queue needs to know.
 #[derive(Debug, Deserialize)]
@@ -28,34 +30,60 @@ struct More {
     command: Option<String>,
     #[serde(default)]
     limit_ms: Option<u64>,
+    /// How it ended; absent: it succeeded.
+    #[serde(default)]
+    outcome: Option<String>,
     /// Whether it was estimated when it was recorded.
     #[serde(default)]
     estimate_ms: Option<f64>,
 }
 
+/// Recorded work.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct EstimateTrace {
+    /// What ran to its own end: as in a farm, nothing else is learned from, nor are its estimates judged.
+    pub items: Vec<EstimateItem>,
+    /// How many others there were: cancelled, lost, timed out.
+    pub left_out: usize,
+}
+
+impl More {
+    /// Whether how long it took says how long work like it takes.
+    fn is_telling(&self) -> bool {
+        self.outcome.as_deref().is_none_or(|outcome| TELLING.contains(&outcome))
+    }
+}
+
 /// Reads recorded work: a stream as [`read_trace`] reads it, with what the keys of an estimate are made of besides:
 /// `submitter` (or else `group`), `labels`, `command` and `limit_ms`, an hour where it is absent.
-pub fn read_estimate_items(text: &str) -> Result<Vec<EstimateItem>, InvalidTrace> {
+/// What has another `outcome` than `succeeded` or `failed` is left out.
+pub fn read_estimate_items(text: &str) -> Result<EstimateTrace, InvalidTrace> {
     let stream = read_trace("replay", text, 0, Reading::Text)?;
     let lines = (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty());
     let nothing = BTreeMap::new();
     let item = |((line, text), job): ((usize, &str), &crate::queues::Job)| {
         let more: More = serde_json::from_str(text)
             .map_err(|error| InvalidTrace::Line { line, problem: error.to_string() })?;
+        if !more.is_telling() {
+            return Ok(None);
+        }
         let requirements = stream.requirements.get(job.requirements as usize).unwrap_or(&nothing);
         let asks = |name: &str| requirements.get(name).map_or("", String::as_str);
         let kind = stream.kinds.get(job.kind as usize).map_or("", String::as_str);
         let submitter = more.submitter.or(more.group).unwrap_or_default();
         let environment = format!("{kind} {}", asks(ENVIRONMENT));
         let keys = Keys::of(&environment, asks(HARDWARE), &more.labels, &submitter);
-        Ok(EstimateItem {
+        Ok(Some(EstimateItem {
             arrival_ms: job.arrival_ms,
             duration_ms: job.duration_ms,
             limit_ms: more.limit_ms.unwrap_or(LIMIT_MS),
             keys: more.command.iter().fold(keys, |keys, command| keys.with_command([command.as_str()])),
             median_ms: None,
             recorded_ms: more.estimate_ms.map(|_| job.estimate_ms),
-        })
+        }))
     };
-    lines.zip(&stream.jobs).map(item).collect()
+    let read: Vec<Option<EstimateItem>> = lines.zip(&stream.jobs).map(item).collect::<Result<_, _>>()?;
+    let all = read.len();
+    let items: Vec<EstimateItem> = read.into_iter().flatten().collect();
+    Ok(EstimateTrace { left_out: all - items.len(), items })
 }

@@ -72,7 +72,8 @@ fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<S
             return;
         };
         *start = Start { start_ms: now, worker };
-        ends.push(Reverse((now + job.duration_ms, order, worker)));
+        // However long jobs of a hostile stream take, time only stops.
+        ends.push(Reverse((now.saturating_add(job.duration_ms), order, worker)));
         // By the text only the worker's number counts.
         order += match reading {
             Reading::Text => 0,

@@ -90,7 +90,7 @@ pub fn outcome(stream: &Stream, starts: &[Start]) -> QueueOutcome {
             *count += 1;
         }
         relative.push(waited);
-        outcome.makespan_ms = outcome.makespan_ms.max(start.start_ms + job.duration_ms);
+        outcome.makespan_ms = outcome.makespan_ms.max(start.start_ms.saturating_add(job.duration_ms));
     }
     relative.sort_unstable_by(f64::total_cmp);
     outcome.relative_wait = [0.5, 0.95, 0.99].map(|share| percentile(&relative, share));

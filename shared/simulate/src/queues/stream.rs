@@ -123,15 +123,3 @@ impl Stream {
         }
     }
 }
-
-/// `count` workers that are all alike and have whatever is asked for in `requirements`.
-pub fn alike_workers(count: u32, requirements: &[BTreeMap<String, String>]) -> Vec<Worker> {
-    let mut offers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (name, value) in requirements.iter().flatten() {
-        let values = offers.entry(name.clone()).or_default();
-        // The alternatives of a hardware group are values each.
-        values.extend(value.split('|').map(|value| value.trim().to_owned()));
-        values.insert(value.clone());
-    }
-    (1..=count).map(|number| Worker { name: format!("worker_{number}"), offers: offers.clone() }).collect()
-}

@@ -22,9 +22,9 @@ fn waits(stream: &Stream, starts: &[Start]) -> Vec<u64> {
 }
 
 /// A stream of text lines for so many workers that are all alike.
-fn stream(lines: &str, workers: u32) -> Stream {
+fn stream(lines: &str, workers: u64) -> Stream {
     let mut stream = read_trace("test", lines, 1, Reading::Text).unwrap();
-    stream.workers = alike_workers(workers, &stream.requirements);
+    stream.workers = alike_workers(workers, &stream.requirements).unwrap();
     stream
 }
 
@@ -155,7 +155,7 @@ fn two_lengths(jobs: u32, delay_ms: impl Fn(u64) -> f64, seed: u64) -> Stream {
 fn a_million_jobs_on_a_thousand_workers_are_nothing() {
     // A twentieth of that here, so that tests stay short; the whole is in docs/simulator.md. Load 1.1.
     let mut stream = two_lengths(50_000, |_| 2_400.0 / 1_100.0, 1);
-    stream.workers = alike_workers(1000, &stream.requirements);
+    stream.workers = alike_workers(1000, &stream.requirements).unwrap();
     let begun = std::time::Instant::now();
     for policy in ["1/fcfs/-", "1/spt/oracle", "n/load/oracle", "n/load/imprecise", "n/rand2/oracle"] {
         starts(&stream, policy, Reading::Text);

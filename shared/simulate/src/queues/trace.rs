@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::Priority;
-use serde::{Deserialize, Serialize};
+use policy::queue::UNKNOWN_ESTIMATE_MS;
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 
 use super::{
     errors::imprecise_ms,
@@ -16,7 +17,7 @@ use crate::drawn;
 const LONGEST_MS: f64 = 1e13;
 
 /// A line.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Line {
     arrival_ms: f64,
     duration_ms: f64,
@@ -26,9 +27,14 @@ struct Line {
     requirements: BTreeMap<String, Value>,
     #[serde(default)]
     priority: Priority,
-    /// What an imprecise estimator said; absent: it is drawn.
+    /// What an imprecise estimator said; absent: it is drawn, or that of a recorded build was not known.
     #[serde(default)]
     estimate_ms: Option<f64>,
+    /// What only recorded builds have.
+    #[serde(default)]
+    waited_ms: Option<IgnoredAny>,
+    #[serde(default)]
+    outcome: Option<IgnoredAny>,
 }
 
 /// A line as it is written: in whole milliseconds.
@@ -44,7 +50,7 @@ struct Written<'a> {
 }
 
 /// A value that is asked for: `threads` may be a number.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Value {
     Text(String),
@@ -67,46 +73,94 @@ pub enum InvalidTrace {
     Empty,
 }
 
-/// Reads a stream, without workers. What has no `estimate_ms` is given one by chance, as `seed` and `reading` say. Fractions of
-/// milliseconds are rounded; fields that are not known are passed over.
-pub fn read_trace(name: &str, text: &str, seed: u64, reading: Reading) -> Result<Stream, InvalidTrace> {
-    let mut stream = Stream { name: name.to_owned(), ..Stream::default() };
-    let (mut kinds, mut requirements) = (Interner::default(), Interner::default());
-    let mut errors = drawn::stream(seed, name, "estimate");
-    let mut before = 0;
-    for (line, text) in (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty()) {
-        let wrong = |problem: String| InvalidTrace::Line { line, problem };
-        let read: Line = serde_json::from_str(text).map_err(|error| wrong(problem(&error)))?;
-        let time = |name: &str, value: f64| {
-            if (0.0..=LONGEST_MS).contains(&value) {
-                return Ok(drawn::whole_ms(value.round()));
+/// A stream as it was read. Estimates that it does not tell are drawn, for each seed anew.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trace {
+    /// What was read. An estimate that is to be drawn is 0 here.
+    pub stream: Stream,
+    /// Whether each job's estimate is to be drawn.
+    drawn: Vec<bool>,
+}
+
+impl Trace {
+    /// Reads a stream, without workers. Fractions of milliseconds are rounded; fields that are not known are passed over.
+    /// A recorded build (a line with `waited_ms` or `outcome`) without `estimate_ms` is taken for what the dispatcher takes
+    /// it for: [`UNKNOWN_ESTIMATE_MS`].
+    pub fn read(name: &str, text: &str) -> Result<Self, InvalidTrace> {
+        let mut trace =
+            Self { stream: Stream { name: name.to_owned(), ..Stream::default() }, ..Self::default() };
+        let stream = &mut trace.stream;
+        let (mut kinds, mut requirements) = (Interner::default(), Interner::default());
+        let mut before = 0;
+        for (line, text) in (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty()) {
+            let wrong = |problem: String| InvalidTrace::Line { line, problem };
+            let read: Line = serde_json::from_str(text).map_err(|error| wrong(problem(&error)))?;
+            let time = |name: &str, value: f64| whole_time(name, value).map_err(wrong);
+            let estimate_ms = read.estimate_ms.map(|given| time("estimate_ms", given)).transpose()?;
+            let unknown = read.is_recorded().then_some(UNKNOWN_ESTIMATE_MS);
+            let arrival_ms = time("arrival_ms", read.arrival_ms)?;
+            if arrival_ms < before {
+                return Err(wrong(format!(
+                    "arrival_ms is {arrival_ms}, but the job before arrived at {before}; jobs must be in order of arrival"
+                )));
             }
-            Err(wrong(format!("{name} is {value}, but must be from 0 to {LONGEST_MS:e} milliseconds")))
-        };
-        let arrival_ms = time("arrival_ms", read.arrival_ms)?;
-        if arrival_ms < before {
-            return Err(wrong(format!(
-                "arrival_ms is {arrival_ms}, but the job before arrived at {before}; jobs must be in order of arrival"
-            )));
+            before = arrival_ms;
+            let duration_ms = time("duration_ms", read.duration_ms)?;
+            let asked = read.requirements.into_iter().map(|(name, value)| (name, value.text()));
+            let known = estimate_ms.or(unknown);
+            stream.jobs.push(Job {
+                arrival_ms,
+                duration_ms,
+                estimate_ms: known.unwrap_or_default(),
+                priority: read.priority,
+                requirements: requirements.number(&asked.collect(), &mut stream.requirements),
+                kind: kinds.number(&read.kind, &mut stream.kinds),
+            });
+            trace.drawn.push(known.is_none());
         }
-        before = arrival_ms;
-        let duration_ms = time("duration_ms", read.duration_ms)?;
-        let drawn_ms = imprecise_ms(duration_ms, &mut errors, reading);
-        let estimate_ms = read.estimate_ms.map_or(Ok(drawn_ms), |given| time("estimate_ms", given))?;
-        let asked = read.requirements.into_iter().map(|(name, value)| match value {
-            Value::Text(text) => (name, text),
-            Value::Number(number) => (name, number.to_string()),
-        });
-        stream.jobs.push(Job {
-            arrival_ms,
-            duration_ms,
-            estimate_ms,
-            priority: read.priority,
-            requirements: requirements.number(&asked.collect(), &mut stream.requirements),
-            kind: kinds.number(&read.kind, &mut stream.kinds),
-        });
+        if trace.drawn.is_empty() { Err(InvalidTrace::Empty) } else { Ok(trace) }
     }
-    if stream.jobs.is_empty() { Err(InvalidTrace::Empty) } else { Ok(stream) }
+
+    /// The stream for a seed: what is to be drawn, is drawn as `seed` and `reading` say.
+    pub fn for_seed(&self, seed: u64, reading: Reading) -> Stream {
+        let mut stream = self.stream.clone();
+        let mut errors = drawn::stream(seed, &stream.name, "estimate");
+        for (job, is_drawn) in stream.jobs.iter_mut().zip(&self.drawn) {
+            // One draw a job, so that those of the others do not depend on what one tells.
+            let estimate_ms = imprecise_ms(job.duration_ms, &mut errors, reading);
+            if *is_drawn {
+                job.estimate_ms = estimate_ms;
+            }
+        }
+        stream
+    }
+}
+
+/// Reads a stream for one seed: see [`Trace`].
+pub fn read_trace(name: &str, text: &str, seed: u64, reading: Reading) -> Result<Stream, InvalidTrace> {
+    Trace::read(name, text).map(|trace| trace.for_seed(seed, reading))
+}
+
+impl Line {
+    fn is_recorded(&self) -> bool {
+        self.waited_ms.is_some() || self.outcome.is_some()
+    }
+}
+
+impl Value {
+    fn text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Number(number) => number.to_string(),
+        }
+    }
+}
+
+fn whole_time(name: &str, value: f64) -> Result<u64, String> {
+    if (0.0..=LONGEST_MS).contains(&value) {
+        return Ok(drawn::whole_ms(value.round()));
+    }
+    Err(format!("{name} is {value}, but must be from 0 to {LONGEST_MS:e} milliseconds"))
 }
 
 /// What serde says, without its line, which is always 1.

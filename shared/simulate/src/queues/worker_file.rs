@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::stream::Worker;
 
 /// More workers are a mistake.
-const MOST: usize = 1_000_000;
+const MOST: u64 = 1_000_000;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,18 +36,15 @@ pub enum InvalidWorkers {
     Json(#[from] serde_json::Error),
     /// Nobody, or far too many.
     #[error("it names {0} workers; from 1 to {MOST} are expected")]
-    Count(usize),
+    Count(u64),
 }
 
 /// Reads a set of workers.
 pub fn read_workers(text: &str) -> Result<Vec<Worker>, InvalidWorkers> {
     let entries: Vec<Entry> = serde_json::from_str(text)?;
     let count = |entry: &Entry| entry.count.unwrap_or(1) as usize;
-    let total = entries.iter().map(count).sum();
-    if total == 0 || total > MOST {
-        return Err(InvalidWorkers::Count(total));
-    }
-    let mut workers = Vec::with_capacity(total);
+    check_count(entries.iter().map(|entry| u64::from(entry.count.unwrap_or(1))).sum())?;
+    let mut workers = Vec::with_capacity(entries.iter().map(count).sum());
     for entry in entries {
         let many = count(&entry);
         let offers: BTreeMap<String, BTreeSet<String>> = entry.offers.into_iter().map(values).collect();
@@ -61,6 +58,28 @@ pub fn read_workers(text: &str) -> Result<Vec<Worker>, InvalidWorkers> {
         }
     }
     Ok(workers)
+}
+
+/// `count` workers that are all alike and have whatever is asked for in `requirements`.
+pub fn alike_workers(
+    count: u64,
+    requirements: &[BTreeMap<String, String>],
+) -> Result<Vec<Worker>, InvalidWorkers> {
+    check_count(count)?;
+    let mut offers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, value) in requirements.iter().flatten() {
+        let values = offers.entry(name.clone()).or_default();
+        // The alternatives of a hardware group are values each.
+        values.extend(value.split('|').map(|value| value.trim().to_owned()));
+        values.insert(value.clone());
+    }
+    let worker = |number| Worker { name: format!("worker_{number}"), offers: offers.clone() };
+    Ok((1..=count).map(worker).collect())
+}
+
+/// Refuses nobody, and more than fit into memory.
+fn check_count(count: u64) -> Result<(), InvalidWorkers> {
+    if (1..=MOST).contains(&count) { Ok(()) } else { Err(InvalidWorkers::Count(count)) }
 }
 
 fn values((name, offer): (String, Offer)) -> (String, BTreeSet<String>) {

@@ -9,12 +9,15 @@ use std::{
 use model::Millis;
 use policy::autoscale::{AutoscaleSettings, Observation, PoolState, plan};
 
-use super::{PoolSize, ScalingFigures, ScalingItem, ScalingScenario, pool::Pool};
+use super::{InvalidScaling, PoolSize, ScalingFigures, ScalingItem, ScalingScenario, pool::Pool};
 use crate::builds::millis;
 
 /// Of so many items that ended last the mean is taken for how long one takes.
 const ENDED: usize = 50;
 const MINUTE: u64 = 60_000;
+/// What has not ended so many days after the end of the scenario is not waited for.
+const MOST_DAYS: u64 = 90;
+const DAY: u64 = 24 * 60 * MINUTE;
 
 /// How the pool is sized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +86,7 @@ pub(super) fn simulate(
     settings: &AutoscaleSettings,
     items: &[ScalingItem],
     size: Size,
-) -> Done {
+) -> Result<Done, InvalidScaling> {
     let mut farm = Farm {
         items,
         settings,
@@ -112,17 +115,20 @@ pub(super) fn simulate(
     if size == Size::Planned {
         farm.events.push(Reverse((0, Event::Tick)));
     }
-    farm.run(millis(scenario.hours * 3600.0), millis(scenario.tick_seconds));
-    farm.done(size)
+    farm.run(millis(scenario.hours * 3600.0), millis(scenario.tick_seconds))?;
+    Ok(farm.done(size))
 }
 
 impl Farm<'_> {
     /// Until the end of the scenario, and until all that arrived has ended.
-    fn run(&mut self, horizon_ms: u64, tick_ms: u64) {
+    fn run(&mut self, horizon_ms: u64, tick_ms: u64) -> Result<(), InvalidScaling> {
         while let Some(Reverse((at, event))) = self.events.pop() {
             let is_idle = self.arrived == self.items.len() && self.queue.is_empty() && self.running == 0;
             if at >= horizon_ms && is_idle {
                 break;
+            }
+            if at > horizon_ms.saturating_add(MOST_DAYS * DAY) {
+                return Err(self.endless());
             }
             self.advance(at);
             match event {
@@ -137,6 +143,13 @@ impl Farm<'_> {
             self.begin();
         }
         self.advance(horizon_ms.max(self.now));
+        Ok(())
+    }
+
+    fn endless(&self) -> InvalidScaling {
+        let items = self.items.len();
+        let ended = usize::try_from(self.meter.ended).unwrap_or(usize::MAX);
+        InvalidScaling::Endless { left: items.saturating_sub(ended), items, days: MOST_DAYS }
     }
 
     /// Time passes: everything stays as it is until `at`.
@@ -144,10 +157,11 @@ impl Farm<'_> {
         let (stages, span) = (self.pool.stages(), at - self.now);
         let wanted = (self.running + self.queue.len() as u64).div_ceil(self.slots);
         let there = stages.alive + stages.draining;
-        self.meter.alive_ms += stages.alive * span;
-        self.meter.paid_ms += (there + stages.starting) * span;
-        self.meter.under_ms += wanted.saturating_sub(there) * span;
-        self.meter.over_ms += there.saturating_sub(wanted) * span;
+        let count = |sum: &mut u64, processes: u64| *sum = sum.saturating_add(processes.saturating_mul(span));
+        count(&mut self.meter.alive_ms, stages.alive);
+        count(&mut self.meter.paid_ms, there + stages.starting);
+        count(&mut self.meter.under_ms, wanted.saturating_sub(there));
+        count(&mut self.meter.over_ms, there.saturating_sub(wanted));
         self.meter.most = self.meter.most.max(stages.alive);
         while self.meter.by_minute.len() as u64 * MINUTE < at {
             self.meter.by_minute.push(stages.alive);
@@ -164,7 +178,7 @@ impl Farm<'_> {
 
     fn arrive(&mut self) {
         if let Some(item) = self.items.get(self.arrived) {
-            self.queued_ms += item.estimate_ms;
+            self.queued_ms = self.queued_ms.saturating_add(item.estimate_ms);
             self.queue.push_back(self.arrived);
         }
         self.arrived += 1;
@@ -176,10 +190,10 @@ impl Farm<'_> {
         while let Some(at) = self.queue.front().copied() {
             let (Some(item), Some(process)) = (self.items.get(at), self.pool.begin()) else { return };
             self.queue.pop_front();
-            self.queued_ms -= item.estimate_ms;
+            self.queued_ms = self.queued_ms.saturating_sub(item.estimate_ms);
             self.running += 1;
             self.meter.waits.push(self.now - item.arrival_ms);
-            self.events.push(Reverse((self.now + item.duration_ms, Event::Ended(process, at))));
+            self.events.push(Reverse((self.now.saturating_add(item.duration_ms), Event::Ended(process, at))));
         }
     }
 
@@ -243,6 +257,7 @@ impl Farm<'_> {
         let seconds = |ms: u64| ms as f64 / 1000.0;
         meter.waits.sort_unstable();
         let count = meter.waits.len();
+        let waited_ms = meter.waits.iter().fold(0_u64, |sum, ms| sum.saturating_add(*ms));
         let rank = |percent: usize| (count * percent).div_ceil(100).checked_sub(1);
         let wait = |percent| rank(percent).and_then(|at| meter.waits.get(at)).map_or(0.0, |ms| seconds(*ms));
         let target = self.settings.target_wait;
@@ -252,7 +267,7 @@ impl Farm<'_> {
             sized,
             ended: meter.ended,
             killed: meter.killed,
-            wait_mean_s: rounded(seconds(meter.waits.iter().sum()) / count.max(1) as f64),
+            wait_mean_s: rounded(seconds(waited_ms) / count.max(1) as f64),
             wait_p95_s: wait(95),
             wait_max_s: wait(100),
             in_time_pct: rounded(100.0 * in_time as f64 / count.max(1) as f64),

@@ -127,6 +127,58 @@ fn scenarios_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn a_planner_that_looks_too_seldom_to_remove_anything_is_refused() {
+    let mut scenario = ScalingScenario { tick_seconds: 150.0, ..ScalingScenario::default() };
+    scenario.check().unwrap();
+    scenario.tick_seconds = 151.0;
+    assert_eq!(
+        scenario.check().unwrap_err().to_string(),
+        "tick_seconds is 151, more than a quarter of scale_in_after_seconds (600): the planner would see too little of that \
+         time ever to remove a process"
+    );
+    // Without that time there is nothing to see.
+    scenario.autoscale.scale_in_after_seconds = 0.0;
+    scenario.check().unwrap();
+}
+
+#[test]
+fn recorded_work_that_takes_longer_than_a_month_is_refused_with_its_line() {
+    let line = |duration: &str| format!("{{\"arrival_ms\": 0, \"duration_ms\": {duration}}}\n\n");
+    let month = line("2592000000");
+    assert_eq!(read_scaling_items(&month).unwrap()[0].duration_ms, 2_592_000_000);
+    assert_eq!(
+        read_scaling_items(&(month + &line("1e13"))).unwrap_err().to_string(),
+        "line 3: duration_ms is 10000000000000, but here it may be 2592000000 (30 days) at most"
+    );
+}
+
+#[test]
+fn work_that_the_pool_never_gets_done_is_refused_and_not_run_for_ever() {
+    let mut scenario = ScalingScenario { hours: 1.0, ..ScalingScenario::default() };
+    scenario.autoscale.max = 1;
+    let month = ScalingItem { arrival_ms: 0, duration_ms: 2_592_000_000, estimate_ms: u64::MAX / 2 };
+    assert_eq!(
+        scale(&scenario, Some(&[month; 9])).unwrap_err().to_string(),
+        "6 of 9 items still wait or run 90 days after the scenario's end; a larger max, more slots or less work is needed"
+    );
+    let endless = ScalingItem { duration_ms: u64::MAX, ..month };
+    assert!(matches!(scale(&scenario, Some(&[endless])), Err(InvalidScaling::Endless { left: 1, .. })));
+    let done = scale(&scenario, Some(&[month; 3])).unwrap();
+    assert_eq!(of(&done, PoolSize::Planned).ended, 3);
+}
+
+#[test]
+fn processes_that_start_are_paid_for_and_are_not_too_many() {
+    let mut scenario = ScalingScenario { hours: 0.01, ..ScalingScenario::default() };
+    (scenario.autoscale.min, scenario.autoscale.max) = (0, 1);
+    scenario.autoscale.start_up_seconds = 30.0;
+    // The only process starts for 30 s, and then runs it for 60 s.
+    let item = ScalingItem { arrival_ms: 0, duration_ms: 60_000, estimate_ms: 60_000 };
+    let planned = of(&scale(&scenario, Some(&[item])).unwrap(), PoolSize::Planned);
+    assert_eq!((planned.over_provisioned_s, planned.process_hours), (0.0, 0.025), "{planned:?}");
+}
+
+#[test]
 fn the_picture_shows_what_was_there_and_what_was_needed() {
     let run = run(&burst(1));
     let svg = plot_scaling(&run);

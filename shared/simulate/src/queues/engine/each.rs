@@ -132,7 +132,7 @@ impl<'a> Each<'a> {
         let estimate = self.jobs.get(job as usize)?.estimate(self.estimation);
         let hands = self.workers.get_mut(worker as usize)?;
         hands.running = true;
-        hands.expected_end_ms = now + estimate;
+        hands.expected_end_ms = now.saturating_add(estimate);
         Some(())
     }
 }
@@ -144,7 +144,7 @@ fn hands_standing(hands: &Hands, estimation: Estimation, reading: Reading) -> St
         (Reading::Code, _) => Standing::Fixed { load: hands.queued, idle: false },
         (Reading::Text, _) if !hands.running => Standing::Fixed { load: 0, idle: true },
         (Reading::Text, Estimation::None | Estimation::QueueSize) => {
-            Standing::Fixed { load: hands.queued + 1, idle: false }
+            Standing::Fixed { load: hands.queued.saturating_add(1), idle: false }
         }
         (Reading::Text, Estimation::Oracle | Estimation::Imprecise) => {
             Standing::Running { queued: hands.queued, expected_end_ms: hands.expected_end_ms }
@@ -162,7 +162,7 @@ impl Dispatch for Each<'_> {
             self.begin(worker, job, now)?;
         } else {
             hands.queue.push_back(job);
-            hands.queued += estimate;
+            hands.queued = hands.queued.saturating_add(estimate);
         }
         self.moved(worker);
         starts.then_some(worker)
@@ -173,7 +173,8 @@ impl Dispatch for Each<'_> {
         hands.running = false;
         let next = hands.queue.pop_front();
         if let Some(job) = next {
-            hands.queued -= self.jobs.get(job as usize)?.estimate(self.estimation);
+            let estimate = self.jobs.get(job as usize)?.estimate(self.estimation);
+            hands.queued = hands.queued.saturating_sub(estimate);
             self.begin(worker, job, now)?;
         }
         self.moved(worker);

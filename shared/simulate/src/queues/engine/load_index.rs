@@ -27,7 +27,8 @@ impl Standing {
         match self {
             Self::Fixed { load, idle } => WorkerLoad { number, idle, load },
             Self::Running { queued, expected_end_ms } => {
-                WorkerLoad { number, idle: false, load: queued + expected_end_ms.saturating_sub(now) }
+                let load = queued.saturating_add(expected_end_ms.saturating_sub(now));
+                WorkerLoad { number, idle: false, load }
             }
         }
     }
@@ -131,7 +132,7 @@ impl LoadIndex {
             }
             Standing::Fixed { load, idle: false } => (&mut site.fixed, load),
             Standing::Running { queued, expected_end_ms } if entry.sinking => {
-                (&mut site.sinking, queued + expected_end_ms)
+                (&mut site.sinking, queued.saturating_add(expected_end_ms))
             }
             Standing::Running { queued, .. } => (&mut site.fixed, queued),
         };

@@ -9,7 +9,7 @@ fn overload(workers: u32, seed: u64) -> Stream {
     let delay = |now_ms: u64| mean_ms / (f64::from(workers) * if now_ms < 3_600_000 { 1.2 } else { 0.8 });
     let jobs = f64::from(workers) * 3_600_000.0 / mean_ms * 4.0;
     let mut stream = two_lengths(drawn::whole(jobs).try_into().unwrap(), delay, seed);
-    stream.workers = alike_workers(workers, &stream.requirements);
+    stream.workers = alike_workers(workers.into(), &stream.requirements).unwrap();
     let waits = waits(&stream, &starts(&stream, "1/fcfs/-", Reading::Text));
     let drained =
         (0..stream.jobs.len()).find(|at| stream.jobs[*at].arrival_ms > 3_600_000 && waits[*at] == 0);

@@ -79,6 +79,73 @@ fn a_bad_set_of_workers_is_refused() {
 }
 
 #[test]
+fn so_many_workers_that_are_alike_are_bounded_as_a_file_is() {
+    assert_eq!(alike_workers(3, &[]).unwrap().len(), 3);
+    for count in [0, 1_000_001, 4_000_000_000] {
+        let said = alike_workers(count, &[]).unwrap_err().to_string();
+        assert_eq!(said, format!("it names {count} workers; from 1 to 1000000 are expected"));
+    }
+}
+
+#[test]
+fn estimates_that_a_stream_does_not_tell_are_drawn_for_each_seed() {
+    let lines = "{\"arrival_ms\": 0, \"duration_ms\": 100000}\n".repeat(20)
+        + r#"{"arrival_ms": 0, "duration_ms": 100000, "estimate_ms": 7}"#;
+    let trace = Trace::read("t", &lines).unwrap();
+    let estimates = |seed| -> Vec<u64> {
+        trace.for_seed(seed, Reading::Text).jobs.iter().map(|job| job.estimate_ms).collect()
+    };
+    assert_eq!(estimates(1), estimates(1));
+    assert_ne!(estimates(1), estimates(2));
+    assert_eq!((estimates(1)[20], estimates(2)[20]), (7, 7), "what it tells stays");
+    assert_eq!(read_trace("t", &lines, 2, Reading::Text).unwrap(), trace.for_seed(2, Reading::Text));
+}
+
+#[test]
+fn a_recorded_build_without_an_estimate_is_taken_for_what_the_dispatcher_takes_it_for() {
+    for (line, estimate_ms) in [
+        (r#"{"arrival_ms": 0, "duration_ms": 5, "waited_ms": 3}"#, 60_000),
+        (r#"{"arrival_ms": 0, "duration_ms": 5, "outcome": "succeeded"}"#, 60_000),
+        (r#"{"arrival_ms": 0, "duration_ms": 5, "waited_ms": 3, "outcome": "failed", "estimate_ms": 8}"#, 8),
+    ] {
+        for seed in [1, 2] {
+            let stream = read_trace("t", line, seed, Reading::Text).unwrap();
+            assert_eq!(stream.jobs[0].estimate_ms, estimate_ms, "{line}");
+        }
+    }
+    // So it starts after what is known to take less, however short it is.
+    let lines = r#"{"arrival_ms": 0, "duration_ms": 100, "outcome": "succeeded"}
+        {"arrival_ms": 1, "duration_ms": 5, "outcome": "succeeded"}
+        {"arrival_ms": 2, "duration_ms": 50, "outcome": "succeeded", "estimate_ms": 59000}"#;
+    let starts = starts(&stream(lines, 1), "1/spt/imprecise", Reading::Text);
+    assert_eq!(starts.iter().map(|start| start.start_ms).collect::<Vec<_>>(), [0, 150, 100]);
+}
+
+#[test]
+fn a_stream_that_is_longer_than_time_can_be_counted_still_comes_to_its_end() {
+    // A clock that is about to run over, and estimates of which three are more than there are numbers.
+    let job = Job {
+        arrival_ms: 0,
+        duration_ms: 10_000_000_000_000,
+        estimate_ms: u64::MAX / 2,
+        priority: model::Priority::default(),
+        requirements: 0,
+        kind: 0,
+    };
+    let jobs = vec![Job { arrival_ms: u64::MAX - 20_000_000_000_000, ..job }; 400];
+    let requirements = vec![std::collections::BTreeMap::new()];
+    let workers = alike_workers(2, &[]).unwrap();
+    let stream = Stream { jobs, requirements, workers, ..Stream::default() };
+    for policy in QueuePolicy::all() {
+        for reading in Reading::ALL {
+            let starts = starts(&stream, &policy.to_string(), reading);
+            assert!(starts.iter().all(|start| start.start_ms >= stream.jobs[0].arrival_ms), "{policy}");
+            assert_eq!(outcome(&stream, &starts).makespan_ms, u64::MAX, "{policy}");
+        }
+    }
+}
+
+#[test]
 fn pictures_show_every_policy_and_are_whole() {
     let names = ["long+short".to_owned(), "a<b".to_owned()];
     let batch =
