@@ -24,14 +24,13 @@ pub(super) fn replayed(file: &Path, workers: &str) -> Result<Trace, Failure> {
         file.file_stem().map_or_else(|| "replay".to_owned(), |stem| stem.to_string_lossy().into_owned());
     let mut trace =
         Trace::read(&name, &text).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-    trace.stream.workers = match workers.parse() {
-        Ok(count) => alike_workers(count, &trace.stream.requirements)
-            .map_err(|error| Failure::usage(format!("--workers {count}: {error}")))?,
-        Err(_) => {
-            let file = Path::new(workers);
-            read_workers(&read(file)?)
-                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?
-        }
+    trace.stream.workers = if let Ok(count) = workers.parse() {
+        let alike = alike_workers(count, &trace.stream.requirements);
+        alike.map_err(|error| Failure::usage(format!("--workers {count}: {error}")))?
+    } else {
+        let file = Path::new(workers);
+        let named = read_workers(&read(file)?);
+        named.map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?
     };
     Ok(trace)
 }
