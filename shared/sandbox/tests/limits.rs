@@ -48,11 +48,11 @@ fn limited(place: &Place, script: &str, limits: Limits) -> Run {
     Run { limits, ..place.script(script) }
 }
 
-/// What was broken, which must be this limit, and was seen soon.
+/// What was broken, which must be this limit, and was seen long before the command would have ended by itself.
 fn broken(ended: &Ended, limit: Limit) -> Over {
     let Cause::OverLimit(over) = ended.cause else { panic!("{limit:?} was not broken: {ended:?}") };
     assert!(over.limit == limit && over.used > over.allowed, "{limit:?} is not what was broken: {ended:?}");
-    assert!(ended.wall < Duration::from_secs(10), "{ended:?}");
+    assert!(ended.wall < Duration::from_secs(60), "{ended:?}");
     over
 }
 

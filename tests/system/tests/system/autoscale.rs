@@ -17,8 +17,14 @@ use tempfile::TempDir;
 use crate::check::{script, until};
 
 /// Impatient, so that a test sees a pool grow and shrink.
-const HASTY: &str = r#"{"target_wait_seconds":1,"start_up_seconds":0.5,"scale_in_after_seconds":2,
-    "cooldown_seconds":1,"rate_window_seconds":2,"scale_in_percent":100}"#;
+fn hasty(tick_ms: u64) -> String {
+    // No pool that is looked at more seldom could shrink.
+    let scale_in_after = (4 * tick_ms / 1000).max(2);
+    format!(
+        r#"{{"target_wait_seconds":1,"start_up_seconds":0.5,"scale_in_after_seconds":{scale_in_after},
+        "cooldown_seconds":1,"rate_window_seconds":2,"scale_in_percent":100}}"#
+    )
+}
 
 struct Place {
     guard: Guard,
@@ -36,12 +42,13 @@ impl Place {
     /// A farm on this machine that is looked at so often.
     async fn up(&self, tick_ms: u64, args: &[&str]) -> Up {
         let tick = tick_ms.to_string();
-        let pools = format!(r#"{{"workers":{HASTY},"executors":{HASTY}}}"#);
+        let hasty = hasty(tick_ms);
+        let pools = format!(r#"{{"workers":{hasty},"executors":{hasty}}}"#);
         // Only what the flags name is scaled.
         let named = |pool: &str| args.iter().any(|arg| arg.starts_with(pool));
         let pools = match (named("workers="), named("executors=")) {
-            (true, false) => format!(r#"{{"workers":{HASTY}}}"#),
-            (false, true) => format!(r#"{{"executors":{HASTY}}}"#),
+            (true, false) => format!(r#"{{"workers":{hasty}}}"#),
+            (false, true) => format!(r#"{{"executors":{hasty}}}"#),
             (true, true) | (false, false) => pools,
         };
         let env = [

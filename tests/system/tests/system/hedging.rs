@@ -88,15 +88,13 @@ async fn a_copy_that_fails_lets_the_others_go_on() {
     let (farm, remote, marks, _machines) = with_machines(hedging("1", "200"), &["one", "two"]).await;
     // The first run fails as soon as there is a second one, which goes on then.
     let folder = marks.path().display();
-    let fails = format!(
-        "until [ $(wc -l < {folder}/it.runs) = 2 ]; do sleep 0.02; done; touch {folder}/failed; exit 7"
-    );
+    let fails = format!("until [ $(wc -l < {folder}/it.runs) = 2 ]; do sleep 0.02; done; exit 7");
     let script = format!("echo $PWD >> {folder}/it.runs; {}; ", marks.first(&fails, "it"));
     let script = format!("{script} until [ -e {folder}/it.go ]; do sleep 0.02; done; echo out");
     let action = acting::upload(&remote, &script).await;
     let begun = Begun::new(&remote, &action).await;
-    let failed = marks.path().join("failed");
-    until("the first copy fails", SOON, || failed.exists()).await;
+    // Also as the farm knows it: else the success of the other may be told first.
+    copy_ended(&farm).await;
     marks.go("it");
     assert_eq!(begun.stdout(&remote).await, "out\n");
     let records = only_history(&farm).await;
@@ -130,12 +128,7 @@ async fn a_copy_whose_executor_dies_lets_the_others_go_on() {
     let dead = marks.holder("it", 0, &machines);
     drop(machines.remove(dead));
     // Its lease runs out, and is no reason to run the action again.
-    let told = async {
-        while !phases(&only_history(&farm).await).contains(&"copy ended") {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    tokio::time::timeout(SOON, told).await.expect("the loss is told");
+    copy_ended(&farm).await;
     marks.go("it");
     assert_eq!(begun.stdout(&remote).await, "it\n");
     let records = only_history(&farm).await;
@@ -155,6 +148,16 @@ async fn what_fails_while_its_copy_waits_is_not_run_again() {
     let records = only_history(&farm).await;
     assert_eq!(phases(&records), ["accepted", "hedged", "copy ended", "finished"], "{records:#?}");
     assert_eq!((records[3].attempt.0, marks.runs("it").len()), (1, 1));
+}
+
+/// Returns when it is known that a copy of the only execution ended.
+async fn copy_ended(farm: &Farm) {
+    let told = async {
+        while !phases(&only_history(farm).await).contains(&"copy ended") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, told).await.expect("its end is told");
 }
 
 /// Returns when a copy more of the only execution is wanted.
