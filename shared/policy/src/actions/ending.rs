@@ -5,6 +5,9 @@ use model::{Attempt, ExecutionOutcome, ExecutionPhase, ExecutionRecord, Executor
 /// `google.rpc.Code` UNAVAILABLE: nothing is wrong with the action, a client may ask again.
 const UNAVAILABLE: i32 = 14;
 
+/// When what must not wait at all should have ended. 0 would be never.
+const LONG_AGO: Millis = Millis(1);
+
 /// How much more memory an action is given that ran out of what it had.
 const GROWTH: u64 = 2;
 
@@ -137,7 +140,8 @@ pub struct PoolState {
 /// which a copy failed waits only beside another copy: without one it ends as the first did.
 pub fn waits_until(record: &ExecutionRecord) -> Millis {
     if record.so_far.failure.is_some() {
-        return record.at_ms;
+        // Long ago by any clock, also by one that was read just before this was written.
+        return LONG_AGO;
     }
     let (accepted, expires) = (record.execution.accepted_at_ms, record.execution.expires_at_ms);
     record.waits_since().max(accepted).after(expires.since(accepted))

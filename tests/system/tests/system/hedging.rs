@@ -9,7 +9,6 @@ use remote::Remote;
 
 use crate::{
     acting::{self, SHA256},
-    check::until,
     marks::{Begun, Marks, only_history, phases},
 };
 

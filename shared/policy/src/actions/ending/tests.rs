@@ -224,7 +224,7 @@ fn what_failed_once_waits_for_no_other_copy_that_nobody_has() {
     else {
         panic!("the copy that waits may be running")
     };
-    assert_eq!(waits_until(&record), Millis(2));
+    assert_eq!(waits_until(&record), Millis(1));
     let ended = overdue(&record, Sequence(3), PoolState::default(), Millis(3)).unwrap();
     assert_eq!(ended.outcome().unwrap().exit_code, Some(7));
 }
