@@ -15,9 +15,7 @@ for i = 0, tonumber(ARGV[2]) - 1 do
   local key, executor = ARGV[b], ARGV[b + 1]
   local seq, score, expires, cost, pool = entry(key)
   done[2 * i + 1], done[2 * i + 2] = 0, ''
-  -- What has waited too long is about to be ended.
-  local until_ms = redis.call('ZSCORE', P .. 'expires', key)
-  local may = open and seq and (not until_ms or tonumber(until_ms) > now)
+  local may = open and seq and not (ends_alone(expires) and #holders(key) == 0)
   if may and not holds(key, executor) and unwait(key, pool) then
     if cost ~= ARGV[b + 3] and #holders(key) == 0 then
       cost = ARGV[b + 3]

@@ -38,6 +38,10 @@ local function hold(pool, group, more, now)
   redis.call('HSET', P .. 'use:' .. pool, group, string.format('%.3f %.0f %.0f', used, math.max(0, held + more), now))
 end
 
+-- Whether it failed already, and only another copy that runs can change that: without one it is about to be ended, and
+-- nobody begins it. policy::actions::waits_until says so.
+local function ends_alone(expires) return tonumber(expires) <= 1 end
+
 -- Those who have a copy.
 local function holders(key)
   local found = {}
@@ -121,7 +125,7 @@ local function give_back(key, executor, now)
   end
   if #unclaim(key, executor, pool, cost, now) == 0 then return false end
   -- What was taken in time has not waited too long: it gets the time to be taken once more.
-  wait(key, score, math.max(tonumber(expires), now + AGAIN), pool)
+  wait(key, score, ends_alone(expires) and expires or math.max(tonumber(expires), now + AGAIN), pool)
   return true
 end
 
