@@ -13,7 +13,8 @@ use settings::Settings;
 
 use crate::{
     exec_inputs, exec_outputs,
-    failure::{FAILED, Failure, say},
+    exit_code::ExitCodeOf,
+    failure::{FAILED, Failure, SUCCEEDED, say},
     globals::Globals,
     remote::RemoteArgs,
     stdout,
@@ -55,6 +56,9 @@ pub(crate) struct ExecArgs {
     /// Run it even if its result is known, and do not remember the result
     #[arg(long)]
     no_cache: bool,
+    /// What the exit code says: how it ended, or what the command itself ended with
+    #[arg(long, value_name = "OF", value_enum, default_value_t)]
+    exit_code: ExitCodeOf,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -195,7 +199,8 @@ async fn finish(
             outputs,
         })?;
     } else if result.exit_code != 0 {
-        return Err(Failure::plain(FAILED, format!("the command ended with exit code {}", result.exit_code)));
+        say(&format!("the command ended with exit code {}", result.exit_code));
     }
-    Ok(if result.exit_code == 0 { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+    let outcome = if result.exit_code == 0 { SUCCEEDED } else { FAILED };
+    Ok(ExitCode::from(args.exit_code.exit_code(Some(result.exit_code), outcome)))
 }

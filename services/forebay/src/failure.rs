@@ -7,6 +7,8 @@ use client::ClientError;
 use settings::SettingsError;
 use store::StoreError;
 
+/// It did what was asked.
+pub(crate) const SUCCEEDED: u8 = 0;
 /// The build failed, or something did.
 pub(crate) const FAILED: u8 = 1;
 /// Bad usage or bad input.

@@ -12,6 +12,7 @@ mod exec;
 mod exec_inputs;
 mod exec_outputs;
 mod executors;
+mod exit_code;
 mod failure;
 mod farm;
 mod fetch;
