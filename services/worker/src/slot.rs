@@ -1,7 +1,7 @@
 //! The loop of one workspace.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,7 +9,7 @@ use std::{
 use futures::FutureExt as _;
 use model::{Attempt, OfferVerdict, WorkspaceKind};
 use service::ServiceError;
-use shim::Shim;
+use shim::{Options, Shim, ShimError};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{debug, info, warn};
 
@@ -64,13 +64,18 @@ pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) ->
     }
 }
 
+/// A shim for builds: a tree that was stopped as a whole when its lease ran out dies without having run again.
+async fn start_shim(program: &Path) -> Result<Shim, ShimError> {
+    Shim::start_with(program, &Options { kernel_deadline: true, ..Options::default() }).await
+}
+
 impl Place {
     /// The workspace's shim, started if there is none: ahead of the first build, which then does not wait for it. `None`
     /// when it did not start and some time has passed.
     async fn ready(&mut self, ears: &mut Ears) -> Option<&mut Shim> {
         let slots = &self.shared.slots;
         if self.shim.is_none() {
-            match Shim::start(&self.program).await {
+            match start_shim(&self.program).await {
                 Ok(started) => self.shim = Some(started),
                 Err(error) => {
                     warn!(error = telemetry::error_chain(&error), "a shim does not start");
@@ -153,7 +158,7 @@ impl Place {
                 warn!(error = telemetry::error_chain(&error), "a shim ended with what it kept");
                 let _ = shim.end().await;
                 // What cannot be started is seen by the run.
-                if let Ok(started) = Shim::start(&self.program).await {
+                if let Ok(started) = start_shim(&self.program).await {
                     *shim = started;
                 }
             }

@@ -5,7 +5,8 @@
 //!
 //! * when the command's own process ends, before [`Event::Exited`] is reported (see below for the one exception);
 //! * when the worker says so ([`Control::kill`]);
-//! * when the deadline passes that the worker last renewed, though the worker be stopped;
+//! * when the deadline passes that the worker last renewed, though the worker be stopped; with
+//!   [`Options::kernel_deadline`], though shim and command be stopped too: none of them runs again;
 //! * when the worker dies, because then the socket between them closes;
 //! * when the shim dies, because it is the first process of a PID namespace.
 //!
@@ -26,6 +27,7 @@
 
 mod client;
 mod frame;
+mod guardian;
 mod link;
 mod model;
 mod options;

@@ -27,6 +27,9 @@ pub struct Options {
     /// Private folders that are emptied after each command. With any, a shim also looks for other traces that a
     /// command may leave in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
+    /// Has the kernel keep the deadlines of commands too: a shim that is stopped together with its command dies with it
+    /// then. Without a PID namespace of the shim's own making this has no effect.
+    pub kernel_deadline: bool,
 }
 
 /// A user and a group, by number.
@@ -88,6 +91,9 @@ impl Options {
         for folder in &self.tidy {
             arguments.extend(["--tidy".into(), folder.into()]);
         }
+        if self.kernel_deadline {
+            arguments.push("--kernel-deadline".into());
+        }
     }
 }
 
@@ -113,6 +119,7 @@ pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role
             "--user" => options.user = Some(user(&arguments.next()?)?),
             "--processes" => options.processes_max = Some(arguments.next()?.to_str()?.parse().ok()?),
             "--join" => options.join.push(arguments.next()?.into()),
+            "--kernel-deadline" => options.kernel_deadline = true,
             "--tidy" => options.tidy.push(arguments.next()?.into()),
             _ => return None,
         }
@@ -142,13 +149,14 @@ mod tests {
             processes_max: Some(9),
             wrapper: vec!["bwrap".into(), "--user".into()],
             tidy: vec!["/tmp".into()],
+            kernel_deadline: true,
         };
         assert_eq!(role(options.outer_arguments()), Some(Role::Outer(options.clone())));
         let inner = role(options.inner_arguments(Mode::PidNamespace)).unwrap();
         let Role::Inner { mode, wrapped: true, options: inner } = inner else { panic!("{inner:?}") };
         assert_eq!(mode, Mode::PidNamespace);
         assert_eq!((inner.user, inner.processes_max), (options.user, options.processes_max));
-        assert_eq!(inner.tidy, options.tidy);
+        assert_eq!((inner.tidy, inner.kernel_deadline), (options.tidy, options.kernel_deadline));
         for foreign in [vec!["--help"], vec!["--user", "root"], vec!["--mode"], vec!["bwrap"]] {
             assert_eq!(role(foreign.into_iter().map(OsString::from)), None);
         }

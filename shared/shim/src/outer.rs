@@ -8,7 +8,7 @@
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, PipeReader, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -21,6 +21,7 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{dup2_stdin, dup2_stdout, getgid, getuid, setsid};
 
+use crate::guardian::{self, Guardian};
 use crate::model::Mode;
 use crate::options::{Options, Role, role};
 use crate::server::{self, Tree};
@@ -61,10 +62,17 @@ fn outer(options: &Options) -> io::Result<()> {
         prctl::set_child_subreaper(true)?;
         server::default_child_signal()?;
     }
-    let (mut inner, guard) = spawn_inner(mode, options)?;
+    let (mut inner, link) = spawn_inner(mode, options)?;
     dup2_stdin(null()?)?;
+    let kept = guardian::keep(&link);
+    if kept.is_err() {
+        // Without us the inner shim ends.
+        drop(link);
+        inner.wait()?;
+        return kept;
+    }
     inner.wait()?;
-    drop(guard);
+    drop(link);
     if mode == Mode::Subreaper {
         // Orphans of a killed inner shim are ours now.
         Tree::new(mode).destroy(|_| ())?;
@@ -89,10 +97,11 @@ fn isolate() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts this executable again, through the wrapper if there is one. Its standard output is a pipe whose other
+/// Starts this executable again, through the wrapper if there is one. Its standard output is a socket whose other
 /// end is returned: when that closes with us, the inner shim knows.
-fn spawn_inner(mode: Mode, options: &Options) -> io::Result<(Child, PipeReader)> {
-    let (guard, held) = io::pipe()?;
+fn spawn_inner(mode: Mode, options: &Options) -> io::Result<(Child, UnixStream)> {
+    let (link, held) = UnixStream::pair()?;
+    let held = OwnedFd::from(held);
     // Not by name: the file may have been replaced by another version since.
     let (program, own) = ("/proc/self/exe", env::args_os().next().unwrap_or_default());
     let arguments = options.inner_arguments(mode);
@@ -106,7 +115,7 @@ fn spawn_inner(mode: Mode, options: &Options) -> io::Result<(Child, PipeReader)>
             Command::new(wrapper).args(first).arg(path).arg("shim").args(arguments).stdout(held).spawn()?
         }
     };
-    Ok((child, guard))
+    Ok((child, link))
 }
 
 fn inner(mode: Mode, wrapped: bool, options: Options) -> io::Result<()> {
@@ -134,12 +143,14 @@ fn inner(mode: Mode, wrapped: bool, options: Options) -> io::Result<()> {
         prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let guard: OwnedFd = io::stdout().as_fd().try_clone_to_owned()?;
+    // Where the outer process's death does not kill us, a timer that kills it would take its hold on orphans away.
+    let kernel_deadline = options.kernel_deadline && mode == Mode::PidNamespace;
+    let guardian = Guardian::new(io::stdout().as_fd().try_clone_to_owned()?, kernel_deadline)?;
     // The copies close on exec; what the commands inherit as standard input is this.
     let null = null()?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
-    server::serve(socket, guard, mode, options.tidy)
+    server::serve(socket, guardian, mode, options.tidy)
 }
 
 /// Shows the namespace's own processes in `/proc`. A container may refuse it; the old view does no harm then.

@@ -23,6 +23,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::frame::{self, HEADER, Reply, Request};
+use crate::guardian::Guardian;
 use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, SpawnErrorKind, Stream};
 use alarm::Alarm;
 use outbox::Outbox;
@@ -39,9 +40,14 @@ use watch::Watch;
 /// Bytes asked of the socket at once.
 const READ_SIZE: usize = 16 * 1024;
 
-/// Serves the worker at the other end of `socket` until that or `guard` closes; nothing is alive after that.
+/// Serves the worker at the other end of `socket` until that or `guardian`'s end closes; nothing is alive after that.
 /// The folders of `tidy` are emptied after each command.
-pub(crate) fn serve(socket: UnixStream, guard: OwnedFd, mode: Mode, tidy: Vec<PathBuf>) -> io::Result<()> {
+pub(crate) fn serve(
+    socket: UnixStream,
+    guardian: Guardian,
+    mode: Mode,
+    tidy: Vec<PathBuf>,
+) -> io::Result<()> {
     default_child_signal()?;
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
@@ -50,7 +56,7 @@ pub(crate) fn serve(socket: UnixStream, guard: OwnedFd, mode: Mode, tidy: Vec<Pa
     socket.set_nonblocking(true)?;
     let mut server = Server {
         socket,
-        guard,
+        guardian,
         children,
         alarm: Alarm::new()?,
         tree: Tree::new(mode),
@@ -69,7 +75,7 @@ pub(crate) fn serve(socket: UnixStream, guard: OwnedFd, mode: Mode, tidy: Vec<Pa
 
 struct Server {
     socket: UnixStream,
-    guard: OwnedFd,
+    guardian: Guardian,
     children: SignalFd,
     alarm: Alarm,
     tree: Tree,
@@ -121,6 +127,7 @@ impl Server {
         if ready.alarm {
             self.alarm.rang();
             self.watch_deadline()?;
+            self.watch_guardian()?;
         }
         if ready.request && self.receive()?.is_break() {
             return Ok(ControlFlow::Break(()));
@@ -168,8 +175,8 @@ impl Server {
             PollFd::new(self.socket.as_fd(), on_socket),
             PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.alarm.as_fd(), PollFlags::POLLIN),
-            // A pipe that only reports its other end's death.
-            PollFd::new(self.guard.as_fd(), PollFlags::empty()),
+            // It only reports its other end's death: answers are read at once.
+            PollFd::new(self.guardian.as_fd(), PollFlags::empty()),
         ]);
         descriptors.extend(stdout);
         descriptors.extend(stderr);
@@ -255,7 +262,8 @@ impl Server {
             Request::Renew { run: number, deadline } => match current {
                 Some(run) if run.number == number => {
                     run.deadline = Some(deadline);
-                    self.watch_deadline()
+                    self.watch_deadline()?;
+                    self.cover(Some(deadline))
                 }
                 Some(_) => Ok(()),
                 None => self.renew_remains(number, deadline),
@@ -287,6 +295,7 @@ impl Server {
             self.report(&Event::SpawnFailed { kind: SpawnErrorKind::Resources, message });
             return Ok(());
         }
+        self.cover(command.deadline)?;
         let adopted_cpu = self.remains.cpu();
         // A command begins with the mask that we have at its start, and shells wait for ever for a signal that is blocked.
         let mut signals = SigSet::empty();
@@ -325,6 +334,25 @@ impl Server {
             self.alarm.ring_by(deadline)?;
         }
         Ok(())
+    }
+
+    /// Has the kernel keep this deadline too.
+    fn cover(&mut self, deadline: Option<Deadline>) -> io::Result<()> {
+        self.guardian.cover(deadline)?;
+        self.watch_guardian()
+    }
+
+    /// Has the kernel keep the deadline that holds now, or makes sure to be woken when that must be seen to.
+    fn watch_guardian(&mut self) -> io::Result<()> {
+        let deadline = match &self.running {
+            Some(run) => run.deadline,
+            None => self.remains.deadline(),
+        };
+        self.guardian.look(deadline)?;
+        match self.guardian.look_at() {
+            Some(at) => Ok(self.alarm.ring_by(at)?),
+            None => Ok(()),
+        }
     }
 
     fn reap(&mut self) -> io::Result<()> {

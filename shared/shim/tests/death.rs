@@ -130,6 +130,73 @@ async fn the_deadline_comes_though_the_worker_is_stopped(mode: Option<Mode>) {
     life.ended().await;
 }
 
+/// A process and all that descend from it, by their numbers on the host.
+fn family(first: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            Some((pid, stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()?))
+        })
+        .collect();
+    let mut found = vec![first];
+    let mut next = 0;
+    while let Some(&one) = found.get(next) {
+        found.extend(parents.iter().filter(|(_, parent)| *parent == one).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
+}
+
+/// Nothing of a tree that is stopped as a whole runs again once its deadline has passed: nothing is continued here.
+#[tokio::test]
+async fn the_deadline_comes_though_worker_shim_and_command_are_stopped() {
+    if shim(None).await.mode() != Mode::PidNamespace {
+        eprintln!("skipped: this machine allows no PID namespace");
+        return;
+    }
+    let life = Life::new();
+    let worker = worker(None, Duration::from_secs(2), &life).await;
+    let all = family(worker.id().unwrap());
+    assert!(all.len() >= 7, "{all:?}");
+    for pid in &all {
+        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGSTOP).unwrap();
+    }
+    life.ended().await;
+    assert!(is_stopped(all[0]), "the worker is still stopped");
+}
+
+/// What is armed for one command ends no later one, and no shim that has nothing to run.
+#[tokio::test]
+async fn a_deadline_is_forgotten_when_its_command_has_ended() {
+    let options = shim::Options { kernel_deadline: true, ..Default::default() };
+    let mut shim = shim::Shim::start_with(host(), &options).await.unwrap();
+    let within = |script: &shim::Command, time| shim::Command {
+        deadline: Some(Deadline::after(time)),
+        ..script.clone()
+    };
+    let short = Duration::from_millis(600);
+    for _ in 0..3 {
+        run(&mut shim, &within(&script("true"), short)).await;
+    }
+    // Longer than what is armed, and none at all.
+    let longer = within(&script("sleep 1; echo lived"), Duration::from_secs(60));
+    assert_eq!(run(&mut shim, &longer).await.all(Stream::Stdout), b"lived\n");
+    run(&mut shim, &within(&script("true"), short)).await;
+    assert_eq!(run(&mut shim, &script("sleep 1; echo lived")).await.all(Stream::Stdout), b"lived\n");
+    run(&mut shim, &within(&script("true"), short)).await;
+    let idle = tokio::time::timeout(Duration::from_secs(1), shim.idle()).await;
+    assert!(idle.is_err(), "{idle:?}");
+    assert_eq!(run(&mut shim, &script("echo lives")).await.all(Stream::Stdout), b"lives\n");
+}
+
 async fn a_deadline_can_be_moved_both_ways(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
     let mut short = script("sleep 1.5; echo lived");

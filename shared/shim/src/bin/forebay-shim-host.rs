@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use shim::{Command, Deadline, Event, Mode, Shim};
+use shim::{Command, Deadline, Event, Mode, Options, Shim};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -23,14 +23,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a shell script and passes its standard output on, until somebody kills or stops us.
+/// Runs a shell script in a shim whose deadline the kernel keeps too, and passes its standard output on, until somebody kills or stops us.
 async fn work(mode: Option<Mode>, deadline_millis: u64, script: &str) {
     let program = env::current_exe().unwrap();
-    let mut shim = match mode {
-        Some(mode) => Shim::start_in(&program, mode).await,
-        None => Shim::start(&program).await,
-    }
-    .expect("a shim");
+    let options = Options { mode, kernel_deadline: true, ..Options::default() };
+    let mut shim = Shim::start_with(&program, &options).await.expect("a shim");
     let deadline = (deadline_millis > 0).then(|| Deadline::after(Duration::from_millis(deadline_millis)));
     let argv = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
     let command = Command { argv, env: Vec::new(), cwd: "/".into(), deadline };

@@ -31,6 +31,14 @@ impl Remains {
         }
     }
 
+    /// When they are killed unless that is renewed.
+    pub(crate) fn deadline(self) -> Option<Deadline> {
+        match self {
+            Self::Alive { deadline, .. } => deadline,
+            Self::None | Self::Ending { .. } => None,
+        }
+    }
+
     /// What they have used until now.
     pub(crate) fn cpu(self) -> Duration {
         match self {
@@ -70,7 +78,9 @@ impl Server {
         {
             *deadline = Some(next);
         }
-        self.watch_remains()
+        self.watch_remains()?;
+        let deadline = self.remains.deadline();
+        self.cover(deadline)
     }
 
     /// Kills what is left if its deadline has passed, else makes sure to be woken then.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use farm::{Farm, SOON};
 use model::{BuildKey, BuildRequest, Outcome, State};
+use nix::sys::signal::Signal;
 
 use crate::check::{BOUND, ended_as, processes_of, request, script, until};
 
@@ -67,6 +68,45 @@ async fn a_stopped_workers_processes_are_dead_before_its_lease_passes_on() {
     let next = farm.submit("g", script("true")).await;
     ended_as(&farm, &next, Outcome::Succeeded).await;
     assert_eq!(farm.history(&key).await, history);
+}
+
+/// A process and all that descend from it.
+fn family(first: u32) -> Vec<u32> {
+    let mut found = vec![first];
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        // Children of any of its threads.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let children =
+            threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        let children: Vec<u32> = children
+            .flat_map(|text| text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>())
+            .collect();
+        found.extend(children);
+        next += 1;
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_tree_that_is_stopped_as_a_whole_is_dead_before_its_lease_passes_on() {
+    let farm = Farm::builder().without("gateway").workspaces(1).start().await;
+    let key = run_tree(&farm).await;
+    let worker = farm.take("worker");
+    let all = family(worker.pid());
+    assert!(processes_of(key.id).iter().all(|pid| all.contains(pid)), "{all:?}");
+    for pid in &all {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), Signal::SIGSTOP).unwrap();
+    }
+    let _second = farm.spawn("worker").await;
+    started_again_at(&farm, &key).await;
+    // Nothing was continued: what could still run is the second attempt's.
+    let alive: Vec<&u32> = all.iter().skip(1).filter(|pid| farm::start_ticks(**pid).is_some()).collect();
+    assert!(alive.is_empty(), "{alive:?} of {all:?} outlived their lease");
+    assert!(farm::alive(worker.pid()), "the worker itself is only stopped");
+    ended_as(&farm, &key, Outcome::Succeeded).await;
+    farm.effects().assert_sound();
+    worker.resume();
 }
 
 #[tokio::test]
