@@ -6,7 +6,7 @@ use bus::BusError;
 use index::{Heads, Held, Index, IndexError, Pick};
 use model::{BuildKey, Group, Millis, WorkspaceKind};
 use policy::{
-    Placement, Random, place,
+    Lending, Placement, Random, place,
     workspace::{BuildKeys, live_keys},
 };
 use service::{Context, Current, Governance, ServiceError, Step, crash_point};
@@ -16,7 +16,7 @@ use tracing::warn;
 
 use crate::{
     Wakes,
-    heads::{Drawn, HeadReader, Startable, startable},
+    heads::{Drawn, HeadReader, Startable, allowance, startable},
     offer::{CLAIM_MARGIN, Offered, offer, take_back},
     warm::Warm,
 };
@@ -55,6 +55,7 @@ pub(crate) async fn run(
         governance,
         reader: HeadReader::default(),
         random: Random::new(seed()),
+        lending: Lending::default(),
         offers: JoinSet::new(),
     };
     let mut timer: Option<Instant> = None;
@@ -113,6 +114,8 @@ struct Dispatcher {
     governance: watch::Receiver<Current>,
     reader: HeadReader,
     random: Random,
+    /// What groups without a set point started on others' quotas.
+    lending: Lending,
     offers: JoinSet<()>,
 }
 
@@ -132,6 +135,7 @@ impl Dispatcher {
                 self.wakes.rebuild.notify_one();
                 return Ok(Some(Instant::now() + RETRY));
             }
+            self.lending.decided(governance.record.tick);
             set(Gauge::BuildsRunning, &[], i64::try_from(heads.running).unwrap_or(i64::MAX));
             let picks = self.decide(&governance, &drawn, &mut done).await?;
             if picks.is_empty() {
@@ -141,7 +145,8 @@ impl Dispatcher {
                 return Ok(next_look(heads, now));
             }
             crash_point(Step::Picked);
-            self.commit(heads, picks, now).await?;
+            let started = self.commit(heads, picks, now).await?;
+            self.borrow(&governance, &drawn, &started);
         }
     }
 
@@ -153,7 +158,7 @@ impl Dispatcher {
         done: &mut HashSet<Group>,
     ) -> Result<Vec<Pick>, PassError> {
         let heads = &drawn.heads;
-        let startable = startable(&self.index, governance, drawn).await?;
+        let startable = startable(&self.index, governance, drawn, &self.lending).await?;
         let empty = heads.groups.iter().zip(&startable).filter(|(_, head)| head.builds.is_empty());
         done.extend(empty.map(|(group, _)| group.group.clone()));
         let placed = place(startable, heads.idle.len(), &mut self.random);
@@ -199,7 +204,28 @@ impl Dispatcher {
         Ok(placed.iter().map(of).collect())
     }
 
-    async fn commit(&mut self, heads: &Heads, picks: Vec<Pick>, now: Millis) -> Result<(), PassError> {
+    /// Notes what was started on others' quotas.
+    fn borrow(&mut self, governance: &Governance, drawn: &Drawn, started: &[BuildKey]) {
+        if governance.quotas.is_empty() {
+            return;
+        }
+        for key in started {
+            let head = drawn.heads.groups.iter().find(|head| head.group == key.group);
+            let build = head.and_then(|head| head.builds.iter().find(|build| build.id == key.id));
+            if let Some(build) = build {
+                let allowance = allowance(governance, &self.lending, &key.group);
+                self.lending.start(&key.group, &allowance, &build.traits.occupancy);
+            }
+        }
+    }
+
+    /// Commits and offers; returns the builds that got their workspace.
+    async fn commit(
+        &mut self,
+        heads: &Heads,
+        picks: Vec<Pick>,
+        now: Millis,
+    ) -> Result<Vec<BuildKey>, PassError> {
         let deadline = now.after(Duration::from_millis(self.context.settings.offer_timeout_ms));
         let (dispatched_at_us, held) = self.index.commit(&picks, deadline).await?;
         crash_point(Step::Committed);
@@ -212,6 +238,7 @@ impl Dispatcher {
                 kept.push(pick);
             }
         }
+        let started = kept.iter().map(|pick| pick.key.clone()).collect();
         kept.sort_by(|a, b| a.workspace.worker.cmp(&b.workspace.worker));
         for part in kept.chunk_by(|a, b| a.workspace.worker == b.workspace.worker) {
             let batch = Offered {
@@ -222,7 +249,7 @@ impl Dispatcher {
             };
             self.offers.spawn(offer(self.context.clone(), self.index.clone(), self.wakes.clone(), batch));
         }
-        Ok(())
+        Ok(started)
     }
 }
 

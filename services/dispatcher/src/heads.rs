@@ -7,7 +7,7 @@ use std::{
 
 use index::{Heads, Index, IndexError, Traits, WaitingBuild, WaitingGroup, Wanted};
 use model::{Group, Millis};
-use policy::{Allowance, GroupHead, Random, draws, weight};
+use policy::{Allowance, GroupHead, Lending, Random, draws, weight};
 use service::Governance;
 
 /// Workspaces looked at in one pass.
@@ -108,21 +108,32 @@ pub(crate) struct Startable {
     pub(crate) counts_as: Option<Traits>,
 }
 
-/// Of each head, what may start now; the others of the queue stay where they are.
+/// Of each head, what may start now; the others of the queue stay where they are. `lending` is what groups borrowed since the
+/// governor's decision; what these heads may borrow comes on top of it, each time.
 pub(crate) async fn startable(
     index: &Index,
     governance: &Governance,
     drawn: &Drawn,
+    lending: &Lending,
 ) -> Result<Vec<GroupHead<Startable>>, IndexError> {
     let idle = drawn.heads.idle.len();
+    let mut lending = lending.clone();
     let mut startable = Vec::with_capacity(drawn.weights.len());
     for (head, weight) in drawn.heads.groups.iter().zip(&drawn.weights) {
-        let allowance =
-            Allowance::of(&head.group, &governance.quotas, &governance.totals, &governance.record);
+        let allowance = allowance(governance, &lending, &head.group);
         let builds = startable_of(index, &allowance, head, idle).await?;
+        if let Some(first) = builds.front() {
+            lending.start(&head.group, &allowance, &first.build.traits.occupancy);
+        }
         startable.push(GroupHead { weight: *weight, builds });
     }
     Ok(startable)
+}
+
+/// What `group` may have in progress.
+pub(crate) fn allowance(governance: &Governance, lending: &Lending, group: &Group) -> Allowance {
+    Allowance::of(group, &governance.quotas, &governance.totals, &governance.record)
+        .lending(lending.left(&governance.spare, group))
 }
 
 /// How many builds a head has that was not read to its end.

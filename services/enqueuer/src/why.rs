@@ -63,7 +63,8 @@ async fn waiting(
         return Err(ApiError::new(ErrorCode::Unavailable, what));
     }
     let Some(place) = standing.place else { return Ok(None) };
-    let Governance { quotas, totals, record: decided } = Governance::read(bus).await.map_err(unavailable)?;
+    let known = Governance::read(bus).await.map_err(unavailable)?;
+    let Governance { quotas, totals, record: decided, spare } = known;
     let now = Millis::now();
     let before = || standing.ahead.iter().filter(|build| build.id != key.id);
     let ahead: Vec<&Occupancy> = before().map(|build| &build.traits.occupancy).collect();
@@ -87,7 +88,7 @@ async fn waiting(
         ends: &standing.ends,
         now,
     };
-    let allowance = Allowance::of(&key.group, &quotas, &totals, &decided);
+    let allowance = Allowance::of(&key.group, &quotas, &totals, &decided).lending(spare.amount().clone());
     let mut waiting = why(&stand, &allowance);
     let named = |build: WaitingBuild| InProgress { id: build.id, occupancy: build.traits.occupancy };
     waiting.in_progress = standing.running.into_iter().map(named).collect();
@@ -107,7 +108,8 @@ fn busy_with(standing: &Standing, now: Millis) -> Vec<Busy> {
 
 /// How the quotas of all groups stand.
 pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiError> {
-    let Governance { quotas, totals, record: decided } = Governance::read(bus).await.map_err(unavailable)?;
+    let known = Governance::read(bus).await.map_err(unavailable)?;
+    let Governance { quotas, totals, record: decided, spare } = known;
     // Without quotas nothing is governed, whatever was decided before.
     let decided = if quotas.is_empty() { GovernorRecord::default() } else { decided };
     let demands = index.demands(1).await.map_err(unavailable)?;
@@ -117,7 +119,7 @@ pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiErr
     let standing = |group: &Group| {
         let demand = demands.iter().find(|demand| demand.group == *group);
         let in_progress = demand.map(|demand| demand.in_progress.clone()).unwrap_or_default();
-        let allowance = Allowance::of(group, &quotas, &totals, &decided);
+        let allowance = Allowance::of(group, &quotas, &totals, &decided).lending(spare.amount().clone());
         let head = demand.and_then(|demand| demand.waiting.first());
         let throttled = head.and_then(|head| {
             let stand = Stand {

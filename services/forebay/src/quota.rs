@@ -348,7 +348,6 @@ fn rows(table: &mut Table, group: &GroupStanding) {
         let first = |text: String| if at == 0 { text } else { String::new() };
         table.add_row([
             first(group.group.to_string()),
-            first(group.queued.to_string()),
             kind.to_string(),
             governed.map_or_else(|| quota.get(kind), |governed| governed.quota).to_string(),
             of(|governed| governed.pv),
@@ -357,6 +356,7 @@ fn rows(table: &mut Table, group: &GroupStanding) {
             of(|governed| governed.mv),
             of(|governed| governed.target),
             group.in_progress.get(kind).to_string(),
+            first(group.queued.to_string()),
             first(group.throttled.clone().unwrap_or_default()),
         ]);
     }

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use model::{Esu, ExecutorType, Governed, GovernorRecord, Group, Occupancy, Quotas};
 
 use crate::{Dequeue, Throttled};
+pub use spare::{Lending, Spare};
+
+mod spare;
 
 /// What a group may have in progress.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +20,8 @@ pub enum Allowance {
         types: BTreeMap<ExecutorType, Governed>,
         /// The targets of these, as Algorithm 1 takes them.
         target: Occupancy,
+        /// What other groups leave of their quotas, for a first build of this group where it has no set point.
+        spare: Occupancy,
     },
 }
 
@@ -62,7 +67,7 @@ impl QuotaTotals {
 
 impl Allowance {
     /// That of `group`. What the governor has not decided on yet, a new group's say, is taken from the quotas: its first
-    /// build may start, the next ones wait for the governor.
+    /// build may start, the next ones wait for the governor. A group without a quota needs [`Allowance::lending`] for that.
     ///
     /// A type of which no group has a quota is not limited: who gives out quotas of one type says nothing of the others.
     pub fn of(group: &Group, quotas: &Quotas, totals: &QuotaTotals, record: &GovernorRecord) -> Self {
@@ -88,7 +93,24 @@ impl Allowance {
     /// One that was decided.
     pub fn governed(types: BTreeMap<ExecutorType, Governed>) -> Self {
         let target = types.iter().map(|(kind, governed)| (kind.clone(), governed.target)).collect();
-        Self::Governed { types, target }
+        Self::Governed { types, target, spare: Occupancy::default() }
+    }
+
+    /// With `spare` of other groups' quotas: where this group has no set point, its first build may start on that.
+    #[must_use]
+    pub fn lending(mut self, amount: Occupancy) -> Self {
+        if let Self::Governed { spare, .. } = &mut self {
+            *spare = amount;
+        }
+        self
+    }
+
+    /// What a build that starts with this `estimate` takes of other groups' quotas before the governor has lent it.
+    fn borrowed(&self, estimate: &Occupancy) -> Occupancy {
+        let Self::Governed { types, .. } = self else { return Occupancy::default() };
+        let without = |kind: &ExecutorType| types.get(kind).is_some_and(|governed| governed.sp <= Esu::ZERO);
+        let amounts = counted(types, estimate);
+        amounts.0.into_iter().filter(|(kind, amount)| without(kind) && *amount > Esu::ZERO).collect()
     }
 
     /// Starts at the head of the group's queue. `in_progress` is the sum of the estimates of its builds that are in
@@ -96,8 +118,9 @@ impl Allowance {
     pub fn admission<'a>(&'a self, in_progress: &'a Occupancy) -> Admission<'a> {
         match self {
             Self::Unlimited => Admission(None),
-            Self::Governed { types, target } => {
-                Admission(Some(Governing { types, in_progress, dequeue: Dequeue::new(target, in_progress) }))
+            Self::Governed { types, target, spare } => {
+                let dequeue = Dequeue::new(target, in_progress);
+                Admission(Some(Governing { types, spare, in_progress, dequeue }))
             }
         }
     }
@@ -157,6 +180,7 @@ pub struct Admission<'a>(Option<Governing<'a>>);
 #[derive(Debug, Clone)]
 struct Governing<'a> {
     types: &'a BTreeMap<ExecutorType, Governed>,
+    spare: &'a Occupancy,
     in_progress: &'a Occupancy,
     dequeue: Dequeue<'a>,
 }
@@ -187,7 +211,8 @@ impl Governing<'_> {
         }
         let mut counted = counted(self.types, estimate);
         counted.0.retain(|kind, _| self.types.contains_key(kind));
-        let free: Vec<&ExecutorType> = counted.0.keys().filter(|kind| self.is_free(kind)).collect();
+        let free = counted.iter().filter(|(kind, needed)| self.is_free(kind, *needed)).map(|(kind, _)| kind);
+        let free: Vec<&ExecutorType> = free.collect();
         let Err(mut throttled) = self.dequeue.consider(&counted) else { return Ok(()) };
         throttled.types.retain(|lack| !free.contains(&&lack.executor_type));
         if throttled.types.is_empty() { Ok(()) } else { Err(Held::Throttled(throttled)) }
@@ -195,16 +220,20 @@ impl Governing<'_> {
 
     /// The rule of the head: the first build that asks for a type of which the group has nothing in progress finds room
     /// there, whatever its estimate and the target, if the group may use the type at all. A quota smaller than any build
-    /// would else start none, and short builds would wait for the governor's tick.
-    fn is_free(&self, kind: &ExecutorType) -> bool {
-        let usable = self.types.get(kind).is_some_and(|governed| governed.sp > Esu::ZERO);
+    /// would else start none, and short builds would wait for the governor's tick. A group without a set point may use
+    /// what others leave: with many such groups on a busy farm there is nothing left, and they wait for the governor.
+    fn is_free(&self, kind: &ExecutorType, needed: Esu) -> bool {
+        let has_set_point = self.types.get(kind).is_some_and(|governed| governed.sp > Esu::ZERO);
+        let spare = self.spare.get(kind);
+        let usable = has_set_point || (spare > Esu::ZERO && needed <= spare);
         usable && self.in_progress.get(kind) <= Esu::ZERO && self.dequeue.reserved().get(kind) <= Esu::ZERO
     }
 
     /// All builds use x86: without it no other type is of use.
     fn is_exhausted(&self) -> bool {
         let x86 = ExecutorType::x86();
-        let spent = |kind: &ExecutorType| self.dequeue.remaining(kind) <= Esu::ZERO && !self.is_free(kind);
+        let spent =
+            |kind: &ExecutorType| self.dequeue.remaining(kind) <= Esu::ZERO && !self.is_free(kind, Esu::ZERO);
         (self.types.contains_key(&x86) && spent(&x86)) || self.types.keys().all(spent)
     }
 }

@@ -21,7 +21,7 @@ mod retry;
 mod why;
 pub mod workspace;
 
-pub use allowance::{Admission, Allowance, Clamped, Held, QuotaTotals};
+pub use allowance::{Admission, Allowance, Clamped, Held, Lending, QuotaTotals, Spare};
 pub use band::band_rank;
 pub use build_work::BuildWork;
 pub use dequeue::{Dequeue, Lack, Throttled, dequeue};

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bus::{Bus, BusError, QuotaChange};
 use model::{GovernorRecord, Quotas};
-use policy::QuotaTotals;
+use policy::{QuotaTotals, Spare};
 use tokio::{sync::watch, time::Instant};
 use tracing::{debug, warn};
 
@@ -25,6 +25,8 @@ pub struct Governance {
     pub totals: QuotaTotals,
     /// What the governor decided last.
     pub record: GovernorRecord,
+    /// What no group needs of the quotas, by that decision.
+    pub spare: Spare,
 }
 
 impl Governance {
@@ -33,7 +35,7 @@ impl Governance {
         let told = |error: BusError| warn!(error = telemetry::error_chain(&error), "a quota is left out");
         let quotas = bus.quotas(told).await?;
         let (_, record) = bus.governor_record().await?;
-        Ok(Self { totals: QuotaTotals::of(&quotas), quotas, record })
+        Ok(Self { totals: QuotaTotals::of(&quotas), spare: Spare::of(&quotas, &record), quotas, record })
     }
 }
 
@@ -79,7 +81,9 @@ pub async fn follow_governance(
                     let known = current.borrow().clone();
                     let (quotas, totals) =
                         known.map(|known| (known.quotas.clone(), known.totals.clone())).unwrap_or_default();
-                    current.send_replace(Some(Arc::new(Governance { quotas, totals, record: *record })));
+                    let spare = Spare::of(&quotas, &record);
+                    let known = Governance { quotas, totals, record: *record, spare };
+                    current.send_replace(Some(Arc::new(known)));
                     wake();
                 }
                 Some(QuotaChange::Quotas) => {

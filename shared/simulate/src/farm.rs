@@ -5,7 +5,7 @@ mod group;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use model::{Esu, ExecutorType, GovernorRecord, Millis, Occupancy, Quota, Quotas};
-use policy::{Allowance, GroupHead, QuotaTotals, Random, govern, place, weight};
+use policy::{Allowance, GroupHead, QuotaTotals, Random, Spare, govern, place, weight};
 
 use crate::{
     builds::{Build, millis},
@@ -229,8 +229,10 @@ impl<'a> Farm<'a> {
     /// What each group may have in progress, as dispatchers find it.
     fn allow(&mut self) {
         let totals = QuotaTotals::of(&self.quotas);
+        let spare = Spare::of(&self.quotas, &self.record);
         for group in &mut self.groups {
-            group.allowance = Allowance::of(&group.series.group, &self.quotas, &totals, &self.record);
+            group.allowance = Allowance::of(&group.series.group, &self.quotas, &totals, &self.record)
+                .lending(spare.amount().clone());
         }
     }
 }

@@ -57,6 +57,64 @@ fn a_group_that_the_governor_has_not_seen_starts_its_first_build() {
     assert!(matches!(refused, Err(Held::Throttled(_))), "{refused:?}");
 }
 
+/// Quotas of `own`, and a decision that saw these use so much.
+fn farm(own: &[(&str, f64)], used: &[(&str, f64)]) -> (Quotas, GovernorRecord) {
+    let groups = own
+        .iter()
+        .map(|(group, units)| (group.parse().unwrap(), Quota { esu: occupancy(&[("x86", *units)]) }));
+    let decided = used.iter().map(|(group, units)| {
+        let of = own.iter().find(|(named, _)| named == group).map_or(0.0, |(_, units)| *units);
+        let governed = Governed { quota: esu(of), pv: esu(*units), sp: esu(of), ..Governed::default() };
+        (group.parse().unwrap(), BTreeMap::from([(ExecutorType::x86(), governed)]))
+    });
+    let record = GovernorRecord { tick: 1, groups: decided.collect(), ..GovernorRecord::default() };
+    (Quotas { groups: groups.collect(), default: None }, record)
+}
+
+#[test]
+fn a_group_without_a_quota_starts_its_first_build_on_what_others_leave() {
+    let build = occupancy(&[("x86", 1.0)]);
+    let of = |used: f64, in_progress: &Occupancy| {
+        let (quotas, record) = farm(&[("ci", 8.0)], &[("ci", used)]);
+        let spare = Spare::of(&quotas, &record);
+        let allowance = decided("default", &quotas, &record).lending(spare.amount().clone());
+        allowance.startable([&build, &build], in_progress)
+    };
+    let nothing = Occupancy::default();
+    assert_eq!(of(0.0, &nothing), [0], "an idle farm; the second waits for the governor");
+    assert_eq!(of(6.5, &nothing), [0]);
+    assert!(of(8.0, &nothing).is_empty(), "nothing is left");
+    assert!(of(0.0, &build).is_empty(), "it has one");
+    let (quotas, _) = farm(&[("ci", 8.0)], &[]);
+    let unseen = Spare::of(&quotas, &GovernorRecord::default());
+    assert_eq!(unseen.amount(), &occupancy(&[("x86", 7.2)]), "the governor has seen nobody");
+}
+
+#[test]
+fn what_was_lent_is_not_lent_twice() {
+    let (quotas, record) = farm(&[("ci", 3.0)], &[("ci", 0.0)]);
+    let spare = Spare::of(&quotas, &record);
+    let build = occupancy(&[("x86", 2.0)]);
+    let mut lending = Lending::default();
+    lending.decided(1);
+    let starts = |lending: &mut Lending, group: &str| {
+        let name: Group = group.parse().unwrap();
+        let allowance = decided(group, &quotas, &record).lending(lending.left(&spare, &name));
+        let goes = !allowance.startable([&build], &Occupancy::default()).is_empty();
+        if goes {
+            lending.start(&name, &allowance, &build);
+        }
+        goes
+    };
+    assert!(starts(&mut lending, "a"));
+    assert!(!starts(&mut lending, "b"), "0.7 are left");
+    assert!(starts(&mut lending, "a"), "its first build ended: it has nothing in progress again");
+    lending.decided(1);
+    assert!(!starts(&mut lending, "b"));
+    lending.decided(2);
+    assert!(starts(&mut lending, "b"), "the next decision counted what a has");
+}
+
 #[test]
 fn the_record_goes_before_the_quotas() {
     let group: Group = "a".parse().unwrap();
@@ -133,10 +191,11 @@ proptest! {
     #[test]
     fn only_the_head_passes_the_target(
         queue in prop::collection::vec(0.0..8.0, 0..40),
-        sp in 0.0..20.0, more in 0.0..20.0, target in 0.0..30.0, in_progress in prop_oneof![Just(0.0), 0.0..30.0],
+        sp in prop_oneof![Just(0.0), 0.0..20.0], more in 0.0..20.0, target in 0.0..30.0,
+        in_progress in prop_oneof![Just(0.0), 0.0..30.0], spare in prop_oneof![Just(0.0), 0.0..30.0],
     ) {
         let limit = sp + more + 0.001;
-        let allowance = allowance(&[("x86", sp, limit, target)]);
+        let allowance = allowance(&[("x86", sp, limit, target)]).lending(occupancy(&[("x86", spare)]));
         let queue: Vec<Occupancy> = queue.into_iter().map(|units| occupancy(&[("x86", units)])).collect();
         let before = occupancy(&[("x86", in_progress)]);
         let starts = allowance.startable(&queue, &before);
@@ -155,6 +214,10 @@ proptest! {
         if esu(sp) > Esu::ZERO && esu(in_progress) == Esu::ZERO && !queue.is_empty() {
             prop_assert_eq!(starts.first(), Some(&0), "whatever its estimate, it starts when the group is idle");
         }
+        let head = counted.first().map(|build| build.get(&kind("x86")));
+        if sp == 0.0 && in_progress == 0.0 && spare > 0.0 && head.is_some_and(|head| head <= esu(spare)) {
+            prop_assert_eq!(starts.first(), Some(&0), "others leave enough for it");
+        }
     }
 
     #[test]
@@ -168,5 +231,34 @@ proptest! {
         let whole = allowance.startable(&queue, &before);
         let places: Vec<usize> = (0..queue.len()).filter(|place| paged[*place]).collect();
         prop_assert_eq!(places, whole);
+    }
+
+    #[test]
+    fn groups_without_quotas_never_start_more_than_others_leave(
+        own in prop::collection::vec((0.0..20.0, 0.0..25.0), 1..5),
+        builds in prop::collection::vec((0_usize..30, 0.0..4.0), 0..80),
+    ) {
+        let names: Vec<String> = (0..own.len()).map(|at| format!("own-{at}")).collect();
+        let named = |amount: fn(&(f64, f64)) -> f64| {
+            names.iter().map(String::as_str).zip(own.iter().map(amount)).collect::<Vec<_>>()
+        };
+        let (quotas, record) = farm(&named(|(quota, _)| *quota), &named(|(_, used)| *used));
+        let spare = Spare::of(&quotas, &record);
+        let unused: f64 = own.iter().map(|(quota, used)| (quota - used).max(0.0)).sum();
+        let spare_units = spare.amount().get(&kind("x86")).units();
+        prop_assert!(spare_units <= unused + 1e-6);
+        let mut lending = Lending::default();
+        let mut started: BTreeMap<usize, f64> = BTreeMap::new();
+        for (at, units) in builds {
+            let group: Group = format!("other-{at}").parse().unwrap();
+            let build = occupancy(&[("x86", units)]);
+            // Builds end between these, so that each is its group's first.
+            let allowance = decided(group.as_str(), &quotas, &record).lending(lending.left(&spare, &group));
+            if !allowance.startable([&build], &Occupancy::default()).is_empty() {
+                lending.start(&group, &allowance, &build);
+                started.insert(at, units);
+            }
+        }
+        prop_assert!(started.values().sum::<f64>() <= spare_units + 1e-3, "{started:?} of {spare_units}");
     }
 }

@@ -214,6 +214,48 @@ async fn a_quota_smaller_than_any_build_still_starts_one_after_the_other() {
 }
 
 #[tokio::test]
+async fn the_first_build_of_a_group_without_a_quota_does_not_wait_for_the_governor() {
+    let farm = Farm::builder()
+        .with("governor")
+        .env("FOREBAY_GOVERNOR_TICK_MS", "300000")
+        .workspaces(6)
+        .without("gateway")
+        .start()
+        .await;
+    set_quota(&farm, "ci", 3.0).await;
+    decided(&farm, |record| record.tick > 0).await;
+    // Far less than a tick, twice: its first build ended before the second came.
+    for _ in 0..2 {
+        let first = farm.submit("other", BuildRequest { occupancy: x86(1.0), ..script("true") }).await;
+        ended_as(&farm, &first, Outcome::Succeeded).await;
+    }
+    // 0.9 of 3 ESU is lent: of three more groups one starts, the others wait for the next decision.
+    let build = BuildRequest { occupancy: x86(1.0), ..script("sleep 600") };
+    let mut keys = Vec::new();
+    for group in ["a", "b", "c"] {
+        keys.push(farm.submit(group, build.clone()).await);
+    }
+    farm.wait_until(&keys[0], SOON, |record| record.state() == State::InProgress).await;
+    // A group with a quota is not kept from its own; by then the others were looked at.
+    let own = farm.submit("ci", BuildRequest { occupancy: x86(1.0), ..script("true") }).await;
+    ended_as(&farm, &own, Outcome::Succeeded).await;
+    for key in &keys[1..] {
+        assert_eq!(farm.client().get(key).await.unwrap().state, State::Enqueued);
+    }
+    let told = farm.cli(&["quota"]).await;
+    let (header, row) = told.stdout.split_once('\n').unwrap();
+    let of = |name: &str| {
+        let column = header.find(name).unwrap();
+        row.lines().find(|line| line.trim_start().starts_with("ci")).unwrap()[column..]
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!((of("TYPE"), of("QUOTA"), of("QUEUED")), ("x86".into(), "3".into(), "0".into()), "{told:?}");
+}
+
+#[tokio::test]
 async fn more_groups_than_are_read_at_once_all_have_their_turn() {
     let farm = Farm::builder().without("gateway").without("worker").start().await;
     let names: Vec<String> = (0..100).map(|number| format!("group-{number}")).collect();
