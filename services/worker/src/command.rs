@@ -17,7 +17,6 @@ use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
 use crate::{
     console::Console,
-    environment,
     run::Run,
     stop::{Cause, Stop},
     usage::Usage,
@@ -44,14 +43,18 @@ pub(crate) struct Ended {
     pub(crate) started_at_us: Option<u64>,
 }
 
-/// Runs `argv` in the workspace of `run` to its end.
-pub(crate) async fn run(run: &mut Run<'_>, argv: Vec<String>) -> Result<CommandEnd, ChunkFault> {
+/// Runs `argv` with the variables `env` in the workspace of `run` to its end.
+pub(crate) async fn run(
+    run: &mut Run<'_>,
+    argv: Vec<String>,
+    env: Vec<(String, String)>,
+) -> Result<CommandEnd, ChunkFault> {
     if run.stop.cause().is_some() {
         return Ok(CommandEnd::Stopped);
     }
     let command = Command {
         argv,
-        env: environment::variables(run.shared, run.record, run.folder),
+        env,
         cwd: run.folder.build.clone(),
         deadline: Some(*run.keeper.deadline.borrow_and_update()),
     };

@@ -51,6 +51,7 @@ impl WorkerFolder {
         let folder = RunFolder {
             build: root.join("build"),
             temporary: root.join("tmp"),
+            home: root.join("home"),
             log: root.join(LOG),
             own: root.join("own"),
             root,
@@ -90,6 +91,8 @@ pub(crate) struct RunFolder {
     pub(crate) build: PathBuf,
     /// Its `TMPDIR`.
     pub(crate) temporary: PathBuf,
+    /// Its `HOME`.
+    pub(crate) home: PathBuf,
     /// Console output that does not fit on the bus.
     pub(crate) log: PathBuf,
     /// What the preparation needs.
@@ -99,7 +102,8 @@ pub(crate) struct RunFolder {
 impl RunFolder {
     fn create(&self) -> io::Result<()> {
         fs::create_dir_all(&self.build)?;
-        fs::create_dir_all(&self.temporary)
+        fs::create_dir_all(&self.temporary)?;
+        fs::create_dir_all(&self.home)
     }
 
     /// A folder for the preparation's own files, out of the build's way.
@@ -123,7 +127,8 @@ impl RunFolder {
 
     /// Whether there is only what a run begins with. A build may also write beside its own folder.
     fn is_as_new(&self) -> bool {
-        let known = |path: &Path| path == self.build || path == self.temporary;
+        let known =
+            |path: &Path| [&self.build, &self.temporary, &self.home].iter().any(|known| *known == path);
         is_usable(&self.root)
             && fs::read_dir(&self.root).is_ok_and(|mut entries| {
                 entries.all(|entry| {
@@ -211,8 +216,8 @@ mod tests {
         dirt(&first);
         first.clear(false);
         let next = worker.run_folder(0).unwrap();
-        assert_eq!(names(&next.root), ["build", "tmp"]);
-        for folder in [&next.root, &next.build, &next.temporary] {
+        assert_eq!(names(&next.root), ["build", "home", "tmp"]);
+        for folder in [&next.root, &next.build, &next.temporary, &next.home] {
             assert!(is_usable(folder), "{}", folder.display());
         }
         assert!(is_empty(&next.build) && is_empty(&next.temporary));
@@ -222,8 +227,9 @@ mod tests {
     #[tokio::test]
     async fn a_run_finds_nothing_of_the_one_before() {
         assert!(after(|_| {}));
-        let dirty: [fn(&RunFolder); 8] = [
+        let dirty: [fn(&RunFolder); 9] = [
             |it| fs::write(it.build.join("x"), "").unwrap(),
+            |it| fs::write(it.home.join("x"), "").unwrap(),
             |it| fs::write(it.temporary.join("x"), "").unwrap(),
             |it| fs::write(&it.log, "").unwrap(),
             |it| fs::create_dir(&it.own).unwrap(),
@@ -248,13 +254,13 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let folder = WorkerFolder::create(data.path(), "w").unwrap().run_folder(0).unwrap();
         folder.wipe().unwrap();
-        assert_eq!(names(&folder.root), ["build", "tmp"]);
+        assert_eq!(names(&folder.root), ["build", "home", "tmp"]);
         fs::write(&folder.log, "log").unwrap();
         for path in [folder.build.join("x"), folder.temporary.join("x"), folder.root.join("x")] {
             fs::write(path, "").unwrap();
         }
         folder.wipe().unwrap();
-        assert_eq!(names(&folder.root), ["build", "log", "tmp"]);
+        assert_eq!(names(&folder.root), ["build", "home", "log", "tmp"]);
         assert!(is_empty(&folder.build) && is_empty(&folder.temporary));
         assert_eq!(fs::read_to_string(&folder.log).unwrap(), "log");
     }

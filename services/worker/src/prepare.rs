@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::{
     folder::RunFolder,
+    git::{Repository, Wanted},
     sync::{self, Means, Sync},
 };
 
@@ -41,8 +42,13 @@ pub(crate) struct PrepareStep {
 
 /// What is done in a step.
 pub(crate) enum Work {
-    /// A program and its arguments.
-    Command(Vec<String>),
+    /// A program.
+    Command {
+        /// It and its arguments.
+        argv: Vec<String>,
+        /// Variables beside those of every preparation ([`crate::environment::of_preparation`]).
+        env: Vec<(String, String)>,
+    },
     /// What the worker does itself, to the workspace alone; it ends early when the flag is set.
     Files(FileWork),
 }
@@ -54,84 +60,33 @@ pub(crate) const NO_CONTENT: i32 = 69;
 
 const COPY: &str = r#"exec cp -a --reflink=auto -- "$1/." ."#;
 
-/// A shallow fetch where the server allows it, else everything. Housekeeping is not left to a process that stays, locks of
-/// a git that was killed bind nobody, and a repository that lost what we noted in it is not built upon. When a fetch fails
-/// and the server answers nevertheless, it is our repository that is in the way.
-const FETCH: &str = r#"set -e
-if [ "$3" = reused ]; then
-  git rev-parse -q --verify refs/forebay/wanted >/dev/null && [ -f .git/index ] || {
-    echo "the repository is not as it was left" >&2
-    exit 1
-  }
-  rm -f .git/*.lock
-  find .git/refs -name '*.lock' -delete
-fi
-git init -q .
-fetch() { git -c gc.autoDetach=false -c maintenance.autoDetach=false fetch -q --force --no-tags "$@"; }
-if fetch --depth 1 -- "$1" "$2" 2>/dev/null; then
-  wanted=$(git rev-parse -q --verify "FETCH_HEAD^{commit}")
-else
-  if [ -f .git/shallow ]; then deep=--unshallow; fi
-  fetch --prune $deep -- "$1" "+refs/heads/*:refs/remotes/origin/*" "+refs/tags/*:refs/tags/*" || {
-    GIT_DIR=/dev/null git ls-remote -q -- "$1" >/dev/null 2>&1 || exit 69
-    exit 1
-  }
-  wanted=$(git rev-parse -q --verify "refs/remotes/origin/$2^{commit}" || git rev-parse -q --verify "$2^{commit}") || {
-    echo "there is no revision $2" >&2
-    exit 69
-  }
-fi
-git update-ref refs/forebay/wanted "$wanted"
-git update-ref refs/forebay/tree "$wanted^{tree}"
-"#;
-
-/// Makes the tree with the patch, and touches no file. A patch that does not fit to a tree which is there as a whole is
-/// the patch's fault.
-const APPLY: &str = r#"set -e
-export GIT_INDEX_FILE=.git/forebay.index
-rm -f "$GIT_INDEX_FILE"
-git read-tree refs/forebay/wanted
-git apply --cached --whitespace=nowarn -- "$1" || {
-  git rev-list --objects --quiet "refs/forebay/wanted^{tree}" && exit 69
-  exit 1
-}
-git update-ref refs/forebay/tree "$(git write-tree)"
-"#;
-
-/// From what is there to what is wanted in one go: a file that both have is not touched, so that a patch which was there
-/// before leaves no trace in its time. What no revision knows stays.
-const CHECKOUT: &str = "set -e
-git read-tree --reset -u refs/forebay/tree
-git update-ref --no-deref HEAD refs/forebay/wanted
-";
-
 const UNPACK: &str = r#"exec tar -xf "$1""#;
 const UNPACK_ASIDE: &str = r#"rm -rf "$2" && mkdir "$2" || exit; tar -xf "$1" -C "$2" || exit 69"#;
 
-/// Does what needs no process, and returns the rest.
+/// Does what needs no process, and returns the rest. `settings` is the operator's file with settings of git.
 pub(crate) async fn steps(
     context: &Context,
     folder: &RunFolder,
     ground: Ground,
+    settings: Option<&Path>,
 ) -> Result<Vec<PrepareStep>, Fault> {
     match context {
         Context::Empty => Ok(Vec::new()),
         Context::Directory { path } => directory(path, folder, ground),
         Context::Git { url, revision, patch } => {
-            let reused = if ground == Ground::Reused { "reused" } else { "" };
-            let what = format!("fetching {revision} from {url}");
-            let Some(patch) = patch else {
-                return Ok(vec![shell(what, &format!("{FETCH}{CHECKOUT}"), &[url, revision, reused])]);
+            let own = own(folder)?;
+            let patch = match patch {
+                None => None,
+                Some(patch) => {
+                    let file = own.join("patch");
+                    let written = tokio::fs::write(&file, patch).await;
+                    written.map_err(|error| Fault::Workspace(broken("writing the patch", &error)))?;
+                    Some(file)
+                }
             };
-            let file = own(folder)?.join("patch");
-            tokio::fs::write(&file, patch)
-                .await
-                .map_err(|error| Fault::Workspace(broken("writing the patch", &error)))?;
-            Ok(vec![
-                shell(what, FETCH, &[url, revision, reused]),
-                shell("applying the patch".to_owned(), APPLY, &[&file.display().to_string()]),
-                shell(format!("checking out {revision}"), CHECKOUT, &[]),
-            ])
+            let repository = Repository::ready(own, &folder.build, ground, settings)
+                .map_err(|error| Fault::Workspace(broken("making the repository ready", &error)))?;
+            Ok(repository.steps(&Wanted { url, revision, patch }))
         }
         Context::Archive { location, digest } => {
             let file = archive(location, digest.as_ref(), folder).await?;
@@ -183,10 +138,10 @@ fn own(folder: &RunFolder) -> Result<&Path, Fault> {
     folder.own().map_err(|error| Fault::Workspace(broken("making the workspace", &error)))
 }
 
-fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareStep {
+pub(crate) fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareStep {
     let mut argv = vec!["/bin/sh".to_owned(), "-c".to_owned(), script.to_owned(), "forebay".to_owned()];
     argv.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-    PrepareStep { what, work: Work::Command(argv) }
+    PrepareStep { what, work: Work::Command { argv, env: Vec::new() } }
 }
 
 /// The archive as a verified local file; returns its path.

@@ -1,8 +1,11 @@
 //! Preparing the workspace of a run, step by step.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bus::ChunkFault;
@@ -12,6 +15,7 @@ use tracing::debug;
 
 use crate::{
     command::{self, CommandEnd, exit_text},
+    environment, home,
     prepare::{self, Fault, FileWork, Ground, NO_CONTENT, PrepareStep, Work},
     run::{Ending, Run},
 };
@@ -71,6 +75,22 @@ impl Run<'_> {
         }
     }
 
+    /// Leaves of the home folder of a similar build only its caches; of everything nothing where that fails.
+    pub(crate) async fn clear_home(&mut self) -> Result<(), Ending> {
+        if self.ground != Ground::Reused {
+            return Ok(());
+        }
+        let home = self.folder.home.clone();
+        let cleared = tokio::task::spawn_blocking(move || home::clear(&home)).await;
+        match cleared.map_err(io::Error::other).and_then(|cleared| cleared) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                debug!(build = %self.record.build.id, %error, "a home folder is made from nothing");
+                self.clear().await
+            }
+        }
+    }
+
     /// Removes what a similar build left, and its processes.
     async fn clear(&mut self) -> Result<(), Ending> {
         self.ground = Ground::New;
@@ -84,8 +104,9 @@ impl Run<'_> {
     }
 
     async fn fill(&mut self) -> Result<Option<Ending>, ChunkFault> {
+        let settings = self.shared.context.settings.git_config_file.as_deref();
         let steps = tokio::select! {
-            steps = prepare::steps(&self.record.build.context, self.folder, self.ground) => steps,
+            steps = prepare::steps(&self.record.build.context, self.folder, self.ground, settings) => steps,
             () = self.stop.wanted() => return Ok(Some(self.stopped())),
             () = tokio::time::sleep_until(self.timeout_at) => return Ok(Some(Ending::TimedOut(None))),
         };
@@ -95,7 +116,7 @@ impl Run<'_> {
         };
         for PrepareStep { what, work } in steps {
             let ending = match work {
-                Work::Command(argv) => self.prepare_command(&what, argv).await?,
+                Work::Command { argv, env } => self.prepare_command(&what, argv, env).await?,
                 Work::Files(work) => self.prepare_files(&what, work).await?,
             };
             if ending.is_some() {
@@ -105,8 +126,18 @@ impl Run<'_> {
         Ok(None)
     }
 
-    async fn prepare_command(&mut self, what: &str, argv: Vec<String>) -> Result<Option<Ending>, ChunkFault> {
-        match command::run(self, argv).await? {
+    async fn prepare_command(
+        &mut self,
+        what: &str,
+        argv: Vec<String>,
+        more: Vec<(String, String)>,
+    ) -> Result<Option<Ending>, ChunkFault> {
+        let mut env = match self.folder.own() {
+            Ok(own) => environment::of_preparation(&self.record.build, own),
+            Err(error) => return self.failed(Fault::Workspace(prepare::broken(what, &error))).await,
+        };
+        env.extend(more);
+        match command::run(self, argv, env).await? {
             CommandEnd::Exited(ended) if ended.exit.exit_code == Some(0) => Ok(None),
             CommandEnd::Exited(ended) => {
                 let message = format!("{what} failed: {}", exit_text(&ended.exit));

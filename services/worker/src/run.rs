@@ -15,6 +15,7 @@ use crate::{
     claim::Claimed,
     command::{self, CommandEnd, Ended, Guard, exit_text},
     console::{Console, Limits},
+    environment,
     finish::{Finish, Kept},
     folder::RunFolder,
     job::{JobEnd, shortcoming},
@@ -271,6 +272,9 @@ impl Run<'_> {
     /// Prepares the workspace and runs the command.
     async fn steps(&mut self) -> Ending {
         let build = &self.record.build;
+        if let Err(ending) = self.clear_home().await {
+            return ending;
+        }
         if !build.context.is_empty() {
             match self.prepare().instrument(debug_span!("prepare")).await {
                 Ok(None) => {}
@@ -285,7 +289,8 @@ impl Run<'_> {
                 Err(fault) => self.fault(&fault),
             };
         }
-        match command::run(self, build.command.clone()).instrument(debug_span!("command")).await {
+        let env = environment::variables(self.shared, self.record, self.folder);
+        match command::run(self, build.command.clone(), env).instrument(debug_span!("command")).await {
             Err(fault) => self.fault(&fault),
             Ok(CommandEnd::Exited(ended)) => Ending::Exited(ended),
             Ok(end) => self.ending(end),

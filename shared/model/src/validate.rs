@@ -299,6 +299,10 @@ fn check_context(context: &Context) -> Result<(), InvalidRequest> {
         Context::Git { url, .. } if url.is_empty() || url.starts_with('-') => {
             Err(bad("url", url, "a git URL is expected"))
         }
+        // These run commands of the worker, or read what it has open.
+        Context::Git { url, .. } if ["ext::", "fd::"].iter().any(|helper| url.starts_with(helper)) => {
+            Err(bad("url", url, "a git URL is expected, and none of ext:: or fd::"))
+        }
         Context::Git { revision, .. } if revision.contains('\0') => {
             Err(InvalidRequest::Nul { field: "context" })
         }

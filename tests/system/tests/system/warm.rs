@@ -3,6 +3,7 @@
 mod by_hand;
 mod kept;
 mod late;
+mod poison;
 mod sources;
 mod tools;
 

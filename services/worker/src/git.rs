@@ -1,0 +1,222 @@
+//! Sources from git, in a repository that no build writes to.
+//!
+//! What a build leaves in a warm workspace (its `.git` with configuration and hooks, its home folder, attributes) has no
+//! say in what the next build is given: sources are fetched into, and checked out from, a repository of the worker's own
+//! beside the workspace, with settings that are written again each time. The build gets a `.git` made from it.
+//!
+//! A file that a build changed is noticed by size, times, inode and the time of its status change, which no program can set
+//! back; git compares the content of what changed in the same moment as its index.
+
+mod view;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use crate::prepare::{Ground, PrepareStep, Work, shell};
+
+/// A shallow fetch where the server allows it, else everything. Housekeeping is not left to a process that stays, locks of
+/// a git that was killed bind nobody, and a repository that lost what we noted in it is not built upon. When a fetch fails
+/// and the server answers nevertheless, it is our repository that is in the way.
+const FETCH: &str = r#"set -e
+if [ "$3" = reused ]; then
+  git rev-parse -q --verify refs/forebay/wanted >/dev/null && [ -f "$GIT_DIR/index" ] || {
+    echo "the repository is not as it was left" >&2
+    exit 1
+  }
+  rm -f "$GIT_DIR"/*.lock
+  find "$GIT_DIR/refs" -name '*.lock' -delete
+fi
+fetch() { git fetch -q --force --no-tags --no-recurse-submodules "$@"; }
+if fetch --depth 1 -- "$1" "$2" 2>/dev/null; then
+  wanted=$(git rev-parse -q --verify "FETCH_HEAD^{commit}")
+else
+  if [ -f "$GIT_DIR/shallow" ]; then deep=--unshallow; fi
+  fetch --prune $deep -- "$1" "+refs/heads/*:refs/remotes/origin/*" "+refs/tags/*:refs/tags/*" || {
+    GIT_DIR=/dev/null git ls-remote -q -- "$1" >/dev/null 2>&1 || exit 69
+    exit 1
+  }
+  wanted=$(git rev-parse -q --verify "refs/remotes/origin/$2^{commit}" || git rev-parse -q --verify "$2^{commit}") || {
+    echo "there is no revision $2" >&2
+    exit 69
+  }
+fi
+if expr "$2" : '[0-9a-f]\{40\}$' >/dev/null && [ "$(git rev-parse -q --verify "$2^{commit}")" != "$wanted" ]; then
+  echo "the server sent $wanted in the place of $2" >&2
+  exit 69
+fi
+git update-ref refs/forebay/wanted "$wanted"
+git update-ref refs/forebay/tree "$wanted^{tree}"
+"#;
+
+/// Makes the tree with the patch, and touches no file. A patch that does not fit to a tree which is there as a whole is
+/// the patch's fault.
+const APPLY: &str = r#"set -e
+export GIT_INDEX_FILE="$GIT_DIR/forebay.index"
+rm -f "$GIT_INDEX_FILE"
+git read-tree refs/forebay/wanted
+git apply --cached --whitespace=nowarn -- "$1" || {
+  git rev-list --objects --quiet "refs/forebay/wanted^{tree}" && exit 69
+  exit 1
+}
+git update-ref refs/forebay/tree "$(git write-tree)"
+"#;
+
+/// Takes away what an earlier build put where it would have a say in the checkout: links in the place of folders,
+/// attributes that no revision has (they convert files), repositories inside of folders and submodules.
+const CLEAN: &str = r#"set -e
+git ls-tree -r -d -z --name-only refs/forebay/tree | xargs -0 /bin/sh -c '
+for folder in "" "$@"; do
+  path=./$folder
+  if [ -n "$folder" ]; then
+    [ ! -L "$path" ] || rm -f -- "$path"
+    [ ! -e "$path/.git" ] && [ ! -L "$path/.git" ] || rm -rf -- "$path"
+  fi
+  file=$path/.gitattributes
+  if [ -e "$file" ] || [ -L "$file" ]; then
+    git ls-files --error-unmatch -- ":(literal)${folder:+$folder/}.gitattributes" >/dev/null 2>&1 || rm -rf -- "$file"
+  fi
+done' forebay
+"#;
+
+/// From what is there to what is wanted in one go: a file that both have is not touched, so that a patch which was there
+/// before leaves no trace in its time. What no revision knows stays.
+const CHECKOUT: &str = "set -e
+git read-tree --reset -u refs/forebay/tree
+git update-ref --no-deref HEAD refs/forebay/wanted
+";
+
+/// Every file is there, as what the revision says and behind no link. What `read-tree` did not write has not changed since
+/// an earlier one wrote it; only that is not asked here, because conversions of line ends can make any file look changed.
+const VERIFY: &str = r#"odd=$(git diff-files --name-only --diff-filter=DTU --ignore-submodules=all)
+if [ -n "$odd" ]; then
+  echo "the files are not those of the revision: $odd" >&2
+  exit 1
+fi
+"#;
+
+/// What holds for every git of a preparation, whatever the repository's own configuration says.
+const SETTINGS: &str = r#"[core]
+	hooksPath = /dev/null
+	fsmonitor = false
+	attributesFile = /dev/null
+	excludesFile = /dev/null
+	trustctime = true
+	checkStat = default
+	ignoreStat = false
+	splitIndex = false
+	untrackedCache = false
+	sparseCheckout = false
+[fetch]
+	recurseSubmodules = false
+[submodule]
+	recurse = false
+[gc]
+	autoDetach = false
+[maintenance]
+	autoDetach = false
+[protocol "ext"]
+	allow = never
+[protocol "fd"]
+	allow = never
+"#;
+
+/// The configuration of a repository, of ours and of the one that a build is given.
+const CONFIG: &str = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n";
+
+/// What is to be had.
+pub(crate) struct Wanted<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) revision: &'a str,
+    /// A file.
+    pub(crate) patch: Option<PathBuf>,
+}
+
+/// Where sources come through.
+pub(crate) struct Repository {
+    /// `GIT_DIR`: the workspace's own where no build follows.
+    git: PathBuf,
+    work: PathBuf,
+    /// The file with [`SETTINGS`].
+    settings: PathBuf,
+    ground: Ground,
+}
+
+impl Repository {
+    /// Makes ready the one of a workspace whose sources go to `work`; `own` is the preparation's folder, and `more` a
+    /// file with settings of the operator's.
+    pub(crate) fn ready(own: &Path, work: &Path, ground: Ground, more: Option<&Path>) -> io::Result<Self> {
+        let git = if ground == Ground::Fresh { work.join(".git") } else { own.join("git") };
+        let home = own.join("home");
+        fs::create_dir_all(&home)?;
+        let settings = home.join(".gitconfig");
+        let more =
+            more.map(|file| format!("[include]\n\tpath = \"{}\"\n", file.display())).unwrap_or_default();
+        fs::write(&settings, format!("{more}{SETTINGS}"))?;
+        if ground == Ground::Reused {
+            restore(&git)?;
+        } else {
+            create(&git)?;
+        }
+        Ok(Self { git, work: work.to_owned(), settings, ground })
+    }
+
+    /// What is to be done, in this order.
+    pub(crate) fn steps(self, wanted: &Wanted<'_>) -> Vec<PrepareStep> {
+        let Wanted { url, revision, patch } = wanted;
+        let reused = self.ground == Ground::Reused;
+        let how = if reused { "reused" } else { "" };
+        let checkout = if reused { [CLEAN, CHECKOUT, VERIFY].concat() } else { CHECKOUT.to_owned() };
+        let fetching = format!("fetching {revision} from {url}");
+        let mut steps = match patch {
+            None => vec![self.shell(fetching, &[FETCH, &checkout].concat(), &[url, revision, how])],
+            Some(file) => vec![
+                self.shell(fetching, FETCH, &[url, revision, how]),
+                self.shell("applying the patch".to_owned(), APPLY, &[&file.display().to_string()]),
+                self.shell(format!("checking out {revision}"), &checkout, &[]),
+            ],
+        };
+        if self.ground != Ground::Fresh {
+            let work = Work::Files(Box::new(move |_| view::make(&self.git, &self.work)));
+            steps.push(PrepareStep { what: "making the build's repository".to_owned(), work });
+        }
+        steps
+    }
+
+    fn shell(&self, what: String, script: &str, arguments: &[&str]) -> PrepareStep {
+        let path = |path: &Path| path.display().to_string();
+        let mut step = shell(what, script, arguments);
+        if let Work::Command { env, .. } = &mut step.work {
+            env.extend([
+                ("GIT_DIR".to_owned(), path(&self.git)),
+                ("GIT_WORK_TREE".to_owned(), path(&self.work)),
+                ("GIT_CONFIG_GLOBAL".to_owned(), path(&self.settings)),
+                ("GIT_CONFIG_NOSYSTEM".to_owned(), "1".to_owned()),
+                ("GIT_ATTR_NOSYSTEM".to_owned(), "1".to_owned()),
+                ("GIT_NO_REPLACE_OBJECTS".to_owned(), "1".to_owned()),
+            ]);
+        }
+        step
+    }
+}
+
+/// An empty repository.
+fn create(git: &Path) -> io::Result<()> {
+    for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags"] {
+        fs::create_dir_all(git.join(folder))?;
+    }
+    fs::write(git.join("HEAD"), "ref: refs/heads/main\n")?;
+    fs::write(git.join("config"), CONFIG)
+}
+
+/// One that was used, without whatever in it could change what git does.
+fn restore(git: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(git)?.is_dir() {
+        return Err(io::Error::other("the repository is not where it was"));
+    }
+    for name in ["config", "config.worktree", "hooks", "info", "objects/info/alternates", "commondir"] {
+        view::remove(&git.join(name))?;
+    }
+    fs::write(git.join("config"), CONFIG)
+}

@@ -1,0 +1,96 @@
+//! The home folder of a workspace that is used again: caches stay, and nothing else. What one build writes into `~/.gitconfig`,
+//! `~/.npmrc` or `~/.netrc` holds for that build alone.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// What tools keep for speed, and what their servers are found by.
+const CACHES: [&str; 14] = [
+    ".cache",
+    ".cargo/git",
+    ".cargo/registry",
+    ".ccache",
+    ".gradle/caches",
+    ".gradle/daemon",
+    ".gradle/wrapper",
+    ".ivy2/cache",
+    ".m2/repository",
+    ".m2/wrapper",
+    ".npm/_cacache",
+    ".nuget/packages",
+    ".yarn/berry/cache",
+    "go/pkg",
+];
+
+/// Removes all of `home` but the caches, and makes it where it is not there.
+pub(crate) fn clear(home: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(home).is_ok_and(|meta| meta.is_dir()) {
+        let _ = fs::remove_file(home);
+        return fs::create_dir_all(home);
+    }
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(home.join(&folder))? {
+            let entry = entry?;
+            let (path, is_folder) = (folder.join(entry.file_name()), entry.file_type()?.is_dir());
+            if is_folder && CACHES.iter().any(|cache| Path::new(cache) == path) {
+                continue;
+            }
+            if is_folder && CACHES.iter().any(|cache| Path::new(cache).starts_with(&path)) {
+                folders.push(path);
+            } else if is_folder {
+                fs::remove_dir_all(entry.path())?;
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn only_caches_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let home = place.path().join("home");
+        clear(&home).unwrap();
+        let outside = place.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("kept"), "").unwrap();
+        let stays = [".cache/x/y", ".gradle/daemon/8/registry.bin", ".m2/repository/a.jar", "go/pkg/mod/z"];
+        let goes = [
+            ".gitconfig",
+            ".config/git/config",
+            ".m2/settings.xml",
+            ".gradle/init.d/x",
+            "go/bin/go",
+            "a/.cache/b",
+        ];
+        for path in stays.iter().chain(&goes) {
+            fs::create_dir_all(home.join(path).parent().unwrap()).unwrap();
+            fs::write(home.join(path), "").unwrap();
+        }
+        symlink(&outside, home.join(".ccache")).unwrap();
+        symlink(&outside, home.join(".cargo")).unwrap();
+        clear(&home).unwrap();
+        assert!(stays.iter().all(|path| home.join(path).exists()));
+        assert!(
+            goes.iter()
+                .chain(&[".ccache", ".cargo"])
+                .all(|path| fs::symlink_metadata(home.join(path)).is_err())
+        );
+        assert!(outside.join("kept").exists());
+        // A link in its place is not followed.
+        fs::remove_dir_all(&home).unwrap();
+        symlink(&outside, &home).unwrap();
+        clear(&home).unwrap();
+        assert!(fs::read_dir(&home).unwrap().next().is_none() && outside.join("kept").exists());
+    }
+}

@@ -1,0 +1,153 @@
+//! What a build leaves in a warm workspace has no say in which sources the next one gets.
+
+use std::{fs, path::Path, process::Command};
+
+use model::{BuildRequest, Context, Outcome, ToolCall};
+
+use super::{kind_of, one_workspace, warm_in};
+use crate::check::ended;
+
+/// By what an earlier build could have its way, and the script that tries. `$EVIL` is a repository with other content and
+/// the same branch; `$MARK` is a file that no preparation makes, and `$TOUCH` a program that makes it.
+const VECTORS: [(&str, &str); 32] = [
+    ("a url in .git/config", r#"git config url."$EVIL".insteadOf "$GOOD""#),
+    ("a url in ~/.gitconfig", r#"git config --global url."$EVIL".insteadOf "$GOOD""#),
+    (
+        "a url in ~/.config/git",
+        r#"mkdir -p ~/.config/git; printf '[url "%s"]\n insteadOf = %s\n' "$EVIL" "$GOOD" > ~/.config/git/config"#,
+    ),
+    (
+        "an included file",
+        r#"printf '[url "%s"]\n insteadOf = %s\n' "$EVIL" "$GOOD" > inc; git config include.path ../inc"#,
+    ),
+    ("core.worktree", r#"git config core.worktree "$EVIL""#),
+    (
+        "hooks",
+        r#"mkdir -p .git/hooks; for h in post-checkout post-index-change reference-transaction pre-auto-gc; do cp "$TOUCH" .git/hooks/$h; done"#,
+    ),
+    (
+        "core.hooksPath",
+        r#"mkdir hooks; for h in post-checkout post-index-change reference-transaction; do cp "$TOUCH" hooks/$h; done
+           git config core.hooksPath "$PWD/hooks"; git config --global core.hooksPath "$PWD/hooks""#,
+    ),
+    (
+        "a filter",
+        r#"git config filter.x.smudge "$TOUCH"; git config --global filter.x.smudge "$TOUCH"
+           mkdir -p .git/info; echo '* filter=x' > .git/info/attributes; echo '* filter=x' > .gitattributes"#,
+    ),
+    ("core.fsmonitor", r#"git config core.fsmonitor "$TOUCH"; git config --global core.fsmonitor "$TOUCH""#),
+    ("info/attributes", "mkdir -p .git/info; echo '* working-tree-encoding=UTF-16LE' > .git/info/attributes"),
+    (".gitattributes", "echo '* working-tree-encoding=UTF-16LE' > .gitattributes"),
+    (".gitattributes in a folder", "echo '* text eol=crlf' > d/.gitattributes"),
+    (".gitattributes as a link", "echo '* text eol=crlf' > a; ln -s a .gitattributes"),
+    (
+        "core.attributesFile",
+        r#"echo '* text eol=crlf' > ~/attributes; git config --global core.attributesFile ~/attributes; git config core.attributesFile ~/attributes"#,
+    ),
+    ("core.autocrlf", "git config core.autocrlf true; git config --global core.autocrlf true"),
+    ("info/exclude", "mkdir -p .git/info; echo '*' > .git/info/exclude; echo '*' > .gitignore"),
+    (
+        "sparse checkout",
+        "git config core.sparseCheckout true; mkdir -p .git/info; echo nothing > .git/info/sparse-checkout",
+    ),
+    (
+        "alternates",
+        r#"echo "$EVIL/.git/objects" > .git/objects/info/alternates; git config core.alternateRefsCommand "$TOUCH""#,
+    ),
+    (
+        "replaced objects",
+        r#"evil=$(echo EVIL | git hash-object -w --stdin); git replace "$(git rev-parse HEAD:other)" $evil"#,
+    ),
+    (
+        "grafts",
+        "mkdir -p .git/info; git rev-parse HEAD > .git/info/grafts; git rev-parse HEAD > .git/shallow",
+    ),
+    (".git as a link", r#"rm -rf .git; ln -s "$EVIL/.git" .git"#),
+    (".git as a file", r#"rm -rf .git; echo "gitdir: $EVIL/.git" > .git"#),
+    ("no .git", "rm -rf .git; echo EVIL > other"),
+    ("another .git", r#"rm -rf .git; cp -r "$EVIL/.git" .git; git reset -q --hard"#),
+    (
+        "submodules",
+        r#"git config submodule.recurse true; git config fetch.recurseSubmodules true; git config --global submodule.recurse true
+           git init -q d; git -C d config core.fsmonitor "$TOUCH"; git -C d config url."$EVIL".insteadOf "$GOOD"
+           printf '[submodule "d"]\n path = d\n url = %s\n' "$EVIL" > .gitmodules"#,
+    ),
+    ("assume-unchanged", "git update-index --assume-unchanged other; echo EVIL > other"),
+    ("skip-worktree", "git update-index --skip-worktree other; rm other"),
+    ("a time set back", "cp -p other reference; echo EVILx > other; touch -r reference other; rm reference"),
+    ("a link in the place of a folder", r#"rm -rf d; ln -s "$EVIL/d" d"#),
+    ("a moved folder behind a link", "mv d e; ln -s e d"),
+    (
+        "a program that serves",
+        r#"git config --global uploadpack.packObjectsHook "$TOUCH"; git config --global credential.helper "$TOUCH""#,
+    ),
+    (
+        "files that shells read",
+        r#"for f in .bashrc .profile .bash_profile .env .bash_env; do cp "$TOUCH" ~/$f; cp "$TOUCH" $f; done; cp "$TOUCH" git; cp "$TOUCH" ../tmp/git"#,
+    ),
+];
+
+fn sh(folder: &Path, text: &str) -> String {
+    let output = Command::new("/bin/sh").args(["-ec", text]).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A repository whose every file says `text`.
+fn repository(folder: &Path, text: &str) {
+    fs::create_dir_all(folder.join("d")).unwrap();
+    sh(
+        folder,
+        &format!(
+            "git init -q -b main . && git config user.email t@example.com && git config user.name t
+             echo {text} > file; echo {text} > other; echo {text} > d/deep; git add . && git commit -qm {text}"
+        ),
+    );
+}
+
+#[tokio::test]
+async fn no_build_chooses_the_sources_of_the_next() {
+    let farm = one_workspace().await;
+    let [good, evil] = ["good", "evil"].map(|name| farm.folder().join(name));
+    repository(&good, "first");
+    repository(&evil, "EVIL");
+    let (mark, touch) = (farm.folder().join("mark"), farm.folder().join("touch"));
+    fs::write(&touch, format!("#!/bin/sh\ntouch {}\ncat 2>/dev/null; exit 0\n", mark.display())).unwrap();
+    sh(farm.folder(), "chmod +x touch");
+    let context = Context::Git { url: good.display().to_string(), revision: "main".into(), patch: None };
+    let run = async |text: &str, what: &str| {
+        let tool = ToolCall { command: "x".into(), targets: vec!["t".into()], ..Default::default() };
+        let env = [("GOOD", &good), ("EVIL", &evil), ("MARK", &mark), ("TOUCH", &touch)];
+        let env = env.map(|(name, path)| (name.to_owned(), path.display().to_string()));
+        let text = format!("exec 2>&1; set -ex\n{text}");
+        let request = warm_in(&context, &["/bin/sh", "-c", &text]);
+        let request = BuildRequest { tool: Some(tool), env: env.into(), ..request };
+        let key = farm.submit("g", request).await;
+        let record = ended(&farm, &key).await;
+        let log = async || farm.cli(&["watch", &key.id.to_string()]).await.stdout;
+        assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded, "{what}: {}", log().await);
+        kind_of(&record)
+    };
+    run("true", "the first").await;
+    for (number, (what, spoil)) in VECTORS.iter().enumerate() {
+        run(spoil, what).await;
+        // What the build itself set off is not what counts.
+        let _ = fs::remove_file(&mark);
+        sh(&good, &format!("echo {number} > file; echo {number} > d/deep; git commit -qam {number}"));
+        let commit = sh(&good, "git rev-parse HEAD");
+        let look = format!(
+            r#"test "$(cat file) $(cat other) $(cat d/deep)" = "{number} first {number}"
+            test ! -e "$MARK"
+            test ! -L d
+            test "$(od -c file | head -1 | tr -dc r)" = ""
+            test "$(git rev-parse HEAD)" = {commit}
+            test "$(git log -1 --format=%s)" = {number}
+            test -z "$(git status --porcelain --untracked-files=no)"
+            test -z "$(ls -A ~)"
+            git clean -qffdx"#
+        );
+        let kind = run(&look, what).await;
+        assert_eq!(kind, Some(model::WorkspaceKind::Exact), "{what}");
+    }
+    assert_eq!(sh(&evil, "cat file other d/deep; git status --porcelain"), "EVIL\nEVIL\nEVIL");
+}
