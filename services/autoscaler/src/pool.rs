@@ -99,7 +99,7 @@ impl Planner {
     /// when something joins the queue.
     async fn turn(&self) -> Result<(Duration, bool), LookError> {
         let (position, last) = self.shared.context.bus.scale_plan(&self.pool).await?;
-        let now = Millis::now();
+        let now = self.shared.context.bus.now();
         // One from the future is of a clock that was set back since.
         let made = last.as_ref().filter(|last| last.at_ms.since(now) <= self.tick);
         let left = made.map_or(Duration::ZERO, |last| self.tick.saturating_sub(now.since(last.at_ms)));

@@ -129,8 +129,9 @@ impl Dispatcher {
         let mut done = HashSet::new();
         loop {
             let Some(governance) = self.governance.borrow().clone() else { return Ok(None) };
-            let drawn = self.reader.read(&self.index, &governance, &done, &mut self.random).await?;
-            let (now, heads) = (Millis::now(), &drawn.heads);
+            let bus = &self.context.bus;
+            let drawn = self.reader.read(bus, &self.index, &governance, &done, &mut self.random).await?;
+            let (now, heads) = (self.context.bus.now(), &drawn.heads);
             if !heads.ready {
                 self.wakes.rebuild.notify_one();
                 return Ok(Some(Instant::now() + RETRY));

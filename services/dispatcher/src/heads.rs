@@ -5,8 +5,9 @@ use std::{
     collections::{BTreeMap, HashSet, VecDeque},
 };
 
+use bus::Bus;
 use index::{Heads, Index, IndexError, Traits, WaitingBuild, WaitingGroup, Wanted};
-use model::{Group, Millis};
+use model::Group;
 use policy::{Allowance, GroupHead, Lending, Random, draws, weight};
 use service::Governance;
 
@@ -38,6 +39,7 @@ impl HeadReader {
     /// The heads of all waiting groups, or where they are many, of those that were drawn by weight, without those of `done`.
     pub(crate) async fn read(
         &mut self,
+        bus: &Bus,
         index: &Index,
         governance: &Governance,
         done: &HashSet<Group>,
@@ -53,7 +55,7 @@ impl HeadReader {
                 groups_version: self.version,
                 groups: &chosen,
             };
-            let mut heads = index.heads(Millis::now(), wanted).await?;
+            let mut heads = index.heads(bus.now(), wanted).await?;
             let few = heads.groups_version.is_none();
             if let Some(version) = heads.groups_version {
                 self.version = version;

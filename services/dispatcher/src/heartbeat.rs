@@ -4,7 +4,7 @@ use bus::{Encoding, Subject, decode};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use index::Index;
-use model::{Heartbeat, Millis};
+use model::Heartbeat;
 use service::{Context, ServiceError};
 use tracing::{debug, warn};
 
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
                 return Err(ServiceError::failed("subscribing to heartbeats", "the subscription ended"));
             };
             if let Some(heartbeat) = read(&message.payload) {
-                take(&index, &wakes, &heartbeat, &message.payload).await;
+                take(&context, &index, &wakes, &heartbeat, &message.payload).await;
             }
         }
     }
@@ -62,8 +62,8 @@ fn read(payload: &Bytes) -> Option<Heartbeat> {
         .ok()
 }
 
-async fn take(index: &Index, wakes: &Wakes, heartbeat: &Heartbeat, payload: &Bytes) {
-    match index.announce(heartbeat, payload, Millis::now()).await {
+async fn take(context: &Context, index: &Index, wakes: &Wakes, heartbeat: &Heartbeat, payload: &Bytes) {
+    match index.announce(heartbeat, payload, context.bus.now()).await {
         Ok((ready, fresh)) => {
             debug!(worker = %heartbeat.worker, fresh, "heartbeat");
             if !ready {

@@ -35,7 +35,7 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered:
     let payload = encode(Encoding::Json, &message(&offered));
     let settlements = match context.bus.client().request(subject, payload).await {
         Ok(reply) => match decode::<OfferReply>(Encoding::Json, &reply.payload) {
-            Ok(reply) => refusals(&offered, &reply),
+            Ok(reply) => refusals(&offered, &reply, context.bus.now()),
             Err(error) => {
                 warn!(%worker, error = telemetry::error_chain(&error), "the worker's answer cannot be read");
                 return;
@@ -64,7 +64,7 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered:
 /// the others wait again. Workers that let one run out are asked whether they live: one that does and was never asked,
 /// because its dispatcher died, is offered builds again at once.
 pub(crate) async fn take_back(context: &Context, index: &Index) -> Result<(), PassError> {
-    let now = Millis::now();
+    let now = context.bus.now();
     let at = before_margin(now);
     let run_out = index.run_out(at, RUN_OUT_MAX).await?;
     if run_out.is_empty() {
@@ -113,9 +113,9 @@ fn settlement(pick: &Pick, verdict: Verdict) -> Settlement {
     Settlement { key: pick.key.clone(), sequence: pick.sequence, workspace: pick.workspace.clone(), verdict }
 }
 
-fn refusals(offered: &Offered, reply: &OfferReply) -> Vec<Settlement> {
+fn refusals(offered: &Offered, reply: &OfferReply, now: Millis) -> Vec<Settlement> {
     // It is known that nobody has it: no need for the margin that is added to the deadlines of others.
-    let retry = before_margin(Millis::now().after(RETRY));
+    let retry = before_margin(now.after(RETRY));
     let settle = |(pick, verdict): (&Pick, &OfferVerdict)| {
         let (label, verdict) = match verdict {
             OfferVerdict::Started => ("started", None),

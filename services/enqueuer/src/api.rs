@@ -10,7 +10,7 @@ use bus::{ApiCall, Bus, Encoding, Subject, decode, encode, header, traceparent};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use index::Index;
-use model::{ApiError, BuildKey, BuildRequest, BuildView, CreateReply, ErrorCode, GetRequest, Group, Millis};
+use model::{ApiError, BuildKey, BuildRequest, BuildView, CreateReply, ErrorCode, GetRequest, Group};
 use serde::de::DeserializeOwned;
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -138,7 +138,7 @@ impl Handler {
         let bus = &self.context.bus;
         let call = match call {
             Call::Groups => return Ok(encode(encoding, &list::groups(&self.index).await?)),
-            Call::Workers => return Ok(encode(encoding, &list::workers(&self.index).await?)),
+            Call::Workers => return Ok(encode(encoding, &list::workers(bus, &self.index).await?)),
             Call::Quota => return Ok(encode(encoding, &why::quota(bus, &self.index).await?)),
             Call::Group(call) => call,
         };
@@ -187,7 +187,7 @@ impl Handler {
             wanted.id = Some(model::BuildId::generate());
         }
         let mut accepted = wanted
-            .validate(group, None, header_id, limits, Millis::now())
+            .validate(group, None, header_id, limits, self.context.bus.now())
             .map_err(|error| invalid(error.to_string()))?;
         accepted.build.traceparent = crate::trace::trace(headers);
         let id = accepted.build.id;

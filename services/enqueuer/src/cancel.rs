@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bus::{Bus, Encoding, Subject, Written, encode};
 use model::{
-    ApiError, BuildKey, BuildResult, BuildView, CancelReply, CancelRequest, Control, ErrorCode, Millis,
-    Outcome, ReasonCode, State,
+    ApiError, BuildKey, BuildResult, BuildView, CancelReply, CancelRequest, Control, ErrorCode, Outcome,
+    ReasonCode, State,
 };
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -36,7 +36,7 @@ pub(crate) async fn cancel(
         }
         let why = request.reason.clone().unwrap_or_else(|| "cancelled on request".to_owned());
         let result = BuildResult::without_run(Outcome::Cancelled, ReasonCode::Cancelled, why);
-        let ended = record.placed(sequence).finished(result, Millis::now());
+        let ended = record.placed(sequence).finished(result, bus.now());
         match bus.transition(&ended, sequence, PATIENCE).await.map_err(unavailable)? {
             Written::Won(position) => {
                 count(Counter::BuildsFinished, &[(Label::Outcome, "cancelled")], 1);

@@ -4,7 +4,7 @@ use bus::Bus;
 use index::Index;
 use model::{
     ApiError, BuildId, BuildKey, BuildView, ErrorCode, Group, GroupsReply, Heartbeat, ListReply, ListRequest,
-    Millis, State, WorkerView,
+    State, WorkerView,
 };
 
 use crate::failure::unavailable;
@@ -64,8 +64,8 @@ pub(crate) async fn groups(index: &Index) -> Result<GroupsReply, ApiError> {
 }
 
 /// Workers that live.
-pub(crate) async fn workers(index: &Index) -> Result<Vec<WorkerView>, ApiError> {
-    let found = index.workers(Millis::now()).await.map_err(unavailable)?;
+pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>, ApiError> {
+    let found = index.workers(bus.now()).await.map_err(unavailable)?;
     let read = |raw: &Vec<u8>| bus::decode::<Heartbeat>(bus::Encoding::Json, raw).ok();
     let mut views: Vec<WorkerView> =
         found.iter().filter_map(read).map(|heartbeat| WorkerView { heartbeat }).collect();

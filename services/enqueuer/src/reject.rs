@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, time::Duration};
 use async_nats::{HeaderMap, jetstream::Message};
 use bus::{BusError, Encoding, RequestSubject, Subject, Written, encode, message_id};
 use model::{
-    Attempt, Build, BuildId, BuildRecord, BuildResult, Context as BuildContext, Digest, ErrorCode, Millis,
-    Occupancy, Outcome, ReasonCode, Rejection, Sequence, WorkspaceUse,
+    Attempt, Build, BuildId, BuildRecord, BuildResult, Context as BuildContext, Digest, ErrorCode, Occupancy,
+    Outcome, ReasonCode, Rejection, Sequence, WorkspaceUse,
 };
 use service::{Context, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -45,7 +45,7 @@ pub(crate) async fn reject(context: &Context, message: &Message, refused: Refuse
         error: refused.error,
         message: model::brief(refused.message.clone()),
         size_bytes: message.payload.len() as u64,
-        at_ms: Millis::now(),
+        at_ms: context.bus.now(),
     };
     let mut headers = HeaderMap::new();
     headers.insert("Content-Type", Encoding::Json.content_type());
@@ -76,7 +76,7 @@ async fn end(
     why: String,
     message: &Message,
 ) -> Result<(), BusError> {
-    let now = Millis::now();
+    let now = context.bus.now();
     let build = Build {
         id,
         group: subject.group.clone(),

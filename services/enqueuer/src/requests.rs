@@ -76,7 +76,7 @@ async fn handle(context: &Context, intake: &Intake, message: &Message) {
 
 /// Queues the build or refuses it, for good in both cases.
 async fn settle(context: &Context, intake: &Intake, message: &Message) -> Result<(), NotEnqueued> {
-    let refused = match read(intake.limits(), message) {
+    let refused = match read(intake.limits(), message, context.bus.now()) {
         Ok(accepted) => {
             let id = accepted.build.id;
             let Err(error) = intake.enqueue(accepted, PATIENCE).await else {
@@ -105,7 +105,7 @@ fn deliveries(message: &Message) -> i64 {
     message.info().map_or(1, |info| info.delivered)
 }
 
-fn read(limits: &RequestLimits, message: &Message) -> Result<model::Accepted, Refused> {
+fn read(limits: &RequestLimits, message: &Message, now: Millis) -> Result<model::Accepted, Refused> {
     let headers = message.headers.as_ref();
     let refuse =
         |message: String, id: Option<BuildId>| Refused { error: ErrorCode::InvalidRequest, message, id };
@@ -125,7 +125,7 @@ fn read(limits: &RequestLimits, message: &Message) -> Result<model::Accepted, Re
         .map_err(|error| refuse(telemetry::error_chain(&error), header_id))?;
     let id = request.id.or(header_id);
     let mut accepted = request
-        .validate(&subject.group, Some(subject.priority), header_id, limits, Millis::now())
+        .validate(&subject.group, Some(subject.priority), header_id, limits, now)
         .map_err(|error| refuse(error.to_string(), id))?;
     accepted.build.traceparent = trace(headers);
     Ok(accepted)

@@ -65,7 +65,7 @@ async fn waiting(
     let Some(place) = standing.place else { return Ok(None) };
     let known = Governance::read(bus).await.map_err(unavailable)?;
     let Governance { quotas, totals, record: decided, spare } = known;
-    let now = Millis::now();
+    let now = bus.now();
     let before = || standing.ahead.iter().filter(|build| build.id != key.id);
     let ahead: Vec<&Occupancy> = before().map(|build| &build.traits.occupancy).collect();
     let ahead_ms: Vec<Option<u64>> = before().map(|build| build.traits.expected_ms).collect();

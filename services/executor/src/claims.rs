@@ -10,7 +10,7 @@ use async_nats::{
     client::{RequestError, RequestErrorKind},
 };
 use bus::{Encoding, Subject, decode, encode};
-use model::{ClaimReply, ClaimRequest, Millis};
+use model::{ClaimReply, ClaimRequest};
 use policy::Random;
 use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -28,7 +28,7 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 /// announcement of schedulers, a question without an answer. Nothing else: while nothing of that happens, nothing is sent.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let mut reconnects = shared.context.bus.reconnects();
-    let mut random = Random::new(Millis::now().0 ^ u64::from(std::process::id()));
+    let mut random = Random::new(shared.context.bus.now().0 ^ u64::from(std::process::id()));
     let mut unanswered = 0;
     loop {
         let later = shared.queue().next_ripe();

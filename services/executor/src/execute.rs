@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bus::FarmClock;
 use input_root::{CollectError, Collected, InputError, InputRoot, OutputSpec};
 use model::{
     BlobDigest, DigestFunction, ExecutionOutcome, ExecutionStage, Measured, StoredResult, TaskLimits,
@@ -39,16 +40,18 @@ pub(crate) async fn execute(
     progress: &Progress<'_>,
 ) -> Result<CopyEnd, Fault> {
     let execution = &work.claimed.record.execution;
-    let mut times = Times { queued: execution.accepted_at_ms.into(), ..Times::default() };
+    let clock = shared.context.bus.clock();
+    let begun = clock.system_time();
+    let mut times = Times { queued: execution.accepted_at_ms.into(), ..Times::at(begun) };
     // As if it had been fetched here and now: the wait for a slot is no part of either.
-    times.started = SystemTime::now().checked_sub(fetched).unwrap_or_else(SystemTime::now);
+    times.started = begun.checked_sub(fetched).unwrap_or(begun);
     times.fetch_started = times.started;
     progress.enter(ExecutionStage::Fetching).await;
     let spec = Spec::read(&shared.cas, execution).await?;
     let outputs = OutputSpec::of(&spec.command).map_err(|error| unprepared(&error))?;
     let prepared = shared.inputs.prepare(stage.work(), &spec.input_root, &outputs).await;
     let root = prepared.map_err(|error| unprepared(&error))?;
-    times.fetch_ended = SystemTime::now();
+    times.fetch_ended = clock.system_time();
     let took = |from: SystemTime, to: SystemTime| to.duration_since(from).unwrap_or_default();
     observe(Histogram::ActionFetchSeconds, &[], took(times.fetch_started, times.fetch_ended));
     crash_point(Step::ActionInputsReady);
@@ -60,17 +63,17 @@ pub(crate) async fn execute(
             shared.usage.set_memory(&work.key(), ended.peak_memory_bytes);
             observe(Histogram::ActionRunSeconds, &[], ended.wall);
             progress.enter(ExecutionStage::Uploading).await;
-            times.upload_started = SystemTime::now();
+            times.upload_started = clock.system_time();
             let console = stage.console(ended);
             let collected = shared.inputs.collect(&root, &outputs, &console, execution.action.function).await;
-            times.upload_ended = SystemTime::now();
+            times.upload_ended = clock.system_time();
             observe(Histogram::ActionUploadSeconds, &[], took(times.upload_started, times.upload_ended));
             Some(collected)
         }
         Err(_) => None,
     };
     shared.inputs.release(root).await;
-    let ended = ended?;
+    let ended = on(clock, ended?);
     let Some(collected) = collected else { return Err(Fault::Stopped) };
     conclude(shared, work, (&ended, &limits), collected, times).await
 }
@@ -135,6 +138,11 @@ async fn watch(
     }
 }
 
+/// With the times of the farm in place of this machine's.
+fn on(clock: &FarmClock, ended: Ended) -> Ended {
+    Ended { started_at: clock.of_local(ended.started_at), ended_at: clock.of_local(ended.ended_at), ..ended }
+}
+
 /// How the copy ended, now that the command has; a success goes to the action cache first.
 async fn conclude(
     shared: &Shared,
@@ -157,7 +165,7 @@ async fn conclude(
         (Err(error), None) => return Err(uncollected(&error)),
     };
     crash_point(Step::ActionOutputsKept);
-    times.completed = SystemTime::now();
+    times.completed = shared.context.bus.clock().system_time();
     let result =
         collected.into_result(ended.exit_code, metadata(shared.id.as_str(), &times, ended, broken.as_ref()));
     let cacheable = status.is_none() && ended.exit_code == 0 && !execution.do_not_cache;

@@ -32,7 +32,7 @@ pub(crate) async fn finish(shared: &Shared, claimed: Claimed, hand: &Hand, mut e
     let mut last = (claimed.sequence, claimed.record);
     loop {
         let (sequence, record) = &last;
-        let Some(after) = copy.follows(record, *sequence, &end, Millis::now()) else {
+        let Some(after) = copy.follows(record, *sequence, &end, shared.context.bus.now()) else {
             debug!(%key, "the end of this copy changes nothing any more");
             return;
         };

@@ -134,7 +134,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
             home: home.clone(),
             host: host_name(),
             pool: pool.clone(),
-            started_at: Millis::now(),
+            started_at: context.bus.now(),
             cas: cas.clone(),
             inputs: inputs.clone(),
             hands: Hands::new(all, settings.starting_max),

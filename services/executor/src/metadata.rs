@@ -12,7 +12,7 @@ use sandbox::Ended;
 
 use crate::{limits::Broken, outcome::timestamp};
 
-/// When an action did what.
+/// When an action did what, by the clock of the farm.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) queued: SystemTime,
@@ -24,9 +24,9 @@ pub(crate) struct Times {
     pub(crate) completed: SystemTime,
 }
 
-impl Default for Times {
-    fn default() -> Self {
-        let now = SystemTime::now();
+impl Times {
+    /// All of it at once.
+    pub(crate) fn at(now: SystemTime) -> Self {
         Self {
             queued: now,
             started: now,
@@ -39,7 +39,7 @@ impl Default for Times {
     }
 }
 
-/// As the protocol has it. Each moment is at least the one before: the machine's clock may be set back.
+/// As the protocol has it. Each moment is at least the one before: the clock may be set back.
 pub(crate) fn metadata(
     worker: &str,
     times: &Times,

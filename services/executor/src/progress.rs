@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use model::{ExecutionKey, ExecutionProgress, ExecutionStage, Millis};
+use model::{ExecutionKey, ExecutionProgress, ExecutionStage};
 use tracing::debug;
 
 use crate::Shared;
@@ -56,7 +56,11 @@ impl<'a> Progress<'a> {
     }
 
     async fn tell(&self, stage: ExecutionStage) {
-        let progress = ExecutionProgress { executor: self.shared.id.clone(), stage, at_ms: Millis::now() };
+        let progress = ExecutionProgress {
+            executor: self.shared.id.clone(),
+            stage,
+            at_ms: self.shared.context.bus.now(),
+        };
         if let Err(error) = self.shared.context.bus.publish_progress(self.key, &progress).await {
             debug!(error = telemetry::error_chain(&error), "progress was not told");
         }

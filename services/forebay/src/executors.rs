@@ -22,7 +22,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
     if globals.json {
         stdout::json(&executors)?;
     } else {
-        stdout::line(&table(&executors, Millis::now()).trim_fmt())?;
+        stdout::line(&table(&executors, farm.now()).trim_fmt())?;
     }
     Ok(ExitCode::SUCCESS)
 }

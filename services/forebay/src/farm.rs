@@ -5,7 +5,7 @@ use std::time::Duration;
 use bus::{Bus, Patience};
 use clap::Args;
 use client::{Client, ClientError};
-use model::{BuildId, BuildKey, Group};
+use model::{BuildId, BuildKey, Group, Millis};
 use settings::Settings;
 
 use crate::{
@@ -55,6 +55,11 @@ impl Farm {
     /// The client, for calls that are not repeated.
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The time of the farm.
+    pub(crate) fn now(&self) -> Millis {
+        self.client.bus().now()
     }
 
     /// Whether to wait for servers.

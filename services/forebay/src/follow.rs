@@ -48,7 +48,7 @@ pub(crate) async fn follow(
                 presenter.show(&event)?;
                 seen = event.position;
             }
-            Ok(Some(Followed::Queue(place))) => presenter.queue(&place)?,
+            Ok(Some(Followed::Queue(place))) => presenter.queue(&place, farm.now())?,
             Ok(None) => break,
             Err(error) => return Err(error.into()),
         }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use model::{BuildResult, Millis, OutputFile};
+use model::{BuildResult, OutputFile};
 use settings::Settings;
 
 use crate::{
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
     } else if globals.json {
         stdout::json(&view)?;
     } else {
-        stdout::bytes(full_text(&view, Millis::now()).as_bytes())?;
+        stdout::bytes(full_text(&view, farm.now()).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -63,7 +63,7 @@ pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -
     if globals.json {
         stdout::json(&ListReply { builds, truncated })?;
     } else {
-        stdout::line(&table(&builds, Millis::now()).trim_fmt())?;
+        stdout::line(&table(&builds, farm.now()).trim_fmt())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
     } else if plans.is_empty() {
         stdout::line("no pool is scaled: the setting `autoscale` names those that are")?;
     } else {
-        stdout::line(&table(&plans, Millis::now()).trim_fmt())?;
+        stdout::line(&table(&plans, farm.now()).trim_fmt())?;
     }
     Ok(ExitCode::SUCCESS)
 }

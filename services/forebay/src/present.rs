@@ -79,14 +79,14 @@ impl Presenter {
     }
 
     /// Shows where the build stands in the queue: on a terminal in the place of what was shown before.
-    pub(crate) fn queue(&mut self, place: &QueuePlace) -> Result<(), Failure> {
+    pub(crate) fn queue(&mut self, place: &QueuePlace, now: Millis) -> Result<(), Failure> {
         if !self.kinds.contains(&WatchKind::Queue) {
             return Ok(());
         }
         if self.json {
             return stdout::json(&place.to_json());
         }
-        let line = queue_line(place, Millis::now());
+        let line = queue_line(place, now);
         match &self.spinner {
             Some(spinner) => {
                 spinner.set_message(line);

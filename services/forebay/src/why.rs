@@ -30,7 +30,7 @@ pub(crate) async fn run(args: WhyArgs, globals: &Globals, settings: &Settings) -
     if globals.json {
         stdout::json(&reply)?;
     } else {
-        stdout::line(&text(&reply, Millis::now()))?;
+        stdout::line(&text(&reply, farm.now()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

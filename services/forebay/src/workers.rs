@@ -16,7 +16,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
     if globals.json {
         stdout::json(&workers)?;
     } else {
-        stdout::line(&table(&workers, Millis::now()).trim_fmt())?;
+        stdout::line(&table(&workers, farm.now()).trim_fmt())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -178,7 +178,7 @@ async fn a_lost_executor_sends_it_back_to_the_queue() {
     let (sequence, record) = executor.offer().await;
     executor.progress(&record.execution.key(), ExecutionStage::Running).await;
     stream.until(|operation| metadata(operation).stage() == Stage::Executing).await;
-    let again = record.requeued(sequence, "its executor died".into(), None, true, Millis::now());
+    let again = record.requeued(sequence, "its executor died".into(), None, true, Millis::of_this_machine());
     farm.bus.transition(&again, sequence, SOON).await.unwrap();
     stream.until(|operation| metadata(operation).stage() == Stage::Queued).await;
     executor.run_one("second").await;

@@ -29,7 +29,7 @@ async fn a_cancelled_operation_ends_as_cancelled() {
     assert_eq!(stream.response().await.status.unwrap().code, i32::from(Code::Cancelled));
     // Again is no fault; the executor's own result comes too late.
     two.operations().cancel_operation(cancel).await.unwrap();
-    let late = offer.1.finished(offer.0, executor.outcome(0, None), Millis::now());
+    let late = offer.1.finished(offer.0, executor.outcome(0, None), Millis::of_this_machine());
     let written = farm.bus.transition(&late, offer.0, SOON).await.unwrap();
     assert!(matches!(written, bus::Written::Lost(Some(_))), "{written:?}");
 }

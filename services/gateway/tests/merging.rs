@@ -222,7 +222,7 @@ async fn what_was_to_be_joined_and_never_written_is_written() {
     executor.run_one("x").await;
     assert_eq!(code(stream).await, Code::Ok);
     // Should the gateway live after all, it finds it written.
-    let late = Execution { accepted_at_ms: Millis::now(), ..dead };
+    let late = Execution { accepted_at_ms: Millis::of_this_machine(), ..dead };
     let late = ExecutionRecord::accepted(late);
     let written = farm.bus.transition(&late, Sequence(0), SOON).await.unwrap();
     assert!(matches!(written, Written::Lost(Some(_))), "{written:?}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::BusError;
 use index::{Index, IndexError};
-use model::{GovernorRecord, Millis, Sequence};
+use model::{GovernorRecord, Sequence};
 use policy::{GovernorSettings, govern, next_tick};
 use service::{Context, Current, ServiceError};
 use settings::Settings;
@@ -132,7 +132,7 @@ impl Governor {
         if in_use.is_empty() && self.rest >= REST && !changed && self.index.is_idle().await? {
             return Ok(Turn::Idle);
         }
-        let due = Millis::now() >= next_tick(&known.record, &self.settings);
+        let due = self.context.bus.now() >= next_tick(&known.record, &self.settings);
         let demands = self.index.demands(if due { DEPTH } else { 0 }).await?;
         self.looks.add(&in_use, &demands);
         if due {
@@ -145,7 +145,7 @@ impl Governor {
     async fn decide(&mut self) -> Result<(), TickError> {
         let Some(known) = self.governance.borrow().clone() else { return Ok(()) };
         let (position, last): (Sequence, GovernorRecord) = self.context.bus.governor_record().await?;
-        let now = Millis::now();
+        let now = self.context.bus.now();
         let ahead = last.at_ms.since(now) > Duration::from_secs_f64(self.settings.tick_seconds);
         if now < next_tick(&last, &self.settings) && !ahead {
             return Ok(());

@@ -39,7 +39,7 @@ pub(crate) async fn run(context: Context, index: Index) -> Result<(), ServiceErr
 
 /// One look at everything that is due.
 async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> Result<(), SweepError> {
-    let now = Millis::now();
+    let now = context.bus.now();
     let bus = &context.bus;
     for key in index.expired(now, MOST).await? {
         crash_point(Step::OverdueFound);

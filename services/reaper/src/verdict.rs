@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::{Bus, BusError, Encoding, Subject, Written, encode};
 use model::{
-    BuildKey, BuildRecord, BuildResult, Control, Millis, Outcome, Phase, Reason, ReasonCode, Sequence, State,
+    BuildKey, BuildRecord, BuildResult, Control, Outcome, Phase, Reason, ReasonCode, Sequence, State,
 };
 use policy::{AfterLoss, after_loss};
 use service::{Step, crash_point};
@@ -24,7 +24,7 @@ pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
     let worker = invocation.worker.clone();
     let message = format!("the lease of worker {worker} ran out: it died, hung or was cut off");
     let reason = Reason { code: ReasonCode::LeaseExpired, message };
-    let next = after_loss(&record, worker.clone(), reason, Millis::now());
+    let next = after_loss(&record, worker.clone(), reason, bus.now());
     if let Written::Won(_) = bus.transition(next.record(), sequence, PATIENCE).await? {
         match &next {
             AfterLoss::Requeue(_) => {
@@ -44,7 +44,7 @@ pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
 /// Ends a build that waited too long, if it still waits for longer than it may.
 pub(crate) async fn waited_too_long(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
     let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
-    let now = Millis::now();
+    let now = bus.now();
     if record.state() != State::Enqueued || record.queue.expires_at_ms > now {
         return Ok(());
     }
@@ -59,7 +59,7 @@ pub(crate) async fn ran_too_long(bus: &Bus, key: &BuildKey, overrun: Duration) -
     let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
     let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
     let limit = Duration::from_secs(record.build.timeout_seconds);
-    let now = Millis::now();
+    let now = bus.now();
     if invocation.started_at_ms.after(limit + overrun) > now {
         return Ok(());
     }
@@ -81,7 +81,7 @@ async fn end(
     result: BuildResult,
 ) -> Result<(), BusError> {
     let outcome = result.outcome.as_str();
-    let ended = record.clone().placed(sequence).finished(result, Millis::now());
+    let ended = record.clone().placed(sequence).finished(result, bus.now());
     if let Written::Lost(_) = bus.transition(&ended, sequence, PATIENCE).await? {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use async_nats::Message;
 use bus::{Encoding, Subject, decode, encode};
 use futures::StreamExt as _;
-use model::{ClaimNotice, ClaimRequest, HandOver, Millis, WaitAgain};
+use model::{ClaimNotice, ClaimRequest, HandOver, WaitAgain};
 use serde::de::DeserializeOwned;
 use service::ServiceError;
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
@@ -129,7 +129,7 @@ async fn hand_over(shared: &Shared, handed: HandOver) {
     let (executor, count) = (&handed.executor, handed.claimed.len());
     debug!(%executor, claimed = count, reserved = handed.reserved.len(), "an executor hands its queue over");
     if !handed.claimed.is_empty() {
-        match shared.actions.give_back(executor, &handed.claimed, Millis::now()).await {
+        match shared.actions.give_back(executor, &handed.claimed, shared.context.bus.now()).await {
             Ok(executions) => tell_again(shared, WaitAgain { pool: handed.pool.clone(), executions }).await,
             // It names them no more: its next heartbeat puts them in doubt.
             Err(error) => warn!(error = telemetry::error_chain(&error), "a hand-over was not taken"),

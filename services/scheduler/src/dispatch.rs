@@ -106,7 +106,7 @@ struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     fn new(shared: &'a Shared, due: bool) -> Self {
-        Self { shared, now: Millis::now(), due }
+        Self { shared, now: shared.context.bus.now(), due }
     }
 
     async fn run(&self, asked: Vec<Pending>) -> Result<Passed, IndexError> {

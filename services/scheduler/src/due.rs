@@ -8,7 +8,7 @@ use index::{
     IndexError,
     actions::{Due, LiveExecution},
 };
-use model::{ExecutionRecord, Millis, Sequence};
+use model::{ExecutionRecord, Sequence};
 use service::ServiceError;
 use tokio::sync::Notify;
 use tracing::warn;
@@ -55,7 +55,7 @@ where
     Done: Future<Output = Result<(), DueError>> + Send,
 {
     loop {
-        let now = Millis::now();
+        let now = shared.context.bus.now();
         let found = shared.actions.due(due, now, now.after(AGAIN), BATCH).await?;
         if found.is_empty() {
             return Ok(());

@@ -72,7 +72,7 @@ async fn take(shared: &Shared, payload: &Bytes) {
             return;
         }
     };
-    let heard = match shared.actions.announce(&heartbeat, payload, Millis::now(), GRACE).await {
+    let heard = match shared.actions.announce(&heartbeat, payload, context.bus.now(), GRACE).await {
         Ok(heard) => heard,
         Err(error) => {
             warn!(error = telemetry::error_chain(&error), "an executor's heartbeat was not written down");
@@ -85,7 +85,7 @@ async fn take(shared: &Shared, payload: &Bytes) {
         wakes.rebuild.notify_one();
     }
     claims::tell_again(shared, WaitAgain { pool: heartbeat.pool.clone(), executions: heard.again }).await;
-    let now = Millis::now();
+    let now = context.bus.now();
     let due: Vec<(ExecutionKey, Millis)> = heard
         .found
         .into_iter()

@@ -2,7 +2,7 @@
 
 use bus::Written;
 use index::actions::Due;
-use model::{ExecutionRecord, Millis, Sequence};
+use model::{ExecutionRecord, Sequence};
 use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, count};
 use tracing::debug;
@@ -23,7 +23,7 @@ async fn hedge(shared: Shared, record: ExecutionRecord, at: Sequence) -> Result<
     if record.outcome().is_some() {
         return Ok(());
     }
-    let next = record.hedged(at, Millis::now());
+    let next = record.hedged(at, shared.context.bus.now());
     // Whoever wrote another record first knows better.
     if let Written::Won(_) = shared.context.bus.transition(&next, at, PATIENCE).await? {
         count(Counter::ExecutionsHedged, &[], 1);

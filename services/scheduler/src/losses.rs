@@ -6,7 +6,7 @@ use async_nats::jetstream::{AckKind, Message};
 use bus::{BusError, Encoding, ExecutorLeaseSubject, LeaseChange, Written, decode, stream};
 use futures::{StreamExt as _, TryStreamExt as _, stream as futures_stream};
 use index::{IndexError, actions::LiveExecution};
-use model::{ExecutionRecord, ExecutorId, Millis};
+use model::{ExecutionRecord, ExecutorId};
 use policy::actions::{AfterCopy, CopyEnd, after_copy};
 use service::{Context, ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -151,7 +151,7 @@ async fn move_on(
         }
     };
     let end = CopyEnd::Infrastructure { reason: reason.to_owned() };
-    let Some(next) = after_copy(&record, execution.sequence, executor, end, Millis::now()) else {
+    let Some(next) = after_copy(&record, execution.sequence, executor, end, context.bus.now()) else {
         return Ok(());
     };
     if let Written::Won(_) = context.bus.transition(next.record(), execution.sequence, PATIENCE).await? {

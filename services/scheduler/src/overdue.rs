@@ -2,7 +2,7 @@
 
 use bus::Written;
 use index::actions::Due;
-use model::{ExecutionRecord, Millis, Sequence};
+use model::{ExecutionRecord, Sequence};
 use policy::actions::{PoolState, overdue};
 use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -21,7 +21,7 @@ pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
 
 async fn end(shared: Shared, record: ExecutionRecord, at: Sequence) -> Result<(), DueError> {
     crash_point(Step::ActionOverdueFound);
-    let (key, pool, now) = (record.execution.key(), &record.execution.pool, Millis::now());
+    let (key, pool, now) = (record.execution.key(), &record.execution.pool, shared.context.bus.now());
     let queue = shared.actions.queue(pool, None, now).await?;
     let state = PoolState { executors: queue.executors, waiting: queue.waiting, running: queue.running };
     let Some(ended) = overdue(&record, at, state, now) else { return Ok(()) };

@@ -10,7 +10,7 @@ use index::{
     RebuildToken,
     actions::{Applied, Change, Effects, Event},
 };
-use model::{ExecutionKey, ExecutorId, Millis, Sequence};
+use model::{ExecutionKey, ExecutorId, Sequence};
 use service::{ServiceError, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::{error, info, warn};
@@ -115,7 +115,7 @@ impl Projector {
         let to = self.follower.cursor();
         let events: Vec<&Event> = read.iter().map(|read| &read.event).collect();
         loop {
-            match self.shared.actions.apply(from, to, &events, Millis::now()).await {
+            match self.shared.actions.apply(from, to, &events, self.shared.context.bus.now()).await {
                 Ok(Applied::Done(effects)) => {
                     count(Counter::IndexApplied, &[], events.len() as u64);
                     crash_point(Step::ActionEventsApplied);
@@ -230,7 +230,7 @@ impl Projector {
             let read = self.read(&batch);
             executions += read.len();
             let events: Vec<&Event> = read.iter().map(|read| &read.event).collect();
-            let loaded = self.shared.actions.load(&token, &events, Millis::now());
+            let loaded = self.shared.actions.load(&token, &events, self.shared.context.bus.now());
             if !matches!(loaded.await, Ok(Applied::Done(_))) {
                 return false;
             }
@@ -244,7 +244,7 @@ impl Projector {
                 return false;
             }
         };
-        let now = Millis::now();
+        let now = self.shared.context.bus.now();
         let guard = now.after(Duration::from_secs(self.shared.context.settings.lease_ttl_seconds));
         let finished =
             self.shared.actions.finish_rebuild(&token, watermark, &awaited, now.after(HOLD), guard);
@@ -266,7 +266,7 @@ impl Projector {
             tokio::select! {
                 () = &mut open => return,
                 // Should it be lost, the first load says so.
-                () = tokio::time::sleep(KEEP) => drop(self.shared.actions.load(token, &[], Millis::now()).await),
+                () = tokio::time::sleep(KEEP) => drop(self.shared.actions.load(token, &[], self.shared.context.bus.now()).await),
             }
         }
     }

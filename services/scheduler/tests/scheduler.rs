@@ -156,7 +156,7 @@ async fn a_result_that_comes_with_the_loss_of_its_executor_is_the_only_one() {
     let key = test.accept(1).await.remove(0);
     test.until(|| slow.held() == 1).await;
     let (sequence, record) = slow.holding().remove(0);
-    let result = record.finished(sequence, outcome(Some("slow")), model::Millis::now());
+    let result = record.finished(sequence, outcome(Some("slow")), model::Millis::of_this_machine());
     let (written, ()) = tokio::join!(test.bus.transition(&result, sequence, PATIENCE), slow.release());
     let other = FakeExecutor::start(&test, "other", 1, Manner::Finish).await;
     test.all_finished(std::slice::from_ref(&key)).await;

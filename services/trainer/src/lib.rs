@@ -8,7 +8,6 @@ mod train;
 
 use std::time::{Duration, Instant};
 
-use model::Millis;
 use service::{Context, Ready, Running, ServiceError};
 use store::Store;
 use tracing::{debug, info, warn};
@@ -100,7 +99,7 @@ async fn due_in(
 ) -> Result<Option<Duration>, bus::BusError> {
     let (_, published) = context.bus.current_model().await?;
     let ages = [
-        published.map(|notice| Millis::now().since(notice.trained_at_ms)),
+        published.map(|notice| context.bus.now().since(notice.trained_at_ms)),
         trained.map(|trained| trained.elapsed()),
     ];
     let youngest = ages.into_iter().flatten().min();

@@ -72,7 +72,7 @@ impl fmt::Display for Published {
 /// Trains a model from what the event stream holds and publishes it, unless enqueuers would refuse it.
 pub(crate) async fn train(context: &Context, store: &Store) -> Result<Trained, TrainError> {
     let begun = Instant::now();
-    let now = Millis::now();
+    let now = context.bus.now();
     // Read before anything is learned: of several trainers that began with the same model one publishes the next.
     let (position, last) = context.bus.current_model().await?;
     let lessons = read_all(context, Millis(now.0.saturating_sub(millis(LOOK_BACK)))).await?;

@@ -3,9 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use bus::{Acquired, Lease, LeaseHolder, Renewed, Written};
-use model::{
-    BuildKey, BuildRecord, Group, Invocation, Millis, Offer, OfferVerdict, Phase, Sequence, WorkspaceKeys,
-};
+use model::{BuildKey, BuildRecord, Group, Invocation, Offer, OfferVerdict, Phase, Sequence, WorkspaceKeys};
 use service::{Step, crash_point};
 use shim::Deadline;
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
@@ -43,7 +41,7 @@ pub(crate) async fn claim(
         OfferVerdict::Failed
     };
     // Void by now, or by our clock: a worker whose clock is wrong must not draw the same build for ever.
-    if Millis::now() > offer.deadline_ms {
+    if shared.context.bus.now() > offer.deadline_ms {
         return Err(OfferVerdict::Busy);
     }
     let record = current(shared, offer, key, record).await.map_err(failed)??;
@@ -59,7 +57,7 @@ pub(crate) async fn claim(
     };
     crash_point(Step::LeaseHeld);
     // That may have taken long. From here on the build is offered to others.
-    if Millis::now() > offer.deadline_ms {
+    if shared.context.bus.now() > offer.deadline_ms {
         let _ = bus.release_lease(&lease).await;
         return Err(OfferVerdict::Busy);
     }
@@ -67,7 +65,7 @@ pub(crate) async fn claim(
         worker: shared.id.clone(),
         workspace: offer.workspace,
         lease_revision: lease.revision.0,
-        started_at_ms: Millis::now(),
+        started_at_ms: shared.context.bus.now(),
         dispatched_at_us: offer.dispatched_at_us,
         dispatched_at_sequence: offer.dispatched_at_sequence,
         workspace_kind: warm::kind(&record.build, offer.workspace_kind, left),

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use bus::ChunkFault;
+use bus::{ChunkFault, FarmClock};
 use model::{Attempt, BuildRecord, Millis, OutputStream};
 use service::{Step, crash_point};
 use shim::{Cause as ExitCause, Command, Control, Deadline, Event, Exit, Running, ShimError};
@@ -79,6 +79,7 @@ pub(crate) async fn run(
         started_at_us: None,
         fault: None,
         usage: (&run.shared.usage, run.number),
+        clock: run.shared.context.bus.clock(),
     };
     let end = loop {
         match watched.running.next_event().await {
@@ -174,6 +175,7 @@ struct Watched<'a> {
     fault: Option<ChunkFault>,
     /// Where its use is told, and as whose.
     usage: (&'a Usage, u16),
+    clock: &'a FarmClock,
 }
 
 impl Watched<'_> {
@@ -182,6 +184,7 @@ impl Watched<'_> {
         match event {
             Event::Started { at, .. } => {
                 crash_point(Step::CommandSpawned);
+                let at = self.clock.of_local(at);
                 self.started_at_us = micros(at);
                 tell_start(self.record, at);
                 None

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bus::{BusError, Written};
 use model::{
-    BuildRecord, BuildResult, LogSummary, Millis, Occupancy, Outcome, OutputFile, Reason, ReasonCode,
-    Sequence, WorkspaceKeys,
+    BuildRecord, BuildResult, LogSummary, Occupancy, Outcome, OutputFile, Reason, ReasonCode, Sequence,
+    WorkspaceKeys,
 };
 use policy::{AfterLoss, after_loss};
 use service::{Step, crash_point};
@@ -92,7 +92,7 @@ impl Finish<'_> {
         if let Err(BusError::TooLarge { what }) = &written {
             let message = format!("the result was not kept: {what} is too large");
             let result = BuildResult::without_run(Outcome::Failed, ReasonCode::OutputNotKept, message);
-            next = std::borrow::Cow::Owned(self.record.finished(result, Millis::now()));
+            next = std::borrow::Cow::Owned(self.record.finished(result, bus.now()));
             written = bus.transition(next.as_ref(), self.started_at, PATIENCE).await;
         }
         match &written {
@@ -125,12 +125,12 @@ impl Finish<'_> {
             result.peak_memory_bytes = job.peak_memory_bytes;
             result.job = Some(Box::new(job.result));
         }
-        Some(self.record.finished(result, Millis::now()))
+        Some(self.record.finished(result, self.shared.context.bus.now()))
     }
 }
 
 fn give_back(record: &BuildRecord, reason: Reason, shared: &Shared) -> BuildRecord {
-    let next = after_loss(record, shared.id.clone(), reason, Millis::now());
+    let next = after_loss(record, shared.id.clone(), reason, shared.context.bus.now());
     match next {
         AfterLoss::Requeue(record) | AfterLoss::GiveUp(record) => *record,
     }

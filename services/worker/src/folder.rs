@@ -162,7 +162,7 @@ impl RunFolder {
     /// Leaves nothing to the next run. Large trees are removed in the background.
     pub(crate) fn clear(self, keep: bool) {
         if keep {
-            let kept = self.root.with_extension(format!("kept-{}", model::Millis::now().0));
+            let kept = self.root.with_extension(format!("kept-{}", model::Millis::of_this_machine().0));
             let moved = fs::rename(&self.root, &kept);
             info!(path = %kept.display(), ok = moved.is_ok(), "the workspace is kept for looking at");
             return;

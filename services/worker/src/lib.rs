@@ -86,7 +86,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         context: context.clone(),
         id,
         host: host_name(),
-        started_at: Millis::now(),
+        started_at: context.bus.now(),
         store,
         folder,
         slots: Slots::new(count),

@@ -6,7 +6,7 @@ use async_nats::{ConnectOptions, Event, ServerAddr, jetstream};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::BusError;
+use crate::{BusError, FarmClock};
 
 /// Whether to wait for a server that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub enum Patience {
 pub struct Bus {
     pub(crate) client: async_nats::Client,
     pub(crate) js: jetstream::Context,
+    pub(crate) clock: FarmClock,
     reconnects: watch::Receiver<u64>,
     url: Arc<str>,
 }
@@ -43,6 +44,8 @@ impl Reconnects {
 /// Shorter than the reply time-outs of callers, longer than a server's restart.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ACK_TIMEOUT: Duration = Duration::from_secs(2);
+/// A server answers at once; one that forbids the question does not answer.
+const CLOCK_TIMEOUT: Duration = Duration::from_millis(500);
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(250);
 
 impl Bus {
@@ -99,7 +102,12 @@ impl Bus {
             .timeout(REQUEST_TIMEOUT)
             .ack_timeout(ACK_TIMEOUT)
             .build(client.clone());
-        Ok(Self { client, js, reconnects, url: url.into() })
+        let clock = FarmClock::of_this_machine();
+        if let Err(error) = clock.measure_server(&client, CLOCK_TIMEOUT).await {
+            debug!(%error, "the time of nats-server is not known yet");
+        }
+        tokio::spawn(clock.clone().keep(client.clone(), reconnects.clone()));
+        Ok(Self { client, js, clock, reconnects, url: url.into() })
     }
 
     /// Where it is connected to.

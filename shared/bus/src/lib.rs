@@ -4,6 +4,7 @@
 
 mod action_subject;
 mod ask;
+mod clock;
 mod codec;
 mod connect;
 mod console;
@@ -24,6 +25,7 @@ mod transition;
 
 pub use action_subject::{ActionSubject, ExecutorLeaseSubject, LogSubject};
 pub use ask::AskError;
+pub use clock::FarmClock;
 pub use codec::{DecodeError, Encoding, decode, encode};
 pub use connect::{Bus, Patience, Reconnects};
 pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace};

@@ -209,7 +209,7 @@ impl Places {
                 }
                 Doing::Asking(reply) => {
                     let reply = reply.await;
-                    let news = self.take(reply, Millis::now());
+                    let news = self.take(reply, self.client.bus().now());
                     self.doing = Doing::Resting(Instant::now() + self.pause);
                     if let Some(place) = news {
                         return place;

@@ -306,8 +306,9 @@ impl fmt::Display for Attempt {
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// The wall clock. Shells read it; decisions are given it.
-    pub fn now() -> Self {
+    /// The clock of this machine, which may be wrong by hours: only for what no other machine reads. Whatever is written for
+    /// others, or compared with what others wrote, goes by the clock of the farm: `Bus::now`.
+    pub fn of_this_machine() -> Self {
         Self::from(SystemTime::now())
     }
 

@@ -22,6 +22,7 @@ mod request;
 mod resources;
 mod result;
 mod scale;
+mod skew;
 mod tool;
 mod validate;
 mod worker;
@@ -62,6 +63,7 @@ pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimi
 pub use resources::{Amount, ResourceName, Resources};
 pub use result::{BuildResult, LogSummary, Outcome, OutputFile, OutputStream, Reason, ReasonCode, brief};
 pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};
+pub use skew::Skew;
 pub use tool::{ToolCall, WorkspaceKind, WorkspaceUse};
 pub use validate::{Accepted, InvalidRequest};
 pub use worker::{

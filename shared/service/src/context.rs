@@ -16,6 +16,9 @@ use crate::StartError;
 /// starts it.
 pub type Running = std::pin::Pin<Box<dyn Future<Output = Result<(), crate::ServiceError>> + Send>>;
 
+/// Without the time of the farm a service does nothing right; it is started again.
+const CLOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// What a service is given. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Context {
@@ -66,6 +69,8 @@ impl Context {
             tracing::warn!(error = telemetry::error_chain(&error), "waiting for JetStream");
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
+        // Again: what says when leases run out is there now.
+        bus.measure_clock(CLOCK_PATIENCE).await?;
         Ok(Self { settings: Arc::new(settings), bus, stop, patience, name, instance: instance.into() })
     }
 

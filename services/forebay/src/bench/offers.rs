@@ -12,8 +12,8 @@ use bus::{Bus, Encoding, Subject, decode, encode};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{
-    BuildKey, BuildResult, Heartbeat, Invocation, LogSummary, Millis, Occupancy, Offer, OfferReply,
-    OfferVerdict, Offers, Outcome, WorkerId, WorkerStatus, WorkspaceState,
+    BuildKey, BuildResult, Heartbeat, Invocation, LogSummary, Occupancy, Offer, OfferReply, OfferVerdict,
+    Offers, Outcome, WorkerId, WorkerStatus, WorkspaceState,
 };
 
 use super::{farm::BenchFarm, rates};
@@ -55,7 +55,7 @@ async fn serve(bus: Bus, accepted: Arc<AtomicU64>) -> Result<(), Failure> {
         worker,
         host: "bench".to_owned(),
         pid: std::process::id(),
-        started_at_ms: Millis::now(),
+        started_at_ms: bus.now(),
         status: WorkerStatus::Ready,
         workspaces: vec![WorkspaceState::Idle { warm: None }; WORKSPACES],
         ttl_ms: 3_600_000,
@@ -95,7 +95,7 @@ async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
         worker,
         workspace: offer.workspace,
         lease_revision: 1,
-        started_at_ms: Millis::now(),
+        started_at_ms: bus.now(),
         dispatched_at_us: offer.dispatched_at_us,
         dispatched_at_sequence: offer.dispatched_at_sequence,
         workspace_kind: None,
@@ -118,6 +118,6 @@ async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
         job: None,
         log: LogSummary::default(),
     };
-    let finished = started.finished(result, Millis::now());
+    let finished = started.finished(result, bus.now());
     matches!(bus.transition(&finished, position, PATIENCE).await, Ok(bus::Written::Won(_)))
 }

@@ -22,7 +22,7 @@ async fn governor(client: &Client, settings: &Settings) -> Finding {
         Ok(Err(error)) => return Finding::warn("quota", error_chain(&error), "see the enqueuer's log"),
         Err(_) => return Finding::warn("quota", "no answer in time", "see the enqueuer's log"),
     };
-    judge(&reply, Millis::now(), Duration::from_millis(settings.governor_tick_ms))
+    judge(&reply, client.bus().now(), Duration::from_millis(settings.governor_tick_ms))
 }
 
 fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
@@ -44,7 +44,7 @@ async fn model(client: &Client) -> Finding {
         Ok(None) => Finding::ok("estimates", "1 ESU for each executor type: no occupancy model yet"),
         Ok(Some(model)) => {
             let age = humantime::format_duration(Duration::from_secs(
-                Millis::now().since(model.trained_at_ms).as_secs(),
+                client.bus().now().since(model.trained_at_ms).as_secs(),
             ));
             let found = format!("occupancy model {} of {} builds, {age} old", model.version, model.builds);
             Finding::ok("estimates", found)

@@ -61,7 +61,7 @@ pub(super) struct SimRecordArgs {
 fn since(text: &str) -> Result<Millis, String> {
     if let Ok(span) = humantime::parse_duration(text) {
         let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        return Ok(Millis(Millis::now().0.saturating_sub(span)));
+        return Ok(Millis(Millis::of_this_machine().0.saturating_sub(span)));
     }
     let expected = || "a span such as 2h, or a time such as 2026-01-31T08:00:00Z, is expected".to_owned();
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| expected())?;
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_beginning_is_a_span_or_a_time() {
         assert_eq!(since("1970-01-01T00:00:02Z"), Ok(Millis(2000)));
-        let ago = Millis::now().since(since("2h").unwrap()).as_secs();
+        let ago = Millis::of_this_machine().since(since("2h").unwrap()).as_secs();
         assert!((7190..=7210).contains(&ago), "{ago}");
         assert!(since("yesterday").unwrap_err().contains("2026-01-31"));
     }

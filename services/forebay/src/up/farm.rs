@@ -2,7 +2,10 @@
 
 mod scaled;
 
-use std::{future::Future, time::Duration};
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
 
 use bus::{Patience, SettingKey};
 use futures::future::try_join_all;
@@ -34,7 +37,7 @@ pub(super) struct Farm {
     /// Those whose number follows the work.
     pools: Vec<Pool>,
     /// Since when: older plans were made for another.
-    began: Millis,
+    began: Instant,
     /// How their processes are started.
     maker: Option<services::Maker>,
 }
@@ -71,7 +74,7 @@ impl Farm {
             patience,
             keepers: Vec::new(),
             pools,
-            began: Millis::now(),
+            began: Instant::now(),
             maker: None,
         }
     }
@@ -96,7 +99,7 @@ impl Farm {
             store,
             data: self.folder.text().to_owned(),
             pid: std::process::id(),
-            started_at_ms: Millis::now(),
+            started_at_ms: Millis::of_this_machine(),
             metrics: std::collections::BTreeMap::new(),
             processes: std::collections::BTreeMap::new(),
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bus::Written;
 use index::actions::Joined;
-use model::{Execution, ExecutionKey, ExecutionRecord, Millis, Sequence};
+use model::{Execution, ExecutionKey, ExecutionRecord, Sequence};
 use reapi::{execution::ActionResult, status};
 use telemetry::metrics::{Counter, count};
 use tonic::{Code, Status};
@@ -171,7 +171,7 @@ async fn raise(core: &Core, waiter: &mut Waiter, priority: i32) -> Result<(), bu
         if record.priority() <= priority {
             return Ok(());
         }
-        let raised = record.raised(sequence, priority, Millis::now());
+        let raised = record.raised(sequence, priority, core.bus.now());
         match core.bus.transition(&raised, sequence, PATIENCE).await? {
             Written::Won(sequence) => {
                 waiter.learn(sequence, raised);

@@ -91,10 +91,16 @@ impl Asset {
 }
 
 /// What is known of an asset, if all of it is there.
-async fn find(cas: &Cas, kind: AssetKind, instance: &str, key: &BlobDigest) -> Result<Option<Asset>, Status> {
+async fn find(
+    core: &Core,
+    kind: AssetKind,
+    instance: &str,
+    key: &BlobDigest,
+) -> Result<Option<Asset>, Status> {
+    let cas = &core.cas;
     let found = cas.get_action(&key::instance(instance), key).await.map_err(|error| faults::store(&error))?;
     let Some(asset) = found.and_then(|result| Asset::of(&result, key.function)) else { return Ok(None) };
-    if asset.expires.as_ref().is_some_and(|expires| millis(expires) <= Millis::now()) {
+    if asset.expires.as_ref().is_some_and(|expires| millis(expires) <= core.bus.now()) {
         return Ok(None);
     }
     let whole = match kind {

@@ -55,7 +55,7 @@ pub(crate) async fn cancel(
             debug!(execution = %key, "not cancelled: others want it");
             return Ok(Cancelled::Wanted);
         }
-        let ended = nobody::cancelled(&record, sequence, "a client cancelled it");
+        let ended = nobody::cancelled(&record, sequence, "a client cancelled it", core.bus.now());
         if let Written::Won(_) = core.bus.transition(&ended, sequence, PATIENCE).await? {
             let known = core.waiters.known(key).unwrap_or_default();
             nobody::tell(&core.bus, key, known.executors()).await;

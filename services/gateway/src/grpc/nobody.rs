@@ -93,7 +93,7 @@ async fn end_unless_wanted(
     if record.outcome().is_some() || somebody_waits(waiters, key).await? {
         return Ok(true);
     }
-    let ended = cancelled(&record, sequence, "nobody waits for it any more");
+    let ended = cancelled(&record, sequence, "nobody waits for it any more", bus.now());
     if let Written::Lost(_) = bus.transition(&ended, sequence, PATIENCE).await? {
         return Ok(false);
     }
@@ -179,7 +179,7 @@ pub(super) async fn keep(waiters: &Waiters, waiter: &mut Waiter) -> Result<(), B
         let Some((sequence, record)) = known.last.filter(|(_, record)| record.outcome().is_none()) else {
             return Ok(());
         };
-        let kept = record.raised(sequence, record.priority(), Millis::now());
+        let kept = record.raised(sequence, record.priority(), waiters.shared.bus.now());
         match waiters.shared.bus.transition(&kept, sequence, PATIENCE).await? {
             Written::Won(sequence) => {
                 waiter.learn(sequence, kept);
@@ -194,9 +194,14 @@ pub(super) async fn keep(waiters: &Waiters, waiter: &mut Waiter) -> Result<(), B
 }
 
 /// The record by which an execution ends without a result.
-pub(super) fn cancelled(record: &ExecutionRecord, sequence: Sequence, why: &str) -> ExecutionRecord {
+pub(super) fn cancelled(
+    record: &ExecutionRecord,
+    sequence: Sequence,
+    why: &str,
+    now: Millis,
+) -> ExecutionRecord {
     let outcome = ExecutionOutcome::without_run(Code::Cancelled.into(), why.to_owned());
-    record.finished(sequence, outcome, Millis::now())
+    record.finished(sequence, outcome, now)
 }
 
 /// The scheduler tells the executors too; this is sooner where it is known who has it.

@@ -9,8 +9,8 @@ use std::{
 use bus::Bus;
 use index::actions::{Actions, Queue};
 use model::{
-    ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Millis,
-    Needs, Pool, PoolName,
+    ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Needs,
+    Pool, PoolName,
 };
 use policy::actions::{AdmitError, admit};
 use reapi::status;
@@ -70,7 +70,7 @@ impl Pools {
     pub(crate) async fn whereabouts(&self, record: &ExecutionRecord) -> Option<Whereabouts> {
         let (key, pool) = (record.execution.key(), &record.execution.pool);
         if let Some(actions) = self.index.get().filter(|_| self.may_ask()) {
-            let asked = actions.queue(pool, Some(&key), Millis::now());
+            let asked = actions.queue(pool, Some(&key), self.bus.now());
             if let Ok(Ok(queue)) = tokio::time::timeout(INDEX_PATIENCE, asked).await
                 && queue.ready
             {

@@ -1,7 +1,7 @@
 //! From an `ExecuteRequest` to an accepted execution, or to the reason why not.
 
 use cas::TreeCheck;
-use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, Millis, SendingBuild, brief};
+use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, SendingBuild, brief};
 use policy::{
     Admitted, InstanceRefusal,
     actions::{KeyedAction, action_keys, limits, read_needs},
@@ -114,7 +114,7 @@ pub(crate) async fn submit(
         target: &client.target,
         mnemonic: &client.mnemonic,
     });
-    let now = Millis::now();
+    let now = core.bus.now();
     let execution = Execution {
         id: ExecutionId::generate(),
         group: admitted.group,

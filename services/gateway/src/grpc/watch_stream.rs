@@ -3,7 +3,7 @@
 use std::{pin::Pin, time::Duration};
 
 use futures::Stream;
-use model::{ExecutionOutcome, ExecutionProgress, ExecutionRecord, ExecutionStage, Millis};
+use model::{ExecutionOutcome, ExecutionProgress, ExecutionRecord, ExecutionStage};
 use reapi::{longrunning::Operation, status};
 use telemetry::metrics::{Counter, Gauge, Histogram, Label, add, count, observe};
 use tokio::time::Instant;
@@ -125,7 +125,7 @@ impl Watching {
 
     async fn done(&self, known: &Known, record: &ExecutionRecord, outcome: &ExecutionOutcome) -> Operation {
         if self.began {
-            let took = Millis::now().since(record.execution.accepted_at_ms);
+            let took = self.core.bus.now().since(record.execution.accepted_at_ms);
             count(Counter::ExecutionsFinished, &[(Label::Outcome, word(outcome))], 1);
             observe(Histogram::ExecutionSeconds, &[], took);
         }
@@ -152,7 +152,7 @@ impl Watching {
             None => {}
             Some(Whereabouts::With(executor)) => {
                 let stage = ExecutionStage::Fetching;
-                self.waiter.learn_progress(ExecutionProgress { executor, stage, at_ms: Millis::now() });
+                self.waiter.learn_progress(ExecutionProgress { executor, stage, at_ms: self.core.bus.now() });
             }
             Some(Whereabouts::Waits(why)) => {
                 if self.why.as_ref() != Some(&why) {
@@ -178,7 +178,7 @@ pub(crate) async fn as_it_stands(core: &Core, name: &OperationName, known: &Know
         Some(Whereabouts::With(executor)) => {
             let stage = ExecutionStage::Fetching;
             let mut known = known.clone();
-            known.hear(ExecutionProgress { executor, stage, at_ms: Millis::now() });
+            known.hear(ExecutionProgress { executor, stage, at_ms: core.bus.now() });
             state::pending(name, &known, None)
         }
     }

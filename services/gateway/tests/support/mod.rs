@@ -283,7 +283,7 @@ impl Executor {
             host: "test".into(),
             home: "home".parse().unwrap(),
             pid: 1,
-            started_at_ms: Millis::now(),
+            started_at_ms: Millis::of_this_machine(),
             status: ExecutorStatus::Ready,
             slots: 4,
             capacity: Resources::new(4000, 8 << 30),
@@ -316,7 +316,8 @@ impl Executor {
     }
 
     pub(crate) async fn progress(&self, key: &ExecutionKey, stage: ExecutionStage) {
-        let progress = ExecutionProgress { executor: self.id.clone(), stage, at_ms: Millis::now() };
+        let progress =
+            ExecutionProgress { executor: self.id.clone(), stage, at_ms: Millis::of_this_machine() };
         self.bus.publish_progress(key, &progress).await.unwrap();
     }
 
@@ -331,7 +332,7 @@ impl Executor {
 
     pub(crate) async fn finish(&self, offer: (Sequence, ExecutionRecord), outcome: ExecutionOutcome) {
         let (sequence, record) = offer;
-        let next = record.finished(sequence, outcome, Millis::now());
+        let next = record.finished(sequence, outcome, Millis::of_this_machine());
         let written = self.bus.transition(&next, sequence, SOON).await.unwrap();
         assert!(matches!(written, Written::Won(_)), "{written:?}");
     }

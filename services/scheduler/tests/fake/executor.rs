@@ -344,7 +344,8 @@ impl Inner {
         let key = record.execution.key();
         loop {
             let end = policy::actions::CopyEnd::Outcome(end.clone());
-            let next = policy::actions::after_copy(&record, sequence, &self.id, end, Millis::now());
+            let next =
+                policy::actions::after_copy(&record, sequence, &self.id, end, Millis::of_this_machine());
             let Some(next) = next else { break };
             match self.bus.transition(next.record(), sequence, PATIENCE).await {
                 Ok(Written::Won(_) | Written::Lost(None)) => break,

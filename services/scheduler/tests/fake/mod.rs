@@ -130,7 +130,7 @@ impl Test {
     }
 
     pub async fn accept_with(&self, change: impl FnOnce(&mut Execution)) -> ExecutionKey {
-        let now = Millis::now();
+        let now = Millis::of_this_machine();
         let mut execution = Execution {
             id: ExecutionId::generate(),
             group: "g".parse().unwrap(),
@@ -159,7 +159,7 @@ impl Test {
     /// Writes an end behind whatever stands there.
     pub async fn finish(&self, key: &ExecutionKey, outcome: ExecutionOutcome) -> Written<ExecutionRecord> {
         let (sequence, record) = self.bus.latest_execution(key).await.unwrap().unwrap();
-        let ended = record.finished(sequence, outcome, Millis::now());
+        let ended = record.finished(sequence, outcome, Millis::of_this_machine());
         self.bus.transition(&ended, sequence, PATIENCE).await.unwrap()
     }
 
@@ -223,7 +223,7 @@ impl Test {
     pub async fn until_queue(&self, condition: impl Fn(&Queue) -> bool) {
         let deadline = Instant::now() + SOON;
         loop {
-            match self.actions.queue(&pool(), None, Millis::now()).await {
+            match self.actions.queue(&pool(), None, Millis::of_this_machine()).await {
                 Ok(queue) if condition(&queue) => return,
                 other => assert!(Instant::now() < deadline, "it does not come to that: {other:?}"),
             }

@@ -75,7 +75,7 @@ impl Run<'_> {
             Ok(runner) => runner,
             Err(ending) => return Ok(ending),
         };
-        let began_at = SystemTime::now();
+        let began_at = self.shared.context.bus.clock().system_time();
         tell_start(self.record, began_at);
         let graph = Arc::clone(runner.world.graph());
         let behind = Behind::new(&graph, runner.world.watched());

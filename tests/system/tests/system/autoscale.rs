@@ -171,7 +171,7 @@ async fn decide(bus: &Bus, pool: &ScaledPool, desired: u64) {
     let plan = ScalePlan {
         pool: pool.clone(),
         tick: last.as_ref().map_or(1, |last| last.tick + 1),
-        at_ms: Millis::now(),
+        at_ms: Millis::of_this_machine(),
         desired,
         needed: desired,
         reason: "backlog".to_owned(),

@@ -77,7 +77,7 @@ fn queued(group: &str, came_ms: u64, expected_ms: u64, types: &[&str]) -> BuildR
         executor_types: types.iter().map(|kind| kind.parse().unwrap()).collect(),
         ..RequestLimits::default()
     };
-    let an_hour_ago = Millis(Millis::now().0 / 1_000_000 * 1_000_000 - 3_600_000);
+    let an_hour_ago = Millis(Millis::of_this_machine().0 / 1_000_000 * 1_000_000 - 3_600_000);
     let at = Millis(an_hour_ago.0 + came_ms);
     let accepted = request(&["true"]).validate(&group.parse().unwrap(), None, None, &limits, at).unwrap();
     let build = Build {

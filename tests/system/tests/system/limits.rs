@@ -29,7 +29,7 @@ async fn a_run_that_was_ended_without_a_word_is_killed_at_its_next_renewal() {
     until("the command runs", SOON, || !processes_of(key.id).is_empty()).await;
     // As a canceller does that dies before it revokes the lease and tells the worker.
     let result = BuildResult::without_run(Outcome::Cancelled, ReasonCode::Cancelled, "test");
-    let ended = record.finished(result, Millis::now());
+    let ended = record.finished(result, Millis::of_this_machine());
     let written = farm.bus().transition(&ended, sequence, SOON).await.unwrap();
     assert!(matches!(written, Written::Won(_)));
     until("the processes are dead", SOON, || processes_of(key.id).is_empty()).await;

@@ -47,15 +47,16 @@ fn finished(number: u32) -> BuildRecord {
         tool: Some(call(command, targets, number % 40)),
         ..request(&["true"])
     };
-    let accepted =
-        wanted.validate(&"ci".parse().unwrap(), Some(Priority::Batch), None, &limits, Millis::now()).unwrap();
+    let accepted = wanted
+        .validate(&"ci".parse().unwrap(), Some(Priority::Batch), None, &limits, Millis::of_this_machine())
+        .unwrap();
     let types = [ExecutorType::x86(), "mac".parse().unwrap()];
     let build = Build { occupancy: Occupancy::of_each(types, Esu::ONE), ..accepted.build };
     let invocation = Invocation {
         worker: "w".parse().unwrap(),
         workspace: 0,
         lease_revision: 1,
-        started_at_ms: Millis::now(),
+        started_at_ms: Millis::of_this_machine(),
         dispatched_at_us: 0,
         dispatched_at_sequence: Sequence(0),
         workspace_kind: None,
@@ -79,7 +80,7 @@ fn finished(number: u32) -> BuildRecord {
         job: None,
         log: LogSummary::default(),
     };
-    BuildRecord::enqueued(build).started(invocation, Sequence(1)).finished(result, Millis::now())
+    BuildRecord::enqueued(build).started(invocation, Sequence(1)).finished(result, Millis::of_this_machine())
 }
 
 async fn record_builds(farm: &Farm) {

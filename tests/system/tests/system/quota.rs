@@ -150,7 +150,7 @@ pub(crate) async fn decide(farm: &Farm, group: &str, target: f64) {
     };
     let types = BTreeMap::from([(ExecutorType::x86(), governed)]);
     let groups = BTreeMap::from([(group.parse().unwrap(), types)]);
-    let record = GovernorRecord { tick: 1, at_ms: Millis::now(), groups };
+    let record = GovernorRecord { tick: 1, at_ms: Millis::of_this_machine(), groups };
     let written = farm.bus().write_governor_record(&record, Sequence(0), SOON).await.unwrap();
     assert!(written.is_some());
 }

@@ -66,7 +66,7 @@ async fn time_and_memory_are_plausible() {
     assert!((0.5..2.0).contains(&result.cpu_seconds), "{result:?}");
     assert!((200 << 20..400 << 20).contains(&result.peak_memory_bytes), "{result:?}");
     let started = result.command_started_at_us.unwrap() / 1000;
-    assert!(model::Millis::now().0 - started < 20_000);
+    assert!(model::Millis::of_this_machine().0 - started < 20_000);
 }
 
 #[tokio::test]

@@ -217,7 +217,7 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     let notice = model::ModelNotice {
         version: 1,
         digest: model::Digest::of(b"model"),
-        trained_at_ms: model::Millis::now(),
+        trained_at_ms: model::Millis::of_this_machine(),
         builds: 1000,
         test_error: [(kind.clone(), 0.5)].into(),
         default_error: [(kind.clone(), 2.0)].into(),

@@ -197,7 +197,7 @@ impl Drive {
             worker,
             workspace: 0,
             lease_revision: lease.revision.0,
-            started_at_ms: Millis::now(),
+            started_at_ms: Millis::of_this_machine(),
             dispatched_at_us: 1,
             dispatched_at_sequence: sequence,
             workspace_kind: None,

@@ -27,7 +27,7 @@ async fn started_again_at(farm: &Farm, key: &BuildKey) -> u64 {
 }
 
 fn now_ms() -> u64 {
-    model::Millis::now().0
+    model::Millis::of_this_machine().0
 }
 
 #[tokio::test]

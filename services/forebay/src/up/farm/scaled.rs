@@ -9,7 +9,7 @@ use bus::{Bus, Encoding, Subject, decode, encode};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{
-    Control, ExecutorControl, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Heartbeat, ScalePlan,
+    Control, ExecutorControl, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Heartbeat, Millis, ScalePlan,
     ScaledPool, WorkerId, WorkerStatus, WorkspaceState,
 };
 use tracing::{info, warn};
@@ -69,14 +69,14 @@ impl Farm {
         loop {
             // At the start and after a lost connection: what was told meanwhile was not heard.
             for plan in bus.scale_plans().await? {
-                self.take(&plan);
+                self.take(&plan, bus.now());
             }
             loop {
                 self.act(&bus, &ears).await;
                 let moving = self.pools.iter().any(super::Pool::is_moving);
                 tokio::select! {
                     plan = plans.next() => match plan {
-                        Some(plan) => self.take(&plan),
+                        Some(plan) => self.take(&plan, bus.now()),
                         None => return Ok(()),
                     },
                     Some(message) = workers.next() => ears.hear_worker(&message.payload),
@@ -89,8 +89,8 @@ impl Farm {
     }
 
     /// A plan that was made for an earlier farm says nothing.
-    fn take(&mut self, plan: &ScalePlan) {
-        if plan.at_ms < self.began {
+    fn take(&mut self, plan: &ScalePlan, now: Millis) {
+        if now.since(plan.at_ms) > self.began.elapsed() {
             return;
         }
         if let Some(pool) = self.pools.iter_mut().find(|pool| *pool.name() == plan.pool) {

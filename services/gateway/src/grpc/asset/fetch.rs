@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{BlobDigest, DigestFunction, Millis};
+use model::{BlobDigest, DigestFunction};
 use reapi::{
     asset::{
         FetchBlobRequest, FetchBlobResponse, FetchDirectoryRequest, FetchDirectoryResponse, Qualifier,
@@ -149,7 +149,7 @@ impl AssetApi {
     async fn known(&self, wanted: &Wanted) -> Result<Option<(String, Asset)>, Status> {
         for uri in &wanted.uris {
             let key = key::key(wanted.kind, wanted.function, uri, &wanted.qualifiers);
-            let found = find(&self.core.cas, wanted.kind, &wanted.instance, &key).await?;
+            let found = find(&self.core, wanted.kind, &wanted.instance, &key).await?;
             let young =
                 |asset: &Asset| wanted.oldest.as_ref().is_none_or(|oldest| asset.since >= millis(oldest));
             if let Some(asset) = found.filter(young) {
@@ -188,7 +188,7 @@ impl AssetApi {
             let text = "too many downloads at a time; try again soon";
             return Err(status::retry(Code::ResourceExhausted, text, RETRY));
         };
-        let since = Millis::now();
+        let since = self.core.bus.now();
         let client = download::client().map_err(|error| Status::internal(telemetry::error_chain(&error)))?;
         let file = tempfile::Builder::new().prefix("fetch-").tempfile_in(&*self.folder);
         let path = file

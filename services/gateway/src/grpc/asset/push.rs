@@ -1,7 +1,7 @@
 //! The Push service.
 
 use cas::TreeCheck;
-use model::{BlobDigest, DigestFunction, Millis};
+use model::{BlobDigest, DigestFunction};
 use reapi::{
     asset::{
         PushBlobRequest, PushBlobResponse, PushDirectoryRequest, PushDirectoryResponse, Qualifier,
@@ -91,7 +91,7 @@ impl AssetApi {
         let function = reapi::digest::function(pushed.function, pushed.digest.as_ref())?;
         let digest = reapi::digest::required(pushed.digest.as_ref(), function, pushed.field)?;
         let references = self.check(&pushed, function, &digest).await?;
-        let asset = Asset { digest, references, since: Millis::now(), expires: pushed.expires };
+        let asset = Asset { digest, references, since: self.core.bus.now(), expires: pushed.expires };
         for uri in &pushed.uris {
             let key = key::key(pushed.kind, function, uri, &pushed.qualifiers);
             keep(&self.core.cas, &pushed.instance, &key, &asset).await?;

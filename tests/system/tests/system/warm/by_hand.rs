@@ -98,7 +98,7 @@ impl Hand {
     pub(super) async fn start(&self, request: BuildRequest, kind: Option<WorkspaceKind>) -> BuildKey {
         let key = self.farm.submit("g", request).await;
         loop {
-            match self.offer(&key, kind, Millis::now().after(SOON)).await {
+            match self.offer(&key, kind, Millis::of_this_machine().after(SOON)).await {
                 OfferVerdict::Started => return key,
                 // The one before is about to end.
                 OfferVerdict::Busy => drop(self.left().await),

@@ -77,12 +77,15 @@ async fn a_build_whose_lease_took_too_long_is_left_to_others() {
     let key = hand.farm.submit("g", script("true")).await;
     slow.set(DELAY);
     // The worker hears of it after one delay, has read it after three and holds the lease after five.
-    let verdict = hand.offer(&key, None, Millis::now().after(4 * DELAY)).await;
+    let verdict = hand.offer(&key, None, Millis::of_this_machine().after(4 * DELAY)).await;
     slow.set(Duration::ZERO);
     assert_eq!(verdict, OfferVerdict::Busy);
     let (_, record) = hand.farm.bus().latest(&key).await.unwrap().unwrap();
     assert_eq!(record.phase, Phase::Enqueued);
     // Nor does its lease keep others from it.
-    assert_eq!(hand.offer(&key, None, Millis::now().after(farm::SOON)).await, OfferVerdict::Started);
+    assert_eq!(
+        hand.offer(&key, None, Millis::of_this_machine().after(farm::SOON)).await,
+        OfferVerdict::Started
+    );
     assert_eq!(hand.end(&key).await.result().unwrap().outcome, Outcome::Succeeded);
 }

@@ -1,0 +1,264 @@
+//! The clock of the farm: the time of nats-server, as this process knows it. Every record, heartbeat and deadline that another
+//! process reads goes by it, so the clocks of machines need not agree.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use async_nats::Client;
+use bytes::Bytes;
+use model::{Millis, Skew};
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, de::DeserializeOwned};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use tokio::sync::watch;
+use tracing::debug;
+
+use crate::{Bus, BusError, Encoding, decode, stream};
+
+/// The time of nats-server: measured over the connection, and carried on between two measurements by `CLOCK_BOOTTIME`, which
+/// nobody can set. Before the first measurement it is the clock of this machine. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct FarmClock(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Microseconds from `CLOCK_BOOTTIME` to the time of the farm.
+    offset: AtomicI64,
+    bounds: Mutex<Option<Bounds>>,
+}
+
+/// Between what the offset lies, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bounds {
+    low: i64,
+    high: i64,
+    /// When that was measured, by `CLOCK_BOOTTIME`.
+    at: i64,
+}
+
+/// Between two measurements while the connection holds.
+const EVERY: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Microseconds in a second that two clocks may drift apart: twice what NTP corrects at most.
+const DRIFT: i64 = 1000;
+
+impl Bounds {
+    /// A server said `time`, some time between `sent` and `heard`.
+    fn measured(time: i64, sent: i64, heard: i64) -> Self {
+        Self { low: time - heard, high: time - sent, at: heard }
+    }
+
+    /// What is known after both measurements. Where they contradict each other the server's clock was set, and the later counts.
+    fn and(self, later: Self) -> Self {
+        let drift = (later.at - self.at).max(0) / 1_000_000 * DRIFT;
+        let (low, high) = (later.low.max(self.low - drift), later.high.min(self.high + drift));
+        if low <= high { Self { low, high, at: later.at } } else { later }
+    }
+
+    fn middle(self) -> i64 {
+        self.low.midpoint(self.high)
+    }
+}
+
+impl FarmClock {
+    pub(crate) fn of_this_machine() -> Self {
+        let offset = micros(SystemTime::now()) - boottime();
+        Self(Arc::new(State { offset: AtomicI64::new(offset), bounds: Mutex::default() }))
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Millis {
+        millis(self.micros())
+    }
+
+    /// The time now, in microseconds since the Unix epoch.
+    pub fn now_us(&self) -> u64 {
+        u64::try_from(self.micros()).unwrap_or_default()
+    }
+
+    /// The time now, for what takes its times in this form.
+    pub fn system_time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_micros(self.now_us())
+    }
+
+    /// What the farm's clock showed when the clock of this machine showed `local`.
+    pub fn of_local(&self, local: SystemTime) -> SystemTime {
+        let now = SystemTime::now();
+        match now.duration_since(local) {
+            Ok(ago) => self.system_time() - ago,
+            Err(ahead) => self.system_time() + ahead.duration(),
+        }
+    }
+
+    /// The time now is this or later, whatever the measurements did not tell; `None` before the first.
+    pub fn at_least(&self) -> Option<Millis> {
+        let bounds = (*self.0.bounds.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Some(millis(boottime() + bounds.low))
+    }
+
+    /// How far the clock of this machine is ahead of the farm's; `None` before the first measurement.
+    pub fn skew(&self) -> Option<Skew> {
+        (*self.0.bounds.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Some(Skew((micros(SystemTime::now()) - self.micros()) / 1000))
+    }
+
+    fn micros(&self) -> i64 {
+        boottime() + self.0.offset.load(Ordering::Relaxed)
+    }
+
+    fn learn(&self, later: Bounds) {
+        let mut bounds = self.0.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = bounds.map_or(later, |known| known.and(later));
+        *bounds = Some(known);
+        self.0.offset.store(known.middle(), Ordering::Relaxed);
+    }
+}
+
+#[derive(Deserialize)]
+struct UserInfo {
+    server: ServerInfo,
+}
+
+#[derive(Deserialize)]
+struct ServerInfo {
+    time: String,
+}
+
+#[derive(Deserialize)]
+struct StreamInfo {
+    ts: String,
+}
+
+impl Bus {
+    /// The clock of the farm.
+    pub fn clock(&self) -> &FarmClock {
+        &self.clock
+    }
+
+    /// The time of the farm.
+    pub fn now(&self) -> Millis {
+        self.clock.now()
+    }
+
+    /// Measures the farm's time now. It is measured by itself too: at every connection, and every ten seconds.
+    pub async fn measure_clock(&self, patience: Duration) -> Result<(), BusError> {
+        self.clock.measure(&self.client, patience).await
+    }
+}
+
+impl FarmClock {
+    /// Measures what the leader of the leases says, which also stamps them; before there are any, what the server says that this
+    /// process is connected to.
+    async fn measure(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
+        let leader = format!("$JS.API.STREAM.INFO.{}", stream::LEASES);
+        if self.ask(client, leader, patience, |info: &StreamInfo| &info.ts).await.is_ok() {
+            return Ok(());
+        }
+        self.measure_server(client, patience).await
+    }
+
+    /// Measures what the server says that this process is connected to, which needs no stream.
+    pub(crate) async fn measure_server(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
+        let server = "$SYS.REQ.USER.INFO".to_owned();
+        self.ask(client, server, patience, |info: &UserInfo| &info.server.time).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        subject: String,
+        patience: Duration,
+        time: impl Fn(&T) -> &str,
+    ) -> Result<(), BusError> {
+        let what = || "asking nats-server for its time".to_owned();
+        let sent = boottime();
+        let asked = tokio::time::timeout(patience, client.request(subject, Bytes::new())).await;
+        let heard = boottime();
+        let reply = asked.map_err(|_| BusError::Timeout { what: what() })?;
+        let reply = reply.map_err(BusError::failed(what()))?;
+        let answer: T = decode(Encoding::Json, &reply.payload).map_err(BusError::failed(what()))?;
+        let time = OffsetDateTime::parse(time(&answer), &Rfc3339).map_err(BusError::failed(what()))?;
+        self.learn(Bounds::measured(micros(time.into()), sent, heard));
+        Ok(())
+    }
+
+    /// Measures again after every reconnection and once a while, until nobody has this clock any more.
+    pub(crate) async fn keep(self, client: Client, mut reconnects: watch::Receiver<u64>) {
+        reconnects.mark_unchanged();
+        let clock = Arc::downgrade(&self.0);
+        drop(self);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(EVERY) => {}
+                changed = reconnects.changed() => if changed.is_err() { return },
+            }
+            let Some(state) = clock.upgrade() else { return };
+            if let Err(error) = Self(state).measure(&client, PATIENCE).await {
+                debug!(%error, "the time of nats-server is carried on");
+            }
+        }
+    }
+}
+
+fn millis(micros: i64) -> Millis {
+    Millis(u64::try_from(micros / 1000).unwrap_or_default())
+}
+
+fn micros(at: SystemTime) -> i64 {
+    let span = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Goes on in suspend, and is not set. Linux has it since 2.6.39.
+fn boottime() -> i64 {
+    let span = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    #[test]
+    fn each_measurement_narrows_what_is_known() {
+        // The true offset is 7 s.
+        let slow = Bounds::measured(10 * SECOND, 2 * SECOND, 5 * SECOND);
+        assert_eq!((slow.low, slow.high), (5 * SECOND, 8 * SECOND));
+        let quick = Bounds::measured(13 * SECOND, 6 * SECOND - 10, 6 * SECOND + 30);
+        assert_eq!(slow.and(quick).middle(), 7 * SECOND - 10);
+        // A slow one later takes nothing away but what clocks drift.
+        let later = Bounds::measured(20 * SECOND, 12 * SECOND, 14 * SECOND);
+        let known = slow.and(quick).and(later);
+        assert!((known.middle() - 7 * SECOND).abs() < 10_000 && known.high - known.low < 20_000, "{known:?}");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_followed() {
+        let before = Bounds::measured(10 * SECOND, 3 * SECOND, 3 * SECOND + 10);
+        let after = Bounds::measured(3600 * SECOND, 4 * SECOND, 4 * SECOND + 10);
+        assert_eq!(before.and(after), after);
+        assert_eq!(after.and(before), before);
+    }
+
+    #[test]
+    fn local_times_are_put_where_they_belong() {
+        let clock = FarmClock::of_this_machine();
+        assert_eq!((clock.skew(), clock.at_least()), (None, None));
+        let hour = 3600 * SECOND;
+        let now = boottime();
+        let behind = micros(SystemTime::now()) - hour;
+        clock.learn(Bounds::measured(behind, now, now));
+        assert!((clock.skew().unwrap().0 - 3_600_000).abs() < 60_000, "{:?}", clock.skew());
+        let local = SystemTime::now() - Duration::from_secs(5);
+        let error = micros(clock.of_local(local)) - (micros(local) - hour);
+        assert!(error.abs() < 60 * SECOND, "{error}");
+        assert!(clock.at_least().unwrap() <= clock.now());
+    }
+}
