@@ -58,9 +58,10 @@ fn what_is_wrong_is_named() {
         refused(|r| r.context = Context::Git { url: "-u".into(), revision: "x".into(), patch: None })
             .contains("git URL")
     );
-    for url in ["ext::sh -c true", "fd::17"] {
-        let context = Context::Git { url: url.into(), revision: "x".into(), patch: None };
-        assert!(refused(|r| r.context = context).contains("none of ext:: or fd::"));
+    let git = |url: &str| Context::Git { url: url.into(), revision: "x".into(), patch: None };
+    for context in [git("ext::sh -c true"), git("fd::17")] {
+        let told = request(|r| r.context = context).unwrap_err().to_string();
+        assert!(told.contains("none of ext:: or fd::"), "{told}");
     }
     assert!(refused(|r| r.lease_ttl_seconds = Some(301)).contains("1 to 300"));
     let vax = |r: &mut BuildRequest| r.executor_types = ["vax".parse().unwrap()].into();
