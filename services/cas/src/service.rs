@@ -43,7 +43,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let instances: InstanceRules = instances.map_err(|error: policy::ParseRuleError| {
         ServiceError::failed("reading the setting instances", error)
     })?;
-    let cas = context.cas()?;
+    let cas = context.cas().await?;
     let unusable = |source| StartError::Listen { address: config.listen.clone(), source };
     let listener = TcpListener::bind(&config.listen).await.map_err(unusable)?;
     let grpc = format!("grpc://{}", listener.local_addr().map_err(unusable)?);

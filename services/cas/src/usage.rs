@@ -4,7 +4,6 @@
 //! store becomes full and when no more, and to whoever asks.
 
 use std::{
-    fs, io,
     path::Path,
     sync::{
         Arc,
@@ -17,6 +16,7 @@ use async_nats::{Message, Subscriber};
 use bus::{Bus, Encoding, Subject, decode, encode};
 use cas::{Cas, Evictor, UsageSink};
 use futures::StreamExt as _;
+use model::StoreId;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use service::{ServiceError, StartError};
 use tokio::{sync::Notify, task::JoinHandle};
@@ -24,9 +24,6 @@ use tokio_util::sync::CancellationToken;
 
 /// What is written in this time is said at once.
 const TOGETHER: Duration = Duration::from_millis(100);
-
-/// Tells stores apart: the file in their folder that has their name.
-const STORE_FILE: &str = "store-id";
 
 /// Bytes that a process added.
 #[derive(Debug, Serialize, Deserialize)]
@@ -177,41 +174,8 @@ fn read<T: DeserializeOwned>(message: &Message) -> Option<T> {
         .ok()
 }
 
-/// The name of the store in `root`, which all processes on that folder see.
+/// The name of the folder `root`, which all processes on it see.
 fn store_id(root: &Path) -> Result<String, StartError> {
-    let path = root.join(STORE_FILE);
-    let failed = |source| StartError::Write { path: path.display().to_string(), source };
-    let mine = uuid::Uuid::new_v4().to_string();
-    let partial = root.join(format!("{STORE_FILE}.{mine}"));
-    let make = || -> io::Result<String> {
-        if let Ok(there) = fs::read_to_string(&path) {
-            return Ok(there);
-        }
-        fs::create_dir_all(root)?;
-        fs::write(&partial, &mine)?;
-        // The first one wins.
-        let linked = fs::hard_link(&partial, &path);
-        fs::remove_file(&partial)?;
-        match linked {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            Ok(()) | Err(_) => fs::read_to_string(&path),
-        }
-    };
-    make().map_err(failed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_has_one_name() {
-        let root = tempfile::tempdir().unwrap();
-        let names: Vec<String> = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| store_id(root.path()).unwrap())).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-        });
-        assert!(names.iter().all(|name| *name == names[0] && !name.is_empty()));
-        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
-    }
+    let failed = |source| StartError::Write { path: root.display().to_string(), source };
+    cas::folder_id(root, StoreId::generate()).map(|id| id.to_string()).map_err(failed)
 }

@@ -48,7 +48,7 @@ use std::{
 use cas::Cas;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use model::{ExecutorHome, ExecutorId, Millis, Pool, PoolName};
-use service::{Context, Ready, Running, ServiceError, StartError};
+use service::{Context, Ready, Running, ServiceError, StartError, host_name};
 use tokio::{runtime::Handle, sync::Notify, task::JoinSet};
 use tracing::{info, warn};
 
@@ -108,7 +108,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         |source| ServiceError::Start(StartError::Write { path: root.display().to_string(), source });
     let folder = ExecutorFolder::hold(&root).map_err(unusable)?;
     let home = folder.home().map_err(unusable)?;
-    let cas = context.cas()?;
+    let cas = context.cas().await?;
     cas_service::keep_bounds(&context, &cas).await?;
     let uid = context.settings.action_uid;
     let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
@@ -239,11 +239,4 @@ fn executor_id() -> Result<ExecutorId, ServiceError> {
     let random = uuid::Uuid::new_v4().simple().to_string();
     let text = format!("executor-{}", random.get(..12).unwrap_or_default());
     text.parse().map_err(|error: model::ParseIdError| ServiceError::failed("naming the executor", error))
-}
-
-fn host_name() -> String {
-    nix::unistd::gethostname()
-        .ok()
-        .and_then(|name| name.into_string().ok())
-        .unwrap_or_else(|| "unknown".to_owned())
 }

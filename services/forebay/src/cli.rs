@@ -162,7 +162,7 @@ async fn dispatch(
         Command::Up(args) => {
             Ok(ExitCode::from(up::run(args, settings, globals.patience(), globals.json).await?))
         }
-        Command::Serve(args) => serve::run(&args, settings, globals.patience()).await,
+        Command::Serve(args) => serve::run(&args, globals, settings).await,
         Command::Submit(args) => submit::run(&args, globals, &settings).await,
         Command::Watch(args) => watch::run(args, globals, &settings).await,
         Command::Get(args) => get::run(args, globals, &settings).await,

@@ -1,5 +1,6 @@
 //! `forebay doctor`: checks that everything a farm needs is there and works, and says what to do where not.
 
+mod address_checks;
 mod bus_checks;
 mod executor_checks;
 mod machine_checks;

@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bus::SettingKey;
 use futures::StreamExt as _;
 use model::{Digest, OutputFile};
 use settings::Settings;
@@ -45,7 +44,7 @@ pub(crate) async fn open(farm: &Farm, settings: &Settings) -> Result<Store, Fail
     if !settings.store_url.is_empty() {
         return Ok(Store::open(&settings.store_url)?);
     }
-    let url = farm.call(async |client| Ok(client.bus().setting(SettingKey::Store).await?)).await?;
+    let url = farm.call(async |client| Ok(client.bus().store_url().await?)).await?;
     match url {
         Some(url) => Ok(Store::open(&url)?),
         None => Err(Failure::plain(FAILED, "the farm does not say where its store is: set store_url")),

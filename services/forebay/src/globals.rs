@@ -71,6 +71,22 @@ impl Globals {
         Ok(found.map_or_else(|| settings.redis_url.clone(), |endpoints| endpoints.redis))
     }
 
+    /// Where nats-server and Redis listen, for a service: what was named goes before what was found in the data folder, which
+    /// need not hold a farm.
+    pub(crate) fn servers(&self, settings: &Settings) -> Result<(String, String), Failure> {
+        let defaults = Settings::default();
+        let found = read_endpoints(&settings.data)?;
+        let choose = |named: bool, set: &str, default: &str, found: Option<String>| {
+            let is_set = named || (set != default && self.data.is_none());
+            found.filter(|_| !is_set).unwrap_or_else(|| set.to_owned())
+        };
+        let (nats, redis) = found.map(|found| (found.nats, found.redis)).unzip();
+        Ok((
+            choose(self.nats.is_some(), &settings.nats_url, &defaults.nats_url, nats),
+            choose(self.redis.is_some(), &settings.redis_url, &defaults.redis_url, redis),
+        ))
+    }
+
     /// Where the Remote Execution API listens, for a client.
     pub(crate) fn grpc_url(&self, settings: &Settings) -> Result<String, Failure> {
         let set = settings.grpc_listen != Settings::default().grpc_listen;

@@ -53,6 +53,8 @@ fn all() -> Vec<(String, Value)> {
         open::<Endpoints>(),
         open::<model::ExecutionProgress>(),
         open::<model::ExecutionRecord>(),
+        open::<model::FarmRecord>(),
+        open::<model::GatewayAddress>(),
         open::<model::GovernorRecord>(),
         open::<GroupsReply>(),
         strict::<model::Job>(),

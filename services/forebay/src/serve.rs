@@ -4,13 +4,16 @@ use std::process::ExitCode;
 
 use bus::Patience;
 use clap::{Args, ValueEnum};
-use service::{Context, ServiceError, StartError};
+use service::{Context, ServiceError};
 use settings::Settings;
 use tokio::{signal::unix::SignalKind, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::failure::{FAILED, Failure, UNREACHABLE};
+use crate::{
+    failure::{FAILED, Failure, UNREACHABLE, USAGE},
+    globals::Globals,
+};
 
 /// Options of `forebay serve`.
 #[derive(Debug, Args)]
@@ -158,9 +161,11 @@ impl ServeArgs {
 /// Runs the services until they are told to stop, or until one fails: then the others stop too.
 pub(crate) async fn run(
     args: &ServeArgs,
+    globals: &Globals,
     mut settings: Settings,
-    patience: Patience,
 ) -> Result<ExitCode, Failure> {
+    let patience = globals.patience();
+    (settings.nats_url, settings.redis_url) = globals.servers(&settings)?;
     args.apply(&mut settings);
     settings.check()?;
     let stop = CancellationToken::new();
@@ -203,8 +208,12 @@ async fn run_one(
 }
 
 fn failure(service: &str, error: &ServiceError) -> Failure {
-    let unreachable = matches!(error, ServiceError::Start(start) if StartError::is_unreachable(start));
-    Failure::new(if unreachable { UNREACHABLE } else { FAILED }, service, error)
+    let code = match error {
+        ServiceError::Start(start) if start.is_unreachable() => UNREACHABLE,
+        ServiceError::Start(start) if start.is_misuse() => USAGE,
+        ServiceError::Start(_) | ServiceError::Failed { .. } => FAILED,
+    };
+    Failure::new(code, service, error)
 }
 
 /// The first SIGTERM or SIGINT has the services drain; the second ends the process at once.

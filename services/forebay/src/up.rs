@@ -70,6 +70,14 @@ pub(crate) struct UpArgs {
     /// setting `autoscale` says. May be given for each
     #[arg(long, value_name = "POOL=MIN..MAX")]
     pub(crate) autoscale: Vec<scale::Bounds>,
+    /// Where output files, logs and jobs are kept, as file:///PATH [default: `objects` in the data folder]. To be the same on
+    /// all machines of a farm
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Make the store and the content-addressable store of this `up` the farm's, on a NATS that knows others; restart the
+    /// farm's other services afterwards
+    #[arg(long)]
+    pub(crate) take_over: bool,
     /// How actions are confined: `none` where the machine cannot [default: the setting `sandbox`, bubblewrap]
     #[arg(long, value_name = "HOW", value_parser = ["bubblewrap", "none"])]
     pub(crate) sandbox: Option<String>,

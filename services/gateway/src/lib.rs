@@ -14,6 +14,7 @@ mod listener;
 mod log;
 mod measure;
 mod routes;
+mod whereabouts;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -53,6 +54,8 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let serving = grpc::serve(&context, config).await?;
     let grpc = url(serving.address).replacen("http://", "grpc://", 1);
     tracing::info!(http, grpc, "serving");
+    let stop = context.stop.clone();
+    tokio::spawn(whereabouts::answer(context.bus.clone(), bound, serving.address, stop));
     context.ready(Ready { http: Some(http), grpc: Some(grpc), ..Ready::default() }).await?;
     let both = async {
         let http = async { server.await.map_err(|error| ServiceError::failed("the HTTP server", error)) };

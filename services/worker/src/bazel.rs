@@ -5,11 +5,6 @@
 
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 
-use bus::SettingKey;
-use tracing::debug;
-
-use crate::Shared;
-
 /// The variable with the address of the Remote Execution API. A build that sets it to nothing has its Bazel work
 /// without the farm.
 pub(crate) const GRPC: &str = "FOREBAY_GRPC";
@@ -50,18 +45,4 @@ pub(crate) fn install(folder: &Path) -> io::Result<()> {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     }
     Ok(())
-}
-
-/// Asks where the Remote Execution API is, until it is known.
-pub(crate) async fn look_up(shared: &Shared) {
-    if shared.grpc.get().is_some() {
-        return;
-    }
-    match shared.context.bus.setting(SettingKey::Grpc).await {
-        Ok(Some(url)) => {
-            let _ = shared.grpc.set(url);
-        }
-        Ok(None) => {}
-        Err(error) => debug!(error = telemetry::error_chain(&error), "where the gateway is was not learnt"),
-    }
 }

@@ -23,8 +23,8 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     set("FOREBAY_PRIORITY", build.priority.to_string());
     set("FOREBAY_ATTEMPT", record.attempt.to_string());
     set("FOREBAY_WORKSPACE", folder.build.display().to_string());
-    if let Some(url) = shared.grpc.get() {
-        set(bazel::GRPC, url.clone());
+    if let Some(url) = shared.gateways.for_tools() {
+        set(bazel::GRPC, url);
     }
     // Nobody is there to answer a prompt.
     set("GIT_TERMINAL_PROMPT", "0".to_owned());

@@ -9,7 +9,7 @@ use service::ServiceError;
 use telemetry::metrics::{Gauge, Label, set};
 use tracing::debug;
 
-use crate::{Shared, bazel};
+use crate::Shared;
 
 /// Sends heartbeats until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
@@ -23,7 +23,6 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
     loop {
         send(&shared).await;
-        bazel::look_up(&shared).await;
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             () = shared.slots.announce.notified() => {}

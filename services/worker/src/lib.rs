@@ -11,6 +11,7 @@ mod control;
 mod environment;
 mod finish;
 mod folder;
+mod gateway;
 mod git;
 mod heartbeat;
 mod home;
@@ -29,18 +30,15 @@ mod sync;
 mod usage;
 mod warm;
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use model::{Millis, WorkerId};
-use service::{Context, Ready, Running, ServiceError, StartError};
+use service::{Context, Ready, Running, ServiceError, StartError, host_name};
 use store::Store;
 use tokio::task::JoinSet;
 use tracing::info;
 
-use crate::{folder::WorkerFolder, slots::Slots, usage::Usage};
+use crate::{folder::WorkerFolder, gateway::Gateways, slots::Slots, usage::Usage};
 
 /// How long workspaces may take to close.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -55,8 +53,7 @@ struct Shared {
     folder: WorkerFolder,
     slots: Slots,
     usage: Usage,
-    /// Where builds find the Remote Execution API, once it is known.
-    grpc: OnceLock<String>,
+    gateways: Gateways,
 }
 
 /// Runs the service until it is told to stop and its builds have ended or were given back.
@@ -91,7 +88,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         folder,
         slots: Slots::new(count),
         usage: Usage::new(context.settings.executor_type.clone()),
-        grpc: OnceLock::new(),
+        gateways: Gateways::default(),
     });
     let mut places = JoinSet::new();
     for number in 0..count {
@@ -101,6 +98,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     tasks.spawn(offers::serve(shared.clone()));
     tasks.spawn(control::serve(shared.clone()));
     tasks.spawn(heartbeat::serve(shared.clone()));
+    tasks.spawn(gateway::follow(shared.clone()));
     tasks.spawn(memory::serve(shared.clone()));
     tasks.spawn(usage::serve(shared.clone()));
     context.ready(Ready::default()).await?;
@@ -140,11 +138,4 @@ async fn drain(shared: &Shared) {
         let kill = Duration::from_millis(shared.context.settings.kill_grace_ms) + Duration::from_secs(5);
         let _ = tokio::time::timeout(kill, shared.slots.all_idle()).await;
     }
-}
-
-fn host_name() -> String {
-    nix::unistd::gethostname()
-        .ok()
-        .and_then(|name| name.into_string().ok())
-        .unwrap_or_else(|| "unknown".to_owned())
 }

@@ -10,10 +10,8 @@ use crate::{Bus, BusError, Encoding, decode, encode, stream, transition::Write};
 /// A key of the settings bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingKey {
-    /// Where blobs are kept: a URL.
+    /// Where blobs are kept: a URL. Read from a bus of before [`model::FarmRecord`], and not written any more.
     Store,
-    /// Where builds find the Remote Execution API: `grpc://HOST:PORT`.
-    Grpc,
     /// Behind which position of the stream of executions all that are unfinished have their last record.
     ActionsFloor,
 }
@@ -26,7 +24,6 @@ impl SettingKey {
     fn subject(self) -> &'static str {
         match self {
             Self::Store => "$KV.FOREBAY_SETTINGS.store",
-            Self::Grpc => "$KV.FOREBAY_SETTINGS.grpc",
             Self::ActionsFloor => "$KV.FOREBAY_SETTINGS.actions-floor",
         }
     }

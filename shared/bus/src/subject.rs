@@ -291,6 +291,12 @@ pub enum Subject {
     ExecutorAnnounce,
     /// A gateway asks the others who waits for an execution.
     ExecutionWaiters,
+    /// Asks all gateways where they can be reached.
+    GatewayWhere,
+    /// A gateway came or leaves: whoever remembers an address asks again.
+    GatewayChanged,
+    /// An executor made its pool known, or leaves: whoever remembers pools reads them again.
+    PoolChanged,
     /// What a process wrote into the content-addressable store of a folder.
     CasUsage,
     /// Whether that store is full.
@@ -321,6 +327,9 @@ impl fmt::Display for Subject {
             Self::ExecutorHeartbeat => f.write_str("forebay.executor.heartbeat"),
             Self::ExecutorAnnounce => f.write_str("forebay.executor.announce"),
             Self::ExecutionWaiters => f.write_str("forebay.action.waiters"),
+            Self::GatewayWhere => f.write_str("forebay.gateway.where"),
+            Self::GatewayChanged => f.write_str("forebay.gateway.changed"),
+            Self::PoolChanged => f.write_str("forebay.pool.changed"),
             Self::CasUsage => f.write_str("forebay.cas.usage"),
             Self::CasState => f.write_str("forebay.cas.state"),
         }

@@ -64,6 +64,11 @@ impl Backing {
 }
 
 impl Cas {
+    /// What is behind the local tier.
+    pub(crate) fn backing(&self) -> Option<&Backing> {
+        self.inner.backing.as_ref()
+    }
+
     /// The object store, if that is what is behind the local tier.
     pub(crate) fn objects(&self) -> Option<&Objects> {
         match &self.inner.backing {

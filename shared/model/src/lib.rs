@@ -12,6 +12,7 @@ mod execution;
 mod execution_record;
 mod executor;
 mod explain;
+mod farm;
 mod hash_key;
 mod ids;
 mod job;
@@ -47,6 +48,7 @@ pub use executor::{
 pub use explain::{
     GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply, WhyRequest,
 };
+pub use farm::{FarmId, FarmRecord, GatewayAddress, KnownStore, StoreId, WhereQuestion};
 pub use ids::{
     Attempt, BuildId, BuildKey, ExecutorHome, ExecutorId, Group, Millis, ParseIdError, PoolName, Priority,
     Sequence, TaskId, WorkerId, Workspace,

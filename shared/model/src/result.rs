@@ -178,6 +178,8 @@ pub enum ReasonCode {
     WorkerDrained,
     /// The worker could not run it for a fault of its own.
     WorkerFault,
+    /// The worker could not reach a gateway of the farm for the tasks of a job.
+    GatewayUnreachable,
     /// The request was refused.
     InvalidRequest,
 }

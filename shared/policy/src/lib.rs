@@ -13,6 +13,7 @@ mod governor;
 pub mod graph;
 mod hash;
 mod instances;
+mod joining;
 pub mod queue;
 mod random;
 mod recent;
@@ -31,6 +32,7 @@ pub use governor::{GovernorSettings, GroupState, InvalidGovernorSettings, govern
 pub use instances::{
     Admitted, InstancePattern, InstanceRefusal, InstanceRule, InstanceRules, OtherGroups, ParseRuleError,
 };
+pub use joining::{Claim, Joining, joining};
 pub use random::Random;
 pub use retry::{AfterLoss, after_loss};
 pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text};

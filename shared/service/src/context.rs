@@ -1,16 +1,21 @@
 //! What a service is given.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use bus::{Bus, Patience, SettingKey};
+use bus::{Bus, Patience};
 use cas::{Cas, CasConfig};
 use index::Index;
 use jetstream::Topology;
+use policy::Claim;
 use settings::Settings;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
-use crate::StartError;
+use crate::{StartError, join_cas, join_store};
 
 /// A service that runs. Boxed, so that its code is compiled with its own crate and not again with every program that
 /// starts it.
@@ -79,37 +84,30 @@ impl Context {
         Ok(Index::connect(&self.settings.redis_url, self.patience == Patience::Wait).await?)
     }
 
-    /// The blob store: as the settings say, else as the bus says, else in the data folder.
+    /// The blob store: as the settings say, else as the bus says, else in the data folder. It is the farm's, or this fails.
     pub async fn store(&self) -> Result<Store, StartError> {
-        if !self.settings.store_url.is_empty() {
-            return Ok(Store::open(&self.settings.store_url)?);
-        }
-        if let Some(url) = self.bus.setting(SettingKey::Store).await? {
-            return Ok(Store::open(&url)?);
-        }
-        let folder = self.data_folder("objects")?;
-        Ok(Store::open(&Store::url_of(&folder))?)
+        let known = self.bus.store_url().await?;
+        let url = match (self.settings.store_url.as_str(), known) {
+            ("", Some(url)) if !Store::is_there(&url) => return Err(StartError::NoStore { url }),
+            ("", Some(url)) => url,
+            ("", None) => Store::url_of(&self.data_folder("objects")?),
+            (url, _) => url.to_owned(),
+        };
+        let store = Store::open(&url)?;
+        join_store(&self.bus, &store, Claim::Join).await?;
+        Ok(store)
     }
 
-    /// The content-addressable store and the action cache, in the data folder.
-    pub fn cas(&self) -> Result<Cas, StartError> {
-        let settings = &self.settings;
-        let url = Some(settings.cas_url.clone()).filter(|url| !url.is_empty());
-        Ok(Cas::open(CasConfig {
-            backing: url,
-            memory_bytes: settings.cas_memory_bytes,
-            blob_bytes_max: settings.cas_blob_bytes_max,
-            keep: std::time::Duration::from_secs(settings.cas_keep_seconds),
-            fsync: settings.cas_fsync,
-            ..CasConfig::new(self.data_folder("cas")?)
-        })?)
+    /// The content-addressable store and the action cache, in the data folder. It is the farm's, or this fails.
+    pub async fn cas(&self) -> Result<Cas, StartError> {
+        let cas = open_cas(&self.settings)?;
+        join_cas(&self.bus, &cas, Claim::Join).await?;
+        Ok(cas)
     }
 
     /// A folder under the data folder, made if need be, as an absolute path.
-    pub fn data_folder(&self, name: &str) -> Result<std::path::PathBuf, StartError> {
-        let folder = self.settings.data.join(name);
-        let made = std::fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
-        made.map_err(|source| StartError::Write { path: folder.display().to_string(), source })
+    pub fn data_folder(&self, name: &str) -> Result<PathBuf, StartError> {
+        data_folder(&self.settings, name)
     }
 
     /// Serves `/metrics` and says that the service is ready.
@@ -130,6 +128,25 @@ impl Context {
         }
         Ok(())
     }
+}
+
+fn data_folder(settings: &Settings, name: &str) -> Result<PathBuf, StartError> {
+    let folder = settings.data.join(name);
+    let made = std::fs::create_dir_all(&folder).and_then(|()| folder.canonicalize());
+    made.map_err(|source| StartError::Write { path: folder.display().to_string(), source })
+}
+
+/// Opens the content-addressable store that the settings name, whether it is the farm's or not. See [`join_cas`].
+pub fn open_cas(settings: &Settings) -> Result<Cas, StartError> {
+    let url = Some(settings.cas_url.clone()).filter(|url| !url.is_empty());
+    Ok(Cas::open(CasConfig {
+        backing: url,
+        memory_bytes: settings.cas_memory_bytes,
+        blob_bytes_max: settings.cas_blob_bytes_max,
+        keep: std::time::Duration::from_secs(settings.cas_keep_seconds),
+        fsync: settings.cas_fsync,
+        ..CasConfig::new(data_folder(settings, "cas")?)
+    })?)
 }
 
 fn write_ready(path: &Path, ready: &Ready) -> Result<(), StartError> {

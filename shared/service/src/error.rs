@@ -25,6 +25,18 @@ pub enum StartError {
     /// The content-addressable store.
     #[error(transparent)]
     Cas(#[from] CasError),
+    /// The store is not the farm's.
+    #[error(transparent)]
+    OtherStore(#[from] Box<crate::OtherStore>),
+    /// The farm's store is not on this machine.
+    #[error(
+        "the farm keeps its files at {url}, and there is no such folder on this machine: mount it there, or name another \
+         path to it with --store"
+    )]
+    NoStore {
+        /// Where.
+        url: String,
+    },
     /// An address that cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -45,7 +57,21 @@ pub enum StartError {
     },
 }
 
+impl From<crate::OtherStore> for StartError {
+    fn from(other: crate::OtherStore) -> Self {
+        Self::OtherStore(Box::new(other))
+    }
+}
+
 impl StartError {
+    /// Whether what it was started with must change: exit code 2.
+    pub fn is_misuse(&self) -> bool {
+        matches!(
+            self,
+            Self::OtherStore(_) | Self::NoStore { .. } | Self::Store(StoreError::Unsupported { .. })
+        )
+    }
+
     /// Whether a server is not there: exit code 4.
     pub fn is_unreachable(&self) -> bool {
         matches!(

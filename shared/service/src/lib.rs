@@ -4,8 +4,10 @@ mod context;
 mod crash;
 mod error;
 mod governance;
+mod identity;
 
-pub use context::{Context, Ready, Running};
+pub use context::{Context, Ready, Running, open_cas};
 pub use crash::{Step, crash_point};
 pub use error::{ServiceError, StartError};
 pub use governance::{Current, Governance, follow_governance};
+pub use identity::{OtherStore, host_name, join_cas, join_store};

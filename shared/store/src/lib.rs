@@ -4,9 +4,10 @@ use std::{io, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream::BoxStream};
-use model::Digest;
+use model::{Digest, StoreId};
 use object_store::{
-    ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart, local::LocalFileSystem, path::Path as Key,
+    ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart, local::LocalFileSystem,
+    path::Path as Key,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
@@ -104,6 +105,8 @@ pub struct Store {
 }
 
 const PART_BYTES: usize = 1 << 20;
+/// The object that has the store's id.
+const ID_NAME: &str = "store-id";
 
 impl Store {
     /// Opens the store at `url`, making its folder when there is none.
@@ -125,6 +128,33 @@ impl Store {
     /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether there is something at `url` already: opening makes what is missing.
+    pub fn is_there(url: &str) -> bool {
+        url.strip_prefix("file://").is_none_or(|path| Path::new(path).is_dir())
+    }
+
+    /// Its id; none: it has none yet.
+    pub async fn id(&self) -> Result<Option<StoreId>, StoreError> {
+        let found = match self.inner.get(&Key::from(ID_NAME)).await {
+            Ok(found) => found.bytes().await.map_err(failed("read"))?,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(source) => return Err(failed("read")(source)),
+        };
+        Ok(std::str::from_utf8(&found).ok().and_then(|text| text.parse().ok()))
+    }
+
+    /// Its id; `id`, if it had none.
+    pub async fn id_or(&self, id: StoreId) -> Result<StoreId, StoreError> {
+        let content = PutPayload::from(id.to_string());
+        match self.inner.put_opts(&Key::from(ID_NAME), content, PutMode::Create.into()).await {
+            Ok(_) => Ok(id),
+            Err(error @ object_store::Error::AlreadyExists { .. }) => {
+                self.id().await?.ok_or_else(|| failed("reading the id")(error))
+            }
+            Err(source) => Err(failed("write")(source)),
+        }
     }
 
     /// Keeps `content`.

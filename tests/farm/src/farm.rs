@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use bus::{Bus, EventKind, EventSubject, Patience, SettingKey, Stored};
+use bus::{Bus, EventKind, EventSubject, Patience, Stored};
 use client::{Client, ClientError, WatchBody, WatchEvent};
 use futures::StreamExt as _;
 use jetstream::Topology;
@@ -59,11 +59,6 @@ impl Farm {
         let bus = Bus::connect(&servers.nats_url(), "test", Patience::Wait).await.expect("a valid URL");
         let replicas = builder.env.get("FOREBAY_REPLICAS").and_then(|count| count.parse().ok()).unwrap_or(1);
         ensure_topology(&bus, &Settings { replicas, ..Settings::default() }).await;
-        // Where files are kept, as `forebay up` says it to whoever fetches one.
-        let store = servers.folder().join("data/objects");
-        std::fs::create_dir_all(&store).expect("the folder of the store");
-        let url = format!("file://{}", store.display());
-        bus.set_setting(SettingKey::Store, &url).await.expect("the store is told");
         let farm = Self {
             services: Mutex::default(),
             client: Client::new(bus),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Bus, EventSubject, Patience, SettingKey};
+use bus::{Bus, EventSubject, Patience};
 use bytes::Bytes;
 use client::Client;
 use index::Index;
@@ -12,7 +12,7 @@ use settings::Settings;
 use store::Store;
 use telemetry::error_chain;
 
-use super::{Finding, executor_checks, quota_checks};
+use super::{Finding, address_checks, executor_checks, quota_checks};
 use crate::globals::Globals;
 
 const START_NATS: &str = "start nats-server (`forebay up` does), or name it with --nats";
@@ -36,6 +36,7 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
     findings.extend(redis(globals, settings, bus.as_ref()).await);
     if let Some(bus) = bus {
         findings.push(store(&bus, settings).await);
+        findings.extend(address_checks::run(&bus, settings).await);
         let client = Client::new(bus);
         findings.push(enqueuer(&client).await);
         findings.push(workers(&client).await);
@@ -156,7 +157,7 @@ async fn index_state(index: &Index, bus: &Bus) -> Finding {
 
 async fn store(bus: &Bus, settings: &Settings) -> Finding {
     const SET: &str = "set store_url, or run `forebay up`, which sets it";
-    let url = match bus.setting(SettingKey::Store).await {
+    let url = match bus.store_url().await {
         _ if !settings.store_url.is_empty() => settings.store_url.clone(),
         Ok(Some(url)) => url,
         Ok(None) => return Finding::warn("store", "the farm does not say where it is", SET),

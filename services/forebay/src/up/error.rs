@@ -4,6 +4,7 @@ use std::{io, path::PathBuf};
 
 use bus::BusError;
 use jetstream::TopologyError;
+use service::StartError;
 
 use crate::failure::Failure;
 
@@ -98,6 +99,9 @@ pub(crate) enum UpError {
     /// The topology.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// The stores are not those of the farm, or cannot be used.
+    #[error(transparent)]
+    Join(#[from] StartError),
     /// A file that cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
@@ -122,6 +126,7 @@ impl UpError {
     /// What the command line exits with: 2 where the call must change, 4 where something does not answer.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
+            Self::Join(error) if error.is_misuse() => 2,
             Self::Held { .. }
             | Self::Folder { .. }
             | Self::NotText { .. }
@@ -134,6 +139,7 @@ impl UpError {
             | Self::Unreachable { .. }
             | Self::Bus(_)
             | Self::Topology(_)
+            | Self::Join(_)
             | Self::Write { .. }
             | Self::System { .. } => 4,
         }

@@ -7,11 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bus::{Patience, SettingKey};
+use bus::{Bus, Patience};
 use futures::future::try_join_all;
 use jetstream::Topology;
 use model::{Endpoints, Millis};
+use policy::Claim;
+use service::StartError;
 use settings::Settings;
+use store::Store;
 use tracing::info;
 
 use super::{
@@ -61,6 +64,9 @@ impl Farm {
         }
         settings.workspaces = args.workspaces.unwrap_or(settings.workspaces);
         settings.executor_slots = args.executor_slots.unwrap_or(settings.executor_slots);
+        if let Some(url) = &args.store {
+            settings.store_url.clone_from(url);
+        }
         if let Some(sandbox) = &args.sandbox {
             settings.sandbox.clone_from(sandbox);
         }
@@ -106,7 +112,6 @@ impl Farm {
         if !self.args.no_services {
             self.start_services(&mut endpoints).await?;
         }
-        self.tell_grpc(&endpoints).await?;
         let path = self.folder.root().join("endpoints.json");
         self.roster.publish(endpoints).map_err(|source| UpError::Write { path, source })
     }
@@ -205,17 +210,24 @@ impl Farm {
             "" => store::Store::url_of(&self.folder.root().join("objects")),
             url => url.to_owned(),
         };
-        bus.set_setting(SettingKey::Store, &store).await?;
+        self.join(&bus, &store).await?;
         bus.close(Duration::from_secs(1)).await;
         Ok(store)
     }
 
-    /// Tells workers where their builds find the Remote Execution API.
-    async fn tell_grpc(&self, endpoints: &Endpoints) -> Result<(), UpError> {
-        if let Some(grpc) = &endpoints.grpc {
-            let bus = nats::connect(&endpoints.nats, self.patience).await?;
-            bus.set_setting(SettingKey::Grpc, grpc).await?;
-            bus.close(Duration::from_secs(1)).await;
+    /// Has the bus know the stores, or sees that they are those of its farm.
+    async fn join(&self, bus: &Bus, store: &str) -> Result<(), UpError> {
+        let claim = match (self.args.take_over, self.external_nats()) {
+            (true, _) => Claim::TakeOver,
+            (false, None) => Claim::OwnBus,
+            (false, Some(_)) => Claim::Join,
+        };
+        let store = Store::open(store).map_err(StartError::from)?;
+        service::join_store(bus, &store, claim).await?;
+        // Without services the content-addressable store is that of the first that comes.
+        if !self.args.no_services || self.args.take_over {
+            let settings = Settings { data: self.folder.root().to_owned(), ..self.settings.clone() };
+            service::join_cas(bus, &service::open_cas(&settings)?, claim).await?;
         }
         Ok(())
     }

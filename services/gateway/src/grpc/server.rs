@@ -47,7 +47,7 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     let unusable = |source| StartError::Listen { address: listen.clone(), source };
     let listener = bind(&listen).map_err(unusable)?;
     let address = listener.local_addr().map_err(unusable)?;
-    let cas = context.cas()?;
+    let cas = context.cas().await?;
     cas_service::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let core = Core::new(context.bus.clone(), cas, config, context.stop.clone());
     let assets = AssetApi::new(core.clone(), context.data_folder("cas/tmp")?);

@@ -67,7 +67,7 @@ impl Farm {
             ..Settings::default()
         };
         let context = connect(&settings).await;
-        let cas = context.cas().unwrap();
+        let cas = context.cas().await.unwrap();
         Self { servers, settings, bus: context.bus, cas }
     }
 

@@ -5,9 +5,11 @@ use std::{collections::HashMap, fs, io, sync::Arc, time::Duration};
 use bus::ChunkFault;
 use model::{BuildJob, Digest, Graph, Job, JobLimits, Reason, ReasonCode, SendingBuild};
 use remote::Remote;
+use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 
 use super::{
+    patience::Patience,
     runner::Runner,
     scan::{hash_all, scan},
     tree::FUNCTION,
@@ -15,7 +17,7 @@ use super::{
     world::World,
 };
 use crate::{
-    bazel, prepare,
+    prepare,
     preparing::Cancel,
     run::{Ending, Run},
 };
@@ -24,6 +26,8 @@ use crate::{
 const INSTANCE: &str = "";
 /// How often it is asked where the farm's gateway is.
 const ASKING: Duration = Duration::from_secs(1);
+/// How long a run waits for a gateway before the build is given back.
+const GATEWAY_PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long whoever a file is fetched from may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -60,6 +64,7 @@ impl Run<'_> {
             Ok(Runner {
                 world: Arc::new(world),
                 uploads: Uploads::start(remote.clone()),
+                patience: Patience::new(),
                 remote,
                 http: http.map_err(io::Error::other)?,
                 headers: self.headers(),
@@ -99,20 +104,29 @@ impl Run<'_> {
         Ok(Arc::new(graph))
     }
 
-    /// The way to the farm's Remote Execution API. Waits until it is known where that is.
+    /// The way to a gateway that lives. Waits for one, for a while.
     async fn connect(&mut self) -> Result<Result<Remote, Ending>, ChunkFault> {
+        let until = Instant::now() + GATEWAY_PATIENCE;
         let mut told = false;
         loop {
-            if let Err(ending) = self.unless_over(bazel::look_up(self.shared)).await {
-                return Ok(Err(ending));
-            }
-            if let Some(url) = self.shared.grpc.get() {
-                return Ok(Remote::lazily(url, INSTANCE, FUNCTION)
+            let found = match self.unless_over(self.shared.gateways.find(self.shared)).await {
+                Ok(found) => found,
+                Err(ending) => return Ok(Err(ending)),
+            };
+            if let Some(url) = found {
+                return Ok(Remote::lazily(&url, INSTANCE, FUNCTION)
                     .map_err(|error| failed(ReasonCode::WorkerFault, telemetry::error_chain(&error))));
             }
-            if !told {
-                told = true;
-                self.console.say("the farm has not told yet where its gateway is: waiting for it").await?;
+            let seconds = GATEWAY_PATIENCE.as_secs();
+            if Instant::now() >= until {
+                let message =
+                    format!("no gateway of the farm answered worker {} for {seconds} s", self.shared.id);
+                self.console.say(&message).await?;
+                return Ok(Err(Ending::GiveBack(Reason { code: ReasonCode::GatewayUnreachable, message })));
+            }
+            if !std::mem::replace(&mut told, true) {
+                let line = format!("no gateway of the farm answers: waiting for one, {seconds} s at most");
+                self.console.say(&line).await?;
             }
             if let Err(ending) = self.unless_over(tokio::time::sleep(ASKING)).await {
                 return Ok(Err(ending));

@@ -18,6 +18,7 @@ use tracing::warn;
 use super::{
     output::TaskOutput,
     outputs,
+    patience::Answering,
     runner::{Runner, TaskEnd},
     seen::{Behind, Seen},
     told::{self, Untold},
@@ -48,6 +49,8 @@ enum Over {
     /// The run is to end.
     Stopped,
     TimedOut,
+    /// The farm does not answer the tasks' calls.
+    Unreachable(String),
 }
 
 type Went = (TaskIndex, Seen, Option<TaskEnd>);
@@ -103,6 +106,7 @@ impl Drive<'_, '_> {
         let most = self.run.shared.context.settings.job_tasks_in_flight;
         let mut tick = tokio::time::interval(told::EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut answering = self.runner.patience.listen();
         loop {
             while self.tasks.len() < most
                 && let Some(index) = self.graph.start_next()
@@ -114,12 +118,31 @@ impl Drive<'_, '_> {
                 return Ok(Over::Done);
             }
             tokio::select! {
+                // Before the tasks, which fail of it.
+                biased;
+                Ok(()) = answering.changed() => {
+                    let now = answering.borrow_and_update().clone();
+                    if let Answering::NotAtAll(reason) = now {
+                        return Ok(Over::Unreachable(reason));
+                    }
+                    self.say_answering(&now).await?;
+                }
                 Some(ended) = self.tasks.join_next_with_id() => self.joined(ended).await?,
                 () = self.run.stop.wanted() => return Ok(Over::Stopped),
                 () = tokio::time::sleep_until(self.run.timeout_at) => return Ok(Over::TimedOut),
                 _ = tick.tick(), if !self.untold.is_empty() => self.tell().await?,
             }
         }
+    }
+
+    async fn say_answering(&mut self, now: &Answering) -> Result<(), ChunkFault> {
+        let line = match now {
+            Answering::Well => "the farm answers again".to_owned(),
+            Answering::Late(reason) | Answering::NotAtAll(reason) => {
+                format!("the farm's gateway does not answer; it is called again: {reason}")
+            }
+        };
+        self.run.console.say(&line).await
     }
 
     fn spawn(&mut self, index: TaskIndex, seen: Seen, wait: Duration) {
@@ -224,6 +247,13 @@ impl Drive<'_, '_> {
                 let ending = self.bring().await?;
                 self.sum_up().await;
                 Ok(ending)
+            }
+            Ok(Over::Unreachable(reason)) => {
+                self.tasks.shutdown().await;
+                let worker = &self.run.shared.id;
+                let message = format!("worker {worker} could not reach the farm's gateway: {reason}");
+                self.run.console.say(&message).await?;
+                Ok(Ending::GiveBack(Reason { code: ReasonCode::GatewayUnreachable, message }))
             }
             Ok(Over::TimedOut) => {
                 let consequences = self.graph.give_up("the build ran longer than it may");

@@ -14,13 +14,11 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 use model::JobPath;
-use remote::Remote;
 use tar::EntryType;
 
 use super::{
     blobs,
-    patience::patiently,
-    runner::Trouble,
+    runner::{Runner, Trouble},
     tree::{Content, FUNCTION, Folder, Node, join},
 };
 use crate::preparing::Cancel;
@@ -32,13 +30,12 @@ const EXTRA_MAX: u64 = 1 << 20;
 const BUFFER: usize = 256 << 10;
 
 /// What is in the archive `from`, which is called `name`. Files of it are kept in `folder`, which is made; they have at most
-/// `bytes_max` bytes together.
+/// the runner's `bytes_max` bytes together.
 pub(crate) async fn extract(
-    remote: &Remote,
+    runner: &Runner,
     from: &Node,
     name: &str,
     folder: PathBuf,
-    bytes_max: u64,
 ) -> Result<Arc<Folder>, Trouble> {
     let Node::File { content, .. } = from else {
         return Err(Trouble::Own(format!("{name} is no archive: it is a folder or leads nowhere")));
@@ -50,11 +47,12 @@ pub(crate) async fn extract(
     } else {
         let path = folder.join("archive");
         let digest = content.digest()?;
-        patiently(|| blobs::fetch(remote, &digest, &path)).await?;
+        runner.patience.patiently(|| blobs::fetch(&runner.remote, &digest, &path)).await?;
         path
     };
     let cancel = Cancel::default();
     let cancelled = cancel.flag();
+    let bytes_max = runner.bytes_max;
     let work = move || Unpacking { folder, bytes_left: bytes_max, files: 0, cancelled }.all(&archive);
     let done = tokio::task::spawn_blocking(work).await;
     drop(cancel);

@@ -13,7 +13,6 @@ use remote::RemoteError;
 
 use super::{
     blobs,
-    patience::patiently,
     runner::{Runner, Trouble},
     tree::{Content, Folder, Node, join},
 };
@@ -80,10 +79,10 @@ async fn one(runner: &Runner, file: &Wanted, to: PathBuf) -> Result<(), String> 
         tokio::fs::copy(near, &to).await.map_err(failed)?;
     } else {
         let digest = file.content.digest().map_err(|error| telemetry::error_chain(&error))?;
-        let mut fetched = patiently(|| blobs::fetch(&runner.remote, &digest, &to)).await;
+        let mut fetched = runner.patience.patiently(|| blobs::fetch(&runner.remote, &digest, &to)).await;
         if let Err(RemoteError::Missing { .. }) = fetched {
             runner.remake(&[digest]).await.map_err(Trouble::into_reason)?;
-            fetched = patiently(|| blobs::fetch(&runner.remote, &digest, &to)).await;
+            fetched = runner.patience.patiently(|| blobs::fetch(&runner.remote, &digest, &to)).await;
         }
         fetched.map_err(|error| telemetry::error_chain(&error))?;
     }

@@ -3,7 +3,7 @@
 use std::{borrow::Borrow, time::Duration};
 
 use remote::RemoteError;
-use tokio::time::Instant;
+use tokio::{sync::watch, time::Instant};
 use tonic::Code;
 
 /// How long the farm may be away.
@@ -12,22 +12,82 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Repeats a call while the farm is away or full, up to a minute.
-pub(crate) async fn patiently<T, E, F>(mut call: impl FnMut() -> F) -> Result<T, E>
-where
-    E: Borrow<RemoteError>,
-    F: Future<Output = Result<T, E>>,
-{
-    let until = Instant::now() + PATIENCE;
-    let mut wait = FIRST;
-    loop {
-        match call().await {
-            Err(error) if may_pass(error.borrow()) && Instant::now() + wait < until => {
-                tokio::time::sleep(wait).await;
-                wait = (2 * wait).min(LONGEST);
+/// A call that waits longer is told of.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// How the farm answers the calls of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answering {
+    /// It answers.
+    Well,
+    /// It does not, for this reason: calls are repeated.
+    Late(String),
+    /// It did not for as long as may be waited.
+    NotAtAll(String),
+}
+
+/// Repeats calls while the farm is away or full, up to a minute, and says so to whoever listens. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Patience {
+    answering: watch::Sender<Answering>,
+}
+
+impl Patience {
+    /// The farm answers.
+    pub(crate) fn new() -> Self {
+        Self { answering: watch::channel(Answering::Well).0 }
+    }
+
+    /// Hears how the farm answers.
+    pub(crate) fn listen(&self) -> watch::Receiver<Answering> {
+        self.answering.subscribe()
+    }
+
+    /// Repeats a call while the farm is away or full.
+    pub(crate) async fn patiently<T, E, F>(&self, mut call: impl FnMut() -> F) -> Result<T, E>
+    where
+        E: Borrow<RemoteError>,
+        F: Future<Output = Result<T, E>>,
+    {
+        let began = Instant::now();
+        let until = began + PATIENCE;
+        let mut wait = FIRST;
+        loop {
+            match call().await {
+                Err(error) if may_pass(error.borrow()) && Instant::now() + wait < until => {
+                    if began.elapsed() >= QUIET {
+                        self.late(error.borrow());
+                    }
+                    tokio::time::sleep(wait).await;
+                    wait = (2 * wait).min(LONGEST);
+                }
+                Err(error) if error.borrow().is_unreachable() => {
+                    let reason = telemetry::error_chain(error.borrow());
+                    self.answering.send_replace(Answering::NotAtAll(reason));
+                    return Err(error);
+                }
+                ended => {
+                    self.answering.send_if_modified(|answering| {
+                        let was_late = matches!(answering, Answering::Late(_));
+                        if was_late {
+                            *answering = Answering::Well;
+                        }
+                        was_late
+                    });
+                    return ended;
+                }
             }
-            ended => return ended,
         }
+    }
+
+    fn late(&self, error: &RemoteError) {
+        self.answering.send_if_modified(|answering| {
+            let is_news = *answering == Answering::Well;
+            if is_news {
+                *answering = Answering::Late(telemetry::error_chain(error));
+            }
+            is_news
+        });
     }
 }
 
@@ -55,24 +115,47 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_farm_that_is_away_is_waited_for() {
         let calls = Cell::new(0);
-        let answer = patiently(|| {
+        let patience = Patience::new();
+        let heard = patience.listen();
+        let answer = patience.patiently(|| {
             calls.set(calls.get() + 1);
             let answer = if calls.get() < 4 { Err(refused(Code::Unavailable)) } else { Ok(7) };
             std::future::ready(answer)
         });
         assert_eq!(answer.await.unwrap(), 7);
+        assert!(!heard.has_changed().unwrap(), "a moment is not worth a word");
     }
 
     #[tokio::test(start_paused = true)]
     async fn but_not_for_ever_and_not_when_it_says_no() {
         let began = Instant::now();
         let answer: Result<(), RemoteError> =
-            patiently(|| std::future::ready(Err(refused(Code::ResourceExhausted)))).await;
+            Patience::new().patiently(|| std::future::ready(Err(refused(Code::ResourceExhausted)))).await;
         assert!(answer.is_err());
         assert!(began.elapsed() > PATIENCE / 2 && began.elapsed() <= PATIENCE, "{:?}", began.elapsed());
         let began = Instant::now();
         let answer: Result<(), RemoteError> =
-            patiently(|| std::future::ready(Err(refused(Code::InvalidArgument)))).await;
+            Patience::new().patiently(|| std::future::ready(Err(refused(Code::InvalidArgument)))).await;
         assert!(answer.is_err() && began.elapsed().is_zero());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_listens_hears_that_the_farm_does_not_answer() {
+        let patience = Patience::new();
+        let mut heard = patience.listen();
+        let caller = patience.clone();
+        let call = tokio::spawn(async move {
+            let answer: Result<(), RemoteError> =
+                caller.patiently(|| std::future::ready(Err(refused(Code::Unavailable)))).await;
+            answer
+        });
+        let began = Instant::now();
+        heard.changed().await.unwrap();
+        assert!(matches!(&*heard.borrow_and_update(), Answering::Late(_)), "it says so while it waits");
+        assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+        heard.changed().await.unwrap();
+        assert!(matches!(&*heard.borrow_and_update(), Answering::NotAtAll(_)));
+        assert!(call.await.unwrap().is_err());
+        assert!(patience.patiently(|| std::future::ready(Ok::<_, RemoteError>(()))).await.is_ok());
     }
 }

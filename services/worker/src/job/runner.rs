@@ -27,7 +27,7 @@ use super::{
     answer::{self, Made, fail},
     blobs, extract, fetch,
     output::TaskOutput,
-    patience::patiently,
+    patience::Patience,
     seen::Seen,
     tree::{Folder, Node},
     unsent::Unsent,
@@ -48,6 +48,7 @@ pub(crate) struct Runner {
     pub(crate) world: Arc<World>,
     pub(crate) remote: Remote,
     pub(crate) uploads: Uploads,
+    pub(crate) patience: Patience,
     pub(crate) http: reqwest::Client,
     /// Sent with every execution.
     pub(crate) headers: MetadataMap,
@@ -190,8 +191,7 @@ impl Runner {
             Step::Extract { from, to } => {
                 let archive = self.world.source(index, from, seen)?;
                 let folder = self.folder.join(format!("{}", index.get()));
-                let node =
-                    extract::extract(&self.remote, &archive, from.as_str(), folder, self.bytes_max).await?;
+                let node = extract::extract(self, &archive, from.as_str(), folder).await?;
                 Effect::Lays(vec![(to.as_str().to_owned(), Node::Folder(node))])
             }
             Step::Copy { from, to } => {
@@ -218,7 +218,7 @@ impl Runner {
     ) -> Result<TaskEnd, Trouble> {
         let root = self.world.input_root(index, command, seen)?;
         let action = action_of(command, &root.message()?.0);
-        let known = patiently(|| self.remote.cached(&action.digest)).await?;
+        let known = self.patience.patiently(|| self.remote.cached(&action.digest)).await?;
         if let Some(result) = known.filter(|result| result.exit_code == 0) {
             return self.taken(task, command, &rpc::Status::default(), Some(result), true).await;
         }
@@ -254,7 +254,7 @@ impl Runner {
         let unsent = Unsent::of(root, all);
         let mut blobs = action.blobs.clone();
         unsent.add_to(&mut blobs)?;
-        let sent = patiently(|| self.uploads.send(blobs.clone())).await;
+        let sent = self.patience.patiently(|| self.uploads.send(blobs.clone())).await;
         sent.map_err(|error| Trouble::from(&*error))?;
         unsent.mark_sent();
         Ok(())
@@ -274,7 +274,7 @@ impl Runner {
             }
         };
         let remote = &remote;
-        let executed = patiently(|| {
+        let executed = self.patience.patiently(|| {
             remote.execute(&action.digest, false, priority(task.priority), move |name, _| note(name))
         });
         Ok(executed.await?.response)
@@ -309,7 +309,7 @@ impl Runner {
             let report = answer::report(task, status, None, cached, &[]);
             return Ok(TaskEnd { report, effect: None, output: TaskOutput::default() });
         };
-        let output = match patiently(|| TaskOutput::of(&self.remote, &result)).await {
+        let output = match self.patience.patiently(|| TaskOutput::of(&self.remote, &result)).await {
             Ok(output) => output,
             Err(error) if task.judge.is_some() => return Err(error.into()),
             // What it printed is not what it made: that it is gone is no reason to fail.
@@ -336,7 +336,7 @@ impl Runner {
             let node = match made {
                 Made::Node(node) => node,
                 Made::Tree(digest) => {
-                    let tree = patiently(|| blobs::read(&self.remote, &digest)).await?;
+                    let tree = self.patience.patiently(|| blobs::read(&self.remote, &digest)).await?;
                     Node::Folder(answer::folder_of(&tree).map_err(Trouble::Farm)?)
                 }
             };

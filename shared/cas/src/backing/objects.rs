@@ -4,14 +4,16 @@ use std::{fs::File, io, path::Path, sync::Arc};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use model::BlobDigest;
+use model::{BlobDigest, StoreId};
 use object_store::{
-    GetOptions, GetResult, ObjectStore, ObjectStoreExt as _, PutPayload, WriteMultipart, path::Path as Key,
+    GetOptions, GetResult, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, WriteMultipart,
+    path::{Path as Key, PathPart},
 };
 use tokio::task::spawn_blocking;
 
 use crate::{
     CasError,
+    identity::ID_NAME,
     known::{Known, Seen},
     layout::Entry,
     read::{BlobStream, read_some},
@@ -53,6 +55,35 @@ impl Objects {
         }
         key.push_str(&entry.place());
         Key::from(key)
+    }
+
+    fn id_key(&self) -> Key {
+        Key::from_iter(self.prefix.parts().chain([PathPart::from(ID_NAME)]))
+    }
+
+    /// The id of the store; none: it has none yet.
+    pub(crate) async fn id(&self) -> Result<Option<StoreId>, CasError> {
+        let key = self.id_key();
+        let found = match self.store.get(&key).await {
+            Ok(found) => found.bytes().await.map_err(Self::failed("reading", &key))?,
+            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(Self::failed("reading", &key)(error)),
+        };
+        Ok(std::str::from_utf8(&found).ok().and_then(|text| text.parse().ok()))
+    }
+
+    /// The id of the store; `id`, if it had none.
+    pub(crate) async fn id_or(&self, id: StoreId) -> Result<StoreId, CasError> {
+        let key = self.id_key();
+        let content = PutPayload::from(id.to_string());
+        match self.store.put_opts(&key, content, PutMode::Create.into()).await {
+            Ok(_) => Ok(id),
+            Err(error @ object_store::Error::AlreadyExists { .. }) => {
+                let there = self.id().await?;
+                there.ok_or_else(|| Self::failed("reading the id in", &key)(error))
+            }
+            Err(error) => Err(Self::failed("writing", &key)(error)),
+        }
     }
 
     fn failed(what: &'static str, key: &Key) -> impl Fn(object_store::Error) -> CasError {

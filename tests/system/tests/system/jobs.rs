@@ -7,7 +7,6 @@ mod steps;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use bus::SettingKey;
 use farm::{Builder, Farm};
 use model::{
     BuildId, BuildKey, BuildRecord, BuildRequest, Context, Job, JobResult, JobSource, Outcome, TaskReport,
@@ -26,11 +25,9 @@ pub(crate) fn builder() -> Builder {
     Farm::builder().with_actions().with("executor").workspaces(1).env("FOREBAY_SANDBOX", "none")
 }
 
-/// Starts it, and says where its gateway is.
+/// Starts it.
 pub(crate) async fn start(builder: Builder) -> Farm {
-    let farm = builder.start().await;
-    farm.bus().set_setting(SettingKey::Grpc, &farm.grpc_url()).await.unwrap();
-    farm
+    builder.start().await
 }
 
 /// A job of these tasks.

@@ -44,6 +44,7 @@ mod sharing;
 mod steps;
 mod steps_actions;
 mod telemetry;
+mod two_farms;
 mod up;
 mod warm;
 mod watch;

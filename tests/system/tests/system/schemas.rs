@@ -211,6 +211,11 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
             cases.good(missing.remove(at).1, &serde_json::from_slice(&message.payload).unwrap());
         }
     }
+    let (_, record) = farm.bus().farm_record().await.unwrap();
+    cases.good("FarmRecord", &serde_json::to_value(record.unwrap()).unwrap());
+    for gateway in farm.bus().gateways("").await.unwrap() {
+        cases.good("GatewayAddress", &serde_json::to_value(gateway).unwrap());
+    }
     cases.lines("QuotaReply", &farm.cli(&["quota", "--json"]).await);
     cases.lines("WhyReply", &farm.cli(&["why", &key.id.to_string(), "--json"]).await);
     let kind = model::ExecutorType::x86();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bus::{Encoding, SettingKey, Subject, decode};
+use bus::{Encoding, Subject, decode};
 use farm::{Farm, SOON};
 use futures::StreamExt as _;
 use model::{BuildKey, BuildRecord, BuildRequest, Context, Outcome, UsageReport, WorkspaceKind};
@@ -117,7 +117,6 @@ async fn bazel_keeps_its_caches_while_it_uses_the_farm() {
     // The executor is of another type than the worker, so that the use of either can be told.
     let farm = Farm::builder().workspaces(1).with("scheduler").with("cas").start().await;
     farm.keep(farm.spawn_with_env("executor", &[("FOREBAY_EXECUTOR_TYPE", "gpu")]).await);
-    farm.bus().set_setting(SettingKey::Grpc, &farm.grpc_url()).await.unwrap();
     farm.replace("worker", &[]).await;
     let project = Project::new(farm);
     project.make_by("sleep 2; echo one > $@");

@@ -1,0 +1,54 @@
+//! Tells whoever asks where this gateway can be reached.
+
+use std::net::SocketAddr;
+
+use bus::{Bus, Subject};
+use model::GatewayAddress;
+use service::host_name;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::url;
+
+/// Answers until the gateway is told to stop.
+pub(crate) async fn answer(bus: Bus, http: SocketAddr, grpc: SocketAddr, stop: CancellationToken) {
+    let own = host_name();
+    let answers = bus.serve_gateway_address(|asker| {
+        let http = reachable(http, asker, &own)?;
+        Some(GatewayAddress { http, grpc: reachable(grpc, asker, &own)?.replacen("http://", "grpc://", 1) })
+    });
+    tokio::select! {
+        answered = answers => {
+            if let Err(error) = answered {
+                let error = telemetry::error_chain(&error);
+                warn!(error, "others cannot ask where this gateway is");
+            }
+        }
+        () = stop.cancelled() => bus.say_changed(&Subject::GatewayChanged).await,
+    }
+}
+
+/// The URL by which the machine `asker` reaches `bound` on the machine `own`; none: it cannot.
+fn reachable(bound: SocketAddr, asker: &str, own: &str) -> Option<String> {
+    let is_here = asker.is_empty() || asker == own;
+    match bound.ip() {
+        ip if ip.is_unspecified() && !is_here => Some(format!("http://{own}:{}", bound.port())),
+        ip if ip.is_loopback() && !is_here => None,
+        _ => Some(url(bound)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reachable;
+
+    #[test]
+    fn an_address_is_one_that_the_asker_can_use() {
+        let at = |bound: &str, asker: &str| reachable(bound.parse().unwrap(), asker, "a");
+        assert_eq!(at("127.0.0.1:80", "a").unwrap(), "http://127.0.0.1:80");
+        assert_eq!(at("127.0.0.1:80", "b"), None);
+        assert_eq!(at("0.0.0.0:80", "a").unwrap(), "http://127.0.0.1:80");
+        assert_eq!(at("0.0.0.0:80", "b").unwrap(), "http://a:80");
+        assert_eq!(at("10.1.2.3:80", "b").unwrap(), "http://10.1.2.3:80");
+    }
+}

@@ -1,0 +1,87 @@
+//! Where the Remote Execution API is: asked of the gateways that live, remembered, and asked again when one comes or leaves.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bus::Subject;
+use service::{ServiceError, host_name};
+use tokio::sync::Notify;
+use tracing::debug;
+
+use crate::Shared;
+
+/// A gateway that was killed says nothing: so often it is asked again.
+const REPAIR: Duration = Duration::from_secs(60);
+
+/// What is known of the gateways.
+#[derive(Debug, Default)]
+pub(crate) struct Gateways {
+    known: Mutex<Known>,
+    changed: Arc<Notify>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Known {
+    /// `grpc://HOST:PORT` of one that lives.
+    grpc: Option<String>,
+    /// Whether executors ever registered: without any, actions are not for the farm.
+    executes: bool,
+}
+
+impl Gateways {
+    /// The address for tools in builds that send actions by themselves.
+    pub(crate) fn for_tools(&self) -> Option<String> {
+        let known = self.known();
+        known.grpc.clone().filter(|_| known.executes)
+    }
+
+    /// Asks now for a gateway that lives.
+    pub(crate) async fn find(&self, shared: &Shared) -> Option<String> {
+        match shared.context.bus.find_gateway(&host_name()).await {
+            Ok(found) => {
+                let grpc = found.map(|address| address.grpc);
+                self.known().grpc.clone_from(&grpc);
+                grpc
+            }
+            Err(error) => {
+                debug!(error = telemetry::error_chain(&error), "the gateways were not asked");
+                None
+            }
+        }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps what is known up to date until the worker ends.
+pub(crate) async fn follow(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let (bus, gateways) = (&shared.context.bus, &shared.gateways);
+    let listen = |what: &Subject| {
+        let changed = Arc::clone(&gateways.changed);
+        bus.on_changed(what, move || changed.notify_one())
+    };
+    let (came, pools) = (listen(&Subject::GatewayChanged), listen(&Subject::PoolChanged));
+    let ask = async {
+        loop {
+            gateways.find(&shared).await;
+            match bus.pools().await {
+                Ok(pools) => gateways.known().executes = !pools.is_empty(),
+                Err(error) => debug!(error = telemetry::error_chain(&error), "the pools were not read"),
+            }
+            tokio::select! {
+                () = gateways.changed.notified() => {}
+                () = tokio::time::sleep(REPAIR) => {}
+            }
+        }
+    };
+    let failed = |error| ServiceError::failed("following the gateways", error);
+    tokio::select! {
+        ended = came => ended.map_err(failed),
+        ended = pools => ended.map_err(failed),
+        () = ask => Ok(()),
+    }
+}

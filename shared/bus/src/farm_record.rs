@@ -1,0 +1,39 @@
+//! Which farm this bus is of: one record, written by compare-and-set.
+
+use std::time::Duration;
+
+use model::{FarmRecord, Sequence};
+
+use crate::{Bus, BusError, Encoding, SettingKey, encode, stream, transition::Write};
+
+const FARM: &str = "$KV.FOREBAY_SETTINGS.farm";
+
+impl Bus {
+    /// Which farm this bus is of, and the record's position; 0 where no service with a store ever started.
+    pub async fn farm_record(&self) -> Result<(Sequence, Option<FarmRecord>), BusError> {
+        match self.last_stored(stream::SETTINGS, FARM).await? {
+            Some(stored) => Ok((stored.sequence, Some(stored.read()?))),
+            None => Ok((Sequence(0), None)),
+        }
+    }
+
+    /// Writes the record if the last one is still that at `expected`; says whether.
+    pub async fn write_farm_record(
+        &self,
+        record: &FarmRecord,
+        expected: Sequence,
+        patience: Duration,
+    ) -> Result<bool, BusError> {
+        let write = Write::new(stream::SETTINGS, FARM.to_owned(), expected, encode(Encoding::Json, record));
+        Ok(self.compare_and_set(&write, patience).await?.is_ok())
+    }
+
+    /// Where the farm keeps output files, logs, jobs and models, once a service made that known.
+    pub async fn store_url(&self) -> Result<Option<String>, BusError> {
+        let (_, record) = self.farm_record().await?;
+        match record.and_then(|record| record.store) {
+            Some(store) => Ok(Some(store.url)),
+            None => self.setting(SettingKey::Store).await,
+        }
+    }
+}

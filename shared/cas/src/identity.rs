@@ -1,0 +1,103 @@
+//! Which store this is: an id that lies in its folder, or in the object store behind it.
+
+use std::{fs, io, path::Path};
+
+use model::StoreId;
+
+use crate::{Cas, CasError, backing::Backing};
+
+/// The file, or the object, that has the id.
+pub(crate) const ID_NAME: &str = "store-id";
+
+impl Cas {
+    /// Its id; none: it has none yet.
+    pub async fn id(&self) -> Result<Option<StoreId>, CasError> {
+        if let Some(objects) = self.objects() {
+            return objects.id().await;
+        }
+        let root = self.config().root.clone();
+        let path = root.join(ID_NAME);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(text.parse().ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(CasError::disk("reading", &path, error)),
+        }
+    }
+
+    /// Its id; `id`, if it had none.
+    pub async fn id_or(&self, id: StoreId) -> Result<StoreId, CasError> {
+        if let Some(objects) = self.objects() {
+            return objects.id_or(id).await;
+        }
+        let root = &self.config().root;
+        folder_id(root, id).map_err(|error| CasError::disk("writing an id into", root, error))
+    }
+
+    /// Where it keeps its blobs, as a URL.
+    pub fn url(&self) -> String {
+        let config = self.config();
+        config.backing.clone().unwrap_or_else(|| format!("file://{}", config.root.display()))
+    }
+
+    /// Whether what counts as stored is in another farm's store, over the Remote Execution API.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.backing(), Some(Backing::Remote(_)))
+    }
+}
+
+/// The id of the folder `root`, which all processes on it see; `id`, if it had none.
+pub fn folder_id(root: &Path, id: StoreId) -> io::Result<StoreId> {
+    let path = root.join(ID_NAME);
+    let read = || fs::read_to_string(&path).map(|text| text.parse().ok());
+    if let Ok(Some(there)) = read() {
+        return Ok(there);
+    }
+    fs::create_dir_all(root)?;
+    let partial = root.join(format!("{ID_NAME}.{id}"));
+    fs::write(&partial, id.to_string())?;
+    // The first one wins.
+    let linked = fs::hard_link(&partial, &path);
+    fs::remove_file(&partial)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => read()?.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{} has no id in it", path.display()))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CasConfig;
+
+    #[test]
+    fn a_folder_has_one_id() {
+        let root = tempfile::tempdir().unwrap();
+        let ids: Vec<StoreId> = std::thread::scope(|scope| {
+            let make = || folder_id(root.path(), StoreId::generate()).unwrap();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(ids.iter().all(|id| *id == ids[0]));
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn stores_over_one_object_store_are_one() {
+        let shared = tempfile::tempdir().unwrap();
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let open = |root: &Path, backing: Option<String>| {
+            Cas::open(CasConfig { backing, ..CasConfig::new(root) }).unwrap()
+        };
+        let url = format!("file://{}", shared.path().display());
+        let [first, second] = [0, 1].map(|at: usize| open(folders[at].path(), Some(url.clone())));
+        assert_eq!(first.id().await.unwrap(), None);
+        let id = first.id_or(StoreId::generate()).await.unwrap();
+        assert_eq!(second.id_or(StoreId::generate()).await.unwrap(), id);
+        assert_eq!(second.id().await.unwrap(), Some(id));
+        let alone = open(folders[0].path(), None);
+        assert_eq!(alone.id().await.unwrap(), None);
+        assert_ne!(alone.id_or(StoreId::generate()).await.unwrap(), id);
+    }
+}

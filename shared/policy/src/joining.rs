@@ -1,0 +1,90 @@
+//! Whether a process may work with the store that it opened on the bus that it found.
+
+use model::{KnownStore, StoreId};
+
+/// On what terms a process comes with its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// It joins the farm, whatever the farm keeps.
+    Join,
+    /// The bus is its own: the store's URL may have changed, or its content may be gone.
+    OwnBus,
+    /// It was told to make its store the farm's.
+    TakeOver,
+}
+
+/// What follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joining {
+    /// It is the farm's store.
+    Member,
+    /// The farm is to know this store from now on.
+    MakeKnown,
+    /// The store was emptied: it gets its id again.
+    Restore(StoreId),
+    /// It is another store.
+    Refused,
+}
+
+/// What follows for a store at `url` with the id `found` (none: it has none yet), where the farm knows `known`.
+pub fn joining(known: Option<&KnownStore>, found: Option<StoreId>, url: &str, claim: Claim) -> Joining {
+    let Some(known) = known else { return Joining::MakeKnown };
+    let (is_same, same_url) = (found == Some(known.id), known.url == url);
+    match claim {
+        Claim::Join if is_same => Joining::Member,
+        Claim::OwnBus | Claim::TakeOver if is_same && same_url => Joining::Member,
+        Claim::OwnBus if is_same => Joining::MakeKnown,
+        Claim::OwnBus if found.is_none() && same_url => Joining::Restore(known.id),
+        Claim::TakeOver => Joining::MakeKnown,
+        Claim::Join | Claim::OwnBus => Joining::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const URLS: [&str; 2] = ["file:///a", "file:///b"];
+
+    fn any_claim() -> impl Strategy<Value = Claim> {
+        prop_oneof![Just(Claim::Join), Just(Claim::OwnBus), Just(Claim::TakeOver)]
+    }
+
+    proptest! {
+        #[test]
+        fn a_stranger_changes_nothing(
+            claim in any_claim(),
+            knows in any::<bool>(),
+            found in 0..3_usize,
+            url in 0..2_usize,
+        ) {
+            let ids = [StoreId::generate(), StoreId::generate()];
+            let known = knows.then(|| KnownStore { url: URLS[0].to_owned(), id: ids[0] });
+            let found = ids.get(found).copied();
+            let answer = joining(known.as_ref(), found, URLS[url], claim);
+            match &known {
+                None => prop_assert_eq!(answer, Joining::MakeKnown),
+                Some(known) => {
+                    let is_same = found == Some(known.id);
+                    if is_same {
+                        prop_assert_ne!(answer, Joining::Refused);
+                    } else if claim == Claim::Join {
+                        prop_assert_eq!(answer, Joining::Refused);
+                    }
+                    if claim == Claim::Join {
+                        prop_assert_ne!(answer, Joining::MakeKnown);
+                    }
+                    // An own bus is no right to another store.
+                    if claim == Claim::OwnBus && found.is_some() && !is_same {
+                        prop_assert_eq!(answer, Joining::Refused);
+                    }
+                    if claim == Claim::TakeOver {
+                        prop_assert!(matches!(answer, Joining::Member | Joining::MakeKnown));
+                    }
+                }
+            }
+        }
+    }
+}

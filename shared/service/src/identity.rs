@@ -1,0 +1,144 @@
+//! Which farm a store belongs to: the bus has a record of the farm's stores, each store has its id in itself, and a service
+//! whose store is another one than the bus knows does not start.
+
+use std::time::Duration;
+
+use bus::{Bus, SettingKey};
+use cas::Cas;
+use model::{FarmRecord, KnownStore, StoreId};
+use policy::{Claim, Joining, joining};
+use store::Store;
+use tracing::info;
+
+use crate::StartError;
+
+/// How long a doubtful write is resolved.
+const PATIENCE: Duration = Duration::from_secs(30);
+const TRIES: u32 = 20;
+
+/// One of the stores of a farm.
+#[derive(Clone, Copy)]
+enum Kept<'a> {
+    Store(&'a Store),
+    Cas(&'a Cas),
+}
+
+/// A store that is not the farm's.
+#[derive(Debug, thiserror::Error)]
+#[error("the {what} {url} is not that of this farm ({farm}), which is {known}: {remedy}")]
+pub struct OtherStore {
+    what: &'static str,
+    url: String,
+    farm: String,
+    known: String,
+    remedy: String,
+}
+
+impl Kept<'_> {
+    fn url(self) -> String {
+        match self {
+            Self::Store(store) => store.url().to_owned(),
+            Self::Cas(cas) => cas.url(),
+        }
+    }
+
+    async fn id(self) -> Result<Option<StoreId>, StartError> {
+        Ok(match self {
+            Self::Store(store) => store.id().await?,
+            Self::Cas(cas) => cas.id().await?,
+        })
+    }
+
+    async fn id_or(self, id: StoreId) -> Result<StoreId, StartError> {
+        Ok(match self {
+            Self::Store(store) => store.id_or(id).await?,
+            Self::Cas(cas) => cas.id_or(id).await?,
+        })
+    }
+
+    fn of(self, record: &mut FarmRecord) -> &mut Option<KnownStore> {
+        match self {
+            Self::Store(_) => &mut record.store,
+            Self::Cas(_) => &mut record.cas,
+        }
+    }
+
+    async fn refused(self, bus: &Bus, record: &FarmRecord, known: &str) -> OtherStore {
+        let (what, remedy) = match self {
+            Self::Store(_) => (
+                "store",
+                format!(
+                    "name the farm's with --store {known}, where it can be reached from here, or another NATS"
+                ),
+            ),
+            Self::Cas(_) => ("content-addressable store", cas_remedy(bus).await),
+        };
+        let remedy = format!("{remedy}; `forebay up --take-over` makes this one the farm's");
+        let farm = format!("farm {}", record.id);
+        OtherStore { what, url: self.url(), farm, known: known.to_owned(), remedy }
+    }
+}
+
+async fn cas_remedy(bus: &Bus) -> String {
+    let found = bus.find_gateway(&host_name()).await.ok().flatten();
+    let gateway = found.map_or_else(|| "grpc://HOST:PORT of a gateway".to_owned(), |gateway| gateway.grpc);
+    format!(
+        "have its blobs from the farm (set cas_url, in the environment FOREBAY_CAS_URL={gateway}), or use the same data \
+         folder or object store"
+    )
+}
+
+/// Has the bus know `store`, or sees that it is the one that the bus knows.
+pub async fn join_store(bus: &Bus, store: &Store, claim: Claim) -> Result<(), StartError> {
+    join(bus, Kept::Store(store), claim).await
+}
+
+/// The same for the content-addressable store. One whose blobs are in a farm's, over the Remote Execution API, has no id to compare.
+pub async fn join_cas(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartError> {
+    if cas.is_remote() {
+        return Ok(());
+    }
+    join(bus, Kept::Cas(cas), claim).await
+}
+
+async fn join(bus: &Bus, kept: Kept<'_>, claim: Claim) -> Result<(), StartError> {
+    for _ in 0..TRIES {
+        let (at, record) = bus.farm_record().await?;
+        let mut record = record.unwrap_or_default();
+        let url = kept.url();
+        let known = kept.of(&mut record).clone();
+        // A bus of before farms had records names only the URL of its store.
+        if let (None, Kept::Store(_), Claim::Join) = (&known, kept, claim)
+            && let Some(earlier) = bus.setting(SettingKey::Store).await?
+            && earlier != url
+        {
+            return Err(kept.refused(bus, &record, &earlier).await.into());
+        }
+        match joining(known.as_ref(), kept.id().await?, &url, claim) {
+            Joining::Member => return Ok(()),
+            Joining::Restore(id) => {
+                kept.id_or(id).await?;
+                return Ok(());
+            }
+            Joining::Refused => {
+                let known = known.map(|known| known.url).unwrap_or_default();
+                return Err(kept.refused(bus, &record, &known).await.into());
+            }
+            Joining::MakeKnown => {
+                let id = kept.id_or(StoreId::generate()).await?;
+                *kept.of(&mut record) = Some(KnownStore { url: url.clone(), id });
+                if bus.write_farm_record(&record, at, PATIENCE).await? {
+                    info!(farm = %record.id, url, "the farm keeps its blobs there");
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Err(bus::BusError::Timeout { what: "making the store known to the farm".to_owned() }.into())
+}
+
+/// The name of this machine.
+pub fn host_name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.unwrap_or_else(|| "unknown".to_owned())
+}
