@@ -30,6 +30,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             Ok(ExecutorControl::Drain) => {
                 info!("draining: nothing new is taken");
                 shared.hands.set_draining(true);
+                shared.changed.notify_one();
                 // Who hears of what is given back must not give it to us again.
                 heartbeat::send(&shared).await;
                 hand_over::all(&shared).await;
@@ -37,6 +38,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             Ok(ExecutorControl::Resume) => {
                 info!("taking actions again");
                 shared.hands.set_draining(false);
+                shared.changed.notify_one();
             }
             Err(error) => warn!(error = telemetry::error_chain(&error), "an order cannot be read"),
         }

@@ -45,7 +45,11 @@ impl Keeper {
         let margin = (ttl / 5).max(Duration::from_millis(200));
         let mut reconnects = self.bus.reconnects();
         loop {
-            tokio::time::sleep((ttl / 3).saturating_sub(self.renewed_at.elapsed())).await;
+            tokio::select! {
+                () = tokio::time::sleep((ttl / 3).saturating_sub(self.renewed_at.elapsed())) => {}
+                // Commands show what the lease says.
+                () = self.shared.changed.notified() => {}
+            }
             let sent = Instant::now();
             let left = (ttl.saturating_sub(margin)).saturating_sub(self.renewed_at.elapsed());
             if left.is_zero() {

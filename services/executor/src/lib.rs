@@ -75,6 +75,8 @@ struct Shared {
     queue: Mutex<Queue>,
     /// A reservation came that counts only after a while.
     later: Notify,
+    /// The lease says something that is not true any more.
+    changed: Notify,
     cancelled: control::Cancelled,
     admission: Admission,
     stages: Stages,
@@ -140,6 +142,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
             hands: Hands::new(all, settings.starting_max),
             queue: Mutex::default(),
             later: Notify::new(),
+            changed: Notify::new(),
             cancelled: control::Cancelled::default(),
             admission: Admission::new(settings, sensors),
             stages: stages.clone(),
