@@ -126,7 +126,10 @@ class Tasks:
         """The files of the project that the preprocessor reads."""
         asked = [word for at, word in enumerate(argv) if word not in ("-c", "-o") and (at == 0 or argv[at - 1] != "-o")]
         where = os.path.join(self.root, folder)
-        found = subprocess.run([*asked, "-MM"], cwd=where, capture_output=True, text=True, check=False)
+        try:
+            found = subprocess.run([*asked, "-MM"], cwd=where, capture_output=True, text=True, check=False)
+        except OSError as error:
+            raise NoJob(f"cannot run {asked[0]}: {error.strerror}") from None
         if found.returncode != 0:
             raise NoJob(f"{shlex.join(asked)} -MM: {found.stderr.strip()}")
         rules = found.stdout.replace("\\\n", " ").splitlines()
@@ -208,14 +211,17 @@ def simple_commands(line):
 
 def of_make(tasks, argv):
     """Takes what make would do."""
-    made = subprocess.run(
-        [argv[0], "-n", "-w", *argv[1:]],
-        cwd=tasks.root,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "LC_ALL": "C"},
-    )
+    try:
+        made = subprocess.run(
+            [argv[0], "-n", "-w", *argv[1:]],
+            cwd=tasks.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except OSError as error:
+        raise NoJob(f"cannot run {argv[0]}: {error.strerror}") from None
     if made.returncode != 0:
         raise NoJob(f"{shlex.join(argv)} -n failed: {made.stderr.strip()}")
     folders = []

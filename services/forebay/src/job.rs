@@ -70,10 +70,13 @@ fn parse(text: &str) -> Result<Job, String> {
         return Err("it is empty".to_owned());
     }
     let mut documents = serde_norway::Deserializer::from_str(text);
-    let (Some(first), None) = (documents.next(), documents.next()) else {
-        return Err("one YAML document is expected".to_owned());
-    };
-    serde_path_to_error::deserialize(first).map_err(|error| at(&error))
+    let Some(first) = documents.next() else { return Err("it holds no YAML document".to_owned()) };
+    // Before the second document is looked for: an error in the first one has its line.
+    let job = serde_path_to_error::deserialize(first).map_err(|error| at(&error))?;
+    match documents.next() {
+        None => Ok(job),
+        Some(_) => Err("one YAML document is expected, a second one begins behind it".to_owned()),
+    }
 }
 
 /// `job.tasks[3].limits.cpu_ms: invalid type …`
@@ -122,5 +125,11 @@ tasks:
         assert!(wrong("{}").starts_with("job: missing field `tasks`"), "{}", wrong("{}"));
         assert_eq!(wrong(" \n"), "it is empty");
         assert!(wrong("tasks: []\n---\ntasks: []\n").contains("one YAML document"));
+        for (text, line) in
+            [("tasks: [\n", "line 2"), ("tasks:\n\t- id: a\n", "line 2"), ("tasks: [a\nb: }\n", "line")]
+        {
+            let error = wrong(text);
+            assert!(error.contains(line) && error.contains("column"), "{text:?}: {error}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use model::{
     Build, BuildRecord, BuildView, Context, Invocation, JobResult, Millis, Outcome, Phase, Reason,
-    ReasonCode, TaskId, WorkspaceKind,
+    ReasonCode, Retry, TaskId, WorkspaceKind,
 };
 
 use crate::{
@@ -18,9 +18,7 @@ pub(crate) fn state_line(record: &BuildRecord) -> String {
     match &record.phase {
         Phase::Enqueued => match &record.queue.retry {
             None => format!("ENQUEUED in group {}, priority {}", record.build.group, record.build.priority),
-            Some(retry) => {
-                format!("ENQUEUED again, {attempts}: worker {}: {}", retry.worker, reason_text(&retry.reason))
-            }
+            Some(retry) => format!("ENQUEUED again, {attempts}: {}", retry_text(retry)),
         },
         Phase::InProgress { invocation } => format!("IN_PROGRESS in {}, {attempts}", place(invocation)),
         Phase::Finished { result, .. } => {
@@ -85,7 +83,7 @@ fn why(text: &mut Facts, record: &BuildRecord, now: Millis) {
         Phase::Enqueued => {
             text.add("waiting", format!("{} for a workspace", span(record.queue.enqueued_at_ms, now)));
             if let Some(retry) = &record.queue.retry {
-                text.add("again", format!("worker {}: {}", retry.worker, reason_text(&retry.reason)));
+                text.add("again", retry_text(retry));
             }
         }
         Phase::InProgress { invocation } => {
@@ -179,6 +177,13 @@ fn place(run: &Invocation) -> String {
 /// The outcome in words.
 pub(crate) fn outcome_text(outcome: Outcome) -> String {
     outcome.as_str().replace('_', " ")
+}
+
+/// Why a build waits again. The worker is named once.
+fn retry_text(retry: &Retry) -> String {
+    let reason = reason_text(&retry.reason);
+    let worker = retry.worker.as_str();
+    if reason.contains(worker) { reason } else { format!("worker {worker}: {reason}") }
 }
 
 /// The reason in words, then its code in brackets.

@@ -54,7 +54,7 @@ pub(crate) struct UpArgs {
     /// Start the servers and set them up, and no service
     #[arg(long)]
     pub(crate) no_services: bool,
-    /// Workspaces of each worker: how many builds it runs at once [default: two for each processor]
+    /// Workspaces of each worker: how many builds it runs at once [default: one for each processor]
     #[arg(long, value_name = "N")]
     pub(crate) workspaces: Option<u16>,
     /// Workers; with `--autoscale workers=...` as many as wait for them

@@ -30,7 +30,7 @@ fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
     if quotas == 0 && reply.default.is_none() {
         return Finding::ok("quota", "none is set: no group is limited");
     }
-    let found = format!("{quotas} groups have one; {} decisions", reply.tick);
+    let found = format!("groups with a quota: {quotas}; decisions: {}", reply.tick);
     let waits = reply.groups.iter().any(|group| group.queued > 0);
     if waits && now.since(reply.decided_at_ms) > 3 * tick {
         let advice = "builds wait and nobody decides: forebay serve governor";

@@ -326,7 +326,7 @@ pub(crate) fn shortcoming(result: &JobResult) -> Option<String> {
         return None;
     }
     let failed = format!("{} of {} tasks failed", result.failed, result.tasks);
-    let skipped = (result.skipped > 0).then(|| format!(", {} were skipped", result.skipped));
+    let skipped = (result.skipped > 0).then(|| format!(", {} skipped", result.skipped));
     let first = result.failures.first().map(|first| {
         let reason = first.reason.as_deref().unwrap_or("no reason is known");
         format!("; {}: {reason}", first.id)

@@ -129,11 +129,27 @@ fn find(name: &str, command: &Command) -> Result<PathBuf, SpawnError> {
         }
     }
     Err(closed.map_or_else(
-        || error(SpawnErrorKind::NotFound, format!("`{name}` is in no directory of PATH ({path})")),
+        || {
+            error(
+                SpawnErrorKind::NotFound,
+                format!("`{name}` is in no directory of PATH: {}", brief_path(path)),
+            )
+        },
         |candidate| {
             error(SpawnErrorKind::PermissionDenied, format!("{} is not executable", candidate.display()))
         },
     ))
+}
+
+/// The first folders of a search path, and how many more there are.
+fn brief_path(path: &str) -> String {
+    const SHOWN: usize = 3;
+    let folders: Vec<&str> = path.split(':').collect();
+    let shown = folders.iter().take(SHOWN).copied().collect::<Vec<_>>().join(":");
+    match folders.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// The system's error number does not say whether program or directory is meant: find out.
