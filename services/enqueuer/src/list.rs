@@ -4,7 +4,7 @@ use bus::Bus;
 use index::Index;
 use model::{
     ApiError, BuildId, BuildKey, BuildView, ErrorCode, Group, GroupsReply, Heartbeat, ListReply, ListRequest,
-    State, WorkerView,
+    Millis, Outcome, State, WorkerView, Workspace, WorkspaceState,
 };
 
 use crate::failure::unavailable;
@@ -13,6 +13,8 @@ use crate::failure::unavailable;
 const LIST_BYTES_MAX: usize = 900 << 10;
 const LIMIT: usize = 50;
 const LIMIT_MAX: usize = 1000;
+/// Builds that run, of which it is looked up where.
+const RUNNING_MAX: isize = 1000;
 
 /// The newest builds of `group`; those that wait, in the order in which they will start.
 pub(crate) async fn list(
@@ -26,16 +28,18 @@ pub(crate) async fn list(
         let why = format!("field limit is {limit}: 1 to {LIMIT_MAX} is expected");
         return Err(ApiError::new(ErrorCode::InvalidRequest, why));
     }
-    let most = isize::try_from(limit).unwrap_or(isize::MAX);
-    let ids: Vec<BuildId> = match request.state {
-        None => index.recent(group, most).await,
+    let filtered = request.outcome.is_some() || !request.labels.is_empty() || request.id_prefix.is_some();
+    // Filtered below, so more are read than asked for.
+    let all = filtered || matches!(request.state, Some(State::InProgress | State::Finished));
+    let most = isize::try_from(if all { LIMIT_MAX } else { limit }).unwrap_or(isize::MAX);
+    let mut ids: Vec<BuildId> = match request.state {
         Some(State::Enqueued) => index.waiting(group, most).await,
-        // Filtered below, so more are read than asked for.
-        Some(State::InProgress | State::Finished) => {
-            index.recent(group, isize::try_from(LIMIT_MAX).unwrap_or(1000)).await
-        }
+        None | Some(State::InProgress | State::Finished) => index.recent(group, most).await,
     }
     .map_err(unavailable)?;
+    if let Some(prefix) = &request.id_prefix {
+        ids.retain(|id| has_prefix(*id, prefix));
+    }
     let keys: Vec<BuildKey> = ids.iter().map(|id| BuildKey { group: group.clone(), id: *id }).collect();
     let mut found: std::collections::HashMap<BuildId, BuildView> = bus
         .latest_many(&keys)
@@ -44,7 +48,12 @@ pub(crate) async fn list(
         .into_iter()
         .map(|(sequence, record)| (record.build.id, BuildView::new(sequence, record)))
         .collect();
-    let wanted = |view: &BuildView| request.state.is_none_or(|state| view.state == state);
+    let wanted = |view: &BuildView| {
+        let labels = &view.record.build.labels;
+        request.state.is_none_or(|state| view.state == state)
+            && request.outcome.is_none_or(|outcome| outcome_of(view) == Some(outcome))
+            && request.labels.iter().all(|(name, value)| labels.get(name) == Some(value))
+    };
     let mut builds = Vec::new();
     let mut room = LIST_BYTES_MAX;
     for view in ids.iter().filter_map(|id| found.remove(id)).filter(wanted).take(limit) {
@@ -58,17 +67,73 @@ pub(crate) async fn list(
     Ok(ListReply { builds, truncated: false })
 }
 
+fn outcome_of(view: &BuildView) -> Option<Outcome> {
+    view.record.result().map(|result| result.outcome)
+}
+
+/// Whether the id begins so, in upper or lower case, with or without its dashes.
+fn has_prefix(id: BuildId, prefix: &str) -> bool {
+    let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
+    plain(&id.to_string()).starts_with(&plain(prefix))
+}
+
 /// Groups that had a build lately.
 pub(crate) async fn groups(index: &Index) -> Result<GroupsReply, ApiError> {
     Ok(GroupsReply { groups: index.groups().await.map_err(unavailable)? })
 }
 
-/// Workers that live.
+/// Workers that live, with what their workspaces do now: heartbeats are some seconds old, the index follows every event.
 pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>, ApiError> {
-    let found = index.workers(bus.now()).await.map_err(unavailable)?;
-    let read = |raw: &Vec<u8>| bus::decode::<Heartbeat>(bus::Encoding::Json, raw).ok();
-    let mut views: Vec<WorkerView> =
-        found.iter().filter_map(read).map(|heartbeat| WorkerView { heartbeat }).collect();
+    let mut views = live_workers(index, bus.now()).await?;
+    let said: Vec<BuildKey> =
+        views.iter().flat_map(|view| &view.heartbeat.workspaces).filter_map(build_of).collect();
+    let unfinished = index.unfinished_of(&said).await.map_err(unavailable)?;
+    let mut taken = index.taken().await.map_err(unavailable)?;
+    // Those that started since the heartbeats.
+    let mut started = index.running(RUNNING_MAX).await.map_err(unavailable)?;
+    started.retain(|key| !said.contains(key));
+    for (_, record) in bus.latest_many(&started).await.map_err(unavailable)? {
+        if let (State::InProgress, Some(run)) = (record.state(), record.invocation()) {
+            taken.insert(Workspace { worker: run.worker.clone(), slot: run.workspace }, record.build.key());
+        }
+    }
+    for WorkerView { heartbeat } in &mut views {
+        let worker = heartbeat.worker.clone();
+        for (state, slot) in heartbeat.workspaces.iter_mut().zip(0_u16..) {
+            let build = taken.get(&Workspace { worker: worker.clone(), slot });
+            *state = now_of(state, build, &unfinished);
+        }
+    }
     views.sort_by(|a, b| a.heartbeat.worker.cmp(&b.heartbeat.worker));
     Ok(views)
+}
+
+/// Workers that live, as they last said.
+pub(crate) async fn live_workers(index: &Index, now: Millis) -> Result<Vec<WorkerView>, ApiError> {
+    let found = index.workers(now).await.map_err(unavailable)?;
+    let read = |raw: &Vec<u8>| bus::decode::<Heartbeat>(bus::Encoding::Json, raw).ok();
+    Ok(found.iter().filter_map(read).map(|heartbeat| WorkerView { heartbeat }).collect())
+}
+
+/// The build that a worker said it runs there.
+fn build_of(state: &WorkspaceState) -> Option<BuildKey> {
+    match state {
+        WorkspaceState::Busy { group, id } => Some(BuildKey { group: group.clone(), id: *id }),
+        WorkspaceState::Idle { .. } | WorkspaceState::Broken => None,
+    }
+}
+
+/// What a workspace does that was in `state`, and has this `build` by the index; `unfinished` are the builds that workers said
+/// they run and that have not ended.
+fn now_of(state: &WorkspaceState, build: Option<&BuildKey>, unfinished: &[BuildKey]) -> WorkspaceState {
+    match (state, build) {
+        (WorkspaceState::Broken, _) => WorkspaceState::Broken,
+        (_, Some(build)) => WorkspaceState::Busy { group: build.group.clone(), id: build.id },
+        (WorkspaceState::Busy { .. }, None)
+            if build_of(state).is_some_and(|said| !unfinished.contains(&said)) =>
+        {
+            WorkspaceState::Idle { warm: None }
+        }
+        (WorkspaceState::Busy { .. } | WorkspaceState::Idle { .. }, None) => state.clone(),
+    }
 }

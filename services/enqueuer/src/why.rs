@@ -6,12 +6,12 @@ use bus::Bus;
 use index::{Index, Standing, StandingLimits, WaitingBuild};
 use model::{
     ApiError, BuildKey, BuildRecord, ErrorCode, GovernorRecord, Group, GroupStanding, InProgress, Millis,
-    Occupancy, QuotaReply, State, Waiting, WhyReply,
+    Occupancy, QuotaReply, State, Waiting, WhyReply, WorkerCounts, WorkerStatus,
 };
-use policy::{Allowance, Busy, Stand, Workspaces, share_of, weight, why, why_text};
+use policy::{Allowance, Busy, Stand, Workspaces, share_of, weight, why, why_text, with_workers};
 use service::Governance;
 
-use crate::failure::unavailable;
+use crate::{failure::unavailable, list::live_workers};
 
 /// Builds before one that are looked at, builds in progress that are named, builds of all groups in progress that are looked
 /// at, and groups that wait likewise.
@@ -36,9 +36,9 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
     match (record.state(), record.invocation()) {
         (State::InProgress, Some(invocation)) => {
             let (worker, workspace) = (&invocation.worker, invocation.workspace);
-            reply.reason = format!("it waits no more: it runs in workspace {worker}/{workspace}");
+            reply.reason = format!("it does not wait: it runs in workspace {worker}/{workspace}");
         }
-        (State::Finished, _) => "it waits no more: it is finished".clone_into(&mut reply.reason),
+        (State::Finished, _) => "it does not wait: it is finished".clone_into(&mut reply.reason),
         (State::Enqueued | State::InProgress, _) => {
             let waiting = waiting(bus, index, &build.key(), record).await?;
             reply.reason = match &waiting {
@@ -59,7 +59,8 @@ async fn waiting(
 ) -> Result<Option<Waiting>, ApiError> {
     let standing = index.standing(key, MOST).await.map_err(unavailable)?;
     if !standing.ready {
-        let what = "the index is being rebuilt from the event stream: ask again in some seconds";
+        let what = "the queue is not indexed: a dispatcher rebuilds the index from the event stream within seconds; if this \
+                    does not pass, no dispatcher runs";
         return Err(ApiError::new(ErrorCode::Unavailable, what));
     }
     let Some(place) = standing.place else { return Ok(None) };
@@ -90,9 +91,25 @@ async fn waiting(
     };
     let allowance = Allowance::of(&key.group, &quotas, &totals, &decided).lending(spare.amount().clone());
     let mut waiting = why(&stand, &allowance);
+    if waiting.idle_workspaces == 0 {
+        waiting = with_workers(waiting, worker_counts(index, now).await?);
+    }
     let named = |build: WaitingBuild| InProgress { id: build.id, occupancy: build.traits.occupancy };
     waiting.in_progress = standing.running.into_iter().map(named).collect();
     Ok(Some(waiting))
+}
+
+/// The workers that live.
+async fn worker_counts(index: &Index, now: Millis) -> Result<WorkerCounts, ApiError> {
+    let mut counts = WorkerCounts::default();
+    for view in live_workers(index, now).await? {
+        match view.heartbeat.status {
+            WorkerStatus::Ready => counts.ready += 1,
+            WorkerStatus::Draining => counts.draining += 1,
+            WorkerStatus::Gone => {}
+        }
+    }
+    Ok(counts)
 }
 
 /// What the farm's workspaces are busy with.

@@ -11,6 +11,7 @@ use crate::{
     globals::Globals,
     record_text::state_line,
     stdout,
+    style::printable,
 };
 
 /// Options of `forebay cancel`.
@@ -37,7 +38,10 @@ pub(crate) async fn run(
     } else if reply.cancelled {
         stdout::line(&format!("build {key} is cancelled"))?;
     } else {
-        stdout::line(&format!("build {key} had ended before: {}", state_line(&reply.build.record)))?;
+        stdout::line(&format!(
+            "build {key} has already ended: {}",
+            printable(&state_line(&reply.build.record))
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::{
-    bench, cancel, cas, conform, doctor, drain, exec, executors, failure::Failure, get, globals::Globals, ls,
-    policy_line, pools, quota, schema, serve, sim, submit, topology, up, watch, why, workers,
+    bench, cancel, cas, completions, conform, doctor, drain, exec, executors, failure::Failure, get,
+    globals::Globals, logs, ls, policy_line, pools, quota, schema, serve, sim, submit, topology, up, watch,
+    why, workers,
 };
 
 const UP_EXAMPLES: &str = "\
@@ -21,7 +22,7 @@ Examples:
 /// A build farm on NATS JetStream
 ///
 /// Exit codes: 0 succeeded, 1 the build failed, 2 bad usage or bad input, 3 cancelled or expired,
-/// 4 a server or service is not reachable.
+/// 4 a server or service is not reachable. With --exit-code command, those of the command.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version)]
 pub(crate) struct Cli {
@@ -42,6 +43,8 @@ enum Command {
     Submit(Box<submit::SubmitArgs>),
     /// Follow a build until it ends
     Watch(watch::WatchArgs),
+    /// Print what a build has written until now
+    Logs(logs::LogsArgs),
     /// Show a build, or fetch a file that it kept
     Get(get::GetArgs),
     /// End a build
@@ -57,9 +60,9 @@ enum Command {
     Cas(Box<cas::CasArgs>),
     /// Check a server of the Remote Execution API against the specification
     Conform(Box<conform::ConformArgs>),
-    /// List the workers that live
+    /// List the live workers
     Workers,
-    /// List the executors that live, and how full they are
+    /// List the live executors, and how full they are
     Executors,
     /// Show how many processes the pools that are scaled should have, and why
     Pools,
@@ -79,6 +82,8 @@ enum Command {
     Doctor,
     /// Print the JSON Schemas of every public message
     Schema(schema::SchemaArgs),
+    /// Print what a shell needs to complete commands and options
+    Completions(completions::CompletionsArgs),
 }
 
 impl Command {
@@ -89,6 +94,7 @@ impl Command {
             Self::Serve(args) => args.name(),
             Self::Submit(_)
             | Self::Watch(_)
+            | Self::Logs(_)
             | Self::Get(_)
             | Self::Cancel(_)
             | Self::Why(_)
@@ -106,7 +112,8 @@ impl Command {
             | Self::Topology(_)
             | Self::Bench(_)
             | Self::Doctor
-            | Self::Schema(_) => "cli",
+            | Self::Schema(_)
+            | Self::Completions(_) => "cli",
         }
     }
 
@@ -125,7 +132,7 @@ impl Cli {
     fn try_run(self) -> Result<ExitCode, Failure> {
         // A file that is wrong for a farm is no matter of what asks none.
         let alone = matches!(&self.command, Command::Sim(args) if !args.asks_a_farm())
-            || matches!(&self.command, Command::Policy(_) | Command::Schema(_));
+            || matches!(&self.command, Command::Policy(_) | Command::Schema(_) | Command::Completions(_));
         let settings = if alone { settings::Settings::default() } else { self.globals.settings()? };
         let log = if settings.log_format == "json" {
             telemetry::LogFormat::Json
@@ -160,11 +167,12 @@ async fn dispatch(
 ) -> Result<ExitCode, Failure> {
     match command {
         Command::Up(args) => {
-            Ok(ExitCode::from(up::run(args, settings, globals.patience(), globals.json).await?))
+            Ok(ExitCode::from(up::run(args, settings, globals.wait()?.patience(), globals.json).await?))
         }
         Command::Serve(args) => serve::run(&args, globals, settings).await,
         Command::Submit(args) => submit::run(&args, globals, &settings).await,
         Command::Watch(args) => watch::run(args, globals, &settings).await,
+        Command::Logs(args) => logs::run(args, globals, &settings).await,
         Command::Get(args) => get::run(args, globals, &settings).await,
         Command::Cancel(args) => cancel::run(args, globals, &settings).await,
         Command::Why(args) => why::run(args, globals, &settings).await,
@@ -183,6 +191,7 @@ async fn dispatch(
         Command::Bench(args) => Box::pin(bench::run(&args, globals, &settings)).await,
         Command::Doctor => doctor::run(globals, &settings).await,
         Command::Schema(args) => schema::run(&args),
+        Command::Completions(args) => completions::run(&args),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     failure::{FAILED, Failure, UNREACHABLE},
     globals::Globals,
     stdout,
+    style::Tone,
 };
 
 /// What a check found.
@@ -60,11 +61,11 @@ impl Finding {
         Self { unreachable: true, ..Self::fail(check, found, advice) }
     }
 
-    fn line(&self) -> String {
+    fn line(&self, paint: impl Fn(Tone, &str) -> String) -> String {
         let status = match self.status {
-            Status::Ok => "ok  ",
-            Status::Warn => "warn",
-            Status::Fail => "FAIL",
+            Status::Ok => paint(Tone::Good, "ok  "),
+            Status::Warn => paint(Tone::Warning, "warn"),
+            Status::Fail => paint(Tone::Bad, "FAIL"),
         };
         let advice = self.advice.as_ref().map(|advice| format!(" -> {advice}")).unwrap_or_default();
         format!("{status}  {:<10} {}{advice}", self.check, self.found)
@@ -79,7 +80,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
         stdout::json(&findings)?;
     } else {
         for finding in &findings {
-            stdout::line(&finding.line())?;
+            stdout::line(&finding.line(|tone, text| tone.stdout(text)))?;
         }
     }
     Ok(ExitCode::from(exit_code(&findings)))
@@ -105,7 +106,8 @@ mod tests {
         assert_eq!(exit_code(&[ok.clone(), warn.clone()]), 0);
         assert_eq!(exit_code(&[ok.clone(), fail.clone()]), 1);
         assert_eq!(exit_code(&[gone, fail]), 4);
-        assert_eq!(ok.line(), "ok    git        2.43");
-        assert_eq!(warn.line(), "warn  git        not found -> install git");
+        let line = |finding: &Finding| finding.line(|_, text| text.to_owned());
+        assert_eq!(line(&ok), "ok    git        2.43");
+        assert_eq!(line(&warn), "warn  git        not found -> install git");
     }
 }

@@ -47,6 +47,16 @@ impl Failure {
         Self { exit: 0, line: None }
     }
 
+    /// Whether the reader of what is printed has gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.line.is_none()
+    }
+
+    /// The same failure, and `more` of it.
+    pub(crate) fn with(self, more: &str) -> Self {
+        Self { line: self.line.map(|line| format!("{line}; {more}")), ..self }
+    }
+
     /// The line, for whoever goes on.
     pub(crate) fn line(&self) -> &str {
         self.line.as_deref().unwrap_or_default()

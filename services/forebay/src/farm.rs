@@ -1,29 +1,32 @@
-//! The farm that a command speaks to: found, connected, and waited for unless told otherwise.
-
-use std::time::Duration;
+//! The farm that a command speaks to: found, connected, and waited for unless the user says otherwise.
 
 use bus::{Bus, Patience};
 use clap::Args;
 use client::{Client, ClientError};
-use model::{BuildId, BuildKey, Group, Millis};
+use futures::{StreamExt as _, TryStreamExt as _};
+use model::{BuildId, BuildKey, BuildView, Group, ListRequest, Millis};
 use settings::Settings;
 
 use crate::{
-    failure::{Failure, say},
+    failure::Failure,
     globals::Globals,
+    last_build::{LAST, LastBuild},
+    style::one_line,
+    wait::{Wait, WaitLimit},
 };
 
 /// A connected farm.
 #[derive(Debug)]
 pub(crate) struct Farm {
     client: Client,
-    patience: Patience,
+    wait: WaitLimit,
+    last: LastBuild,
 }
 
 /// Which build a command is about.
 #[derive(Debug, Args)]
 pub(crate) struct BuildArgs {
-    /// The build's id, or GROUP/ID
+    /// The build's id or its first characters, GROUP/ID, or @last: the one that you submitted last from this machine
     #[arg(value_name = "ID")]
     id: String,
     /// Its group [default: the one that has this id]
@@ -31,25 +34,30 @@ pub(crate) struct BuildArgs {
     group: Option<Group>,
 }
 
-const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Fewer characters say too little.
+const PREFIX_MIN: usize = 4;
+const GROUPS_AT_ONCE: usize = 16;
+/// Builds that are named where several begin alike.
+const CANDIDATES: usize = 10;
 
 impl Farm {
-    /// Connects, reading anew with every try where the farm is: it may be starting.
+    /// Connects; each try reads again where the farm is, since it may be starting.
     pub(crate) async fn connect(globals: &Globals, settings: &Settings) -> Result<Self, Failure> {
-        let patience = globals.patience();
-        let mut told = false;
+        let limit = globals.wait()?;
+        let mut wait = Wait::new(limit);
         loop {
             let failure = match Self::try_connect(globals, settings).await {
-                Ok(client) => return Ok(Self { client, patience }),
+                Ok((client, name)) => return Ok(Self { client, wait: limit, last: LastBuild::of(&name) }),
                 Err(failure) => failure,
             };
-            wait_or_fail(failure, patience, &mut told).await?;
+            wait.more(failure).await?;
         }
     }
 
-    async fn try_connect(globals: &Globals, settings: &Settings) -> Result<Client, Failure> {
+    async fn try_connect(globals: &Globals, settings: &Settings) -> Result<(Client, String), Failure> {
         let url = globals.nats_url(settings)?;
-        Ok(Client::new(Bus::connect(&url, "forebay cli", Patience::None).await?))
+        let client = Client::new(Bus::connect(&url, "forebay cli", Patience::None).await?);
+        Ok((client, globals.farm_name(settings)?))
     }
 
     /// The client, for calls that are not repeated.
@@ -62,9 +70,9 @@ impl Farm {
         self.client.bus().now()
     }
 
-    /// Whether to wait for servers.
-    pub(crate) fn patience(&self) -> Patience {
-        self.patience
+    /// The build that this user submitted last to this farm.
+    pub(crate) fn last(&self) -> &LastBuild {
+        &self.last
     }
 
     /// Makes a call, again and again while nobody answers. Every call may be repeated without harm.
@@ -72,13 +80,11 @@ impl Farm {
         &self,
         call: impl AsyncFn(&Client) -> Result<T, ClientError>,
     ) -> Result<T, Failure> {
-        let mut told = false;
+        let mut wait = Wait::new(self.wait);
         loop {
             match call(&self.client).await {
                 Ok(answer) => return Ok(answer),
-                Err(error) if error.is_unreachable() => {
-                    wait_or_fail(error.into(), self.patience, &mut told).await?;
-                }
+                Err(error) if error.is_unreachable() => wait.more(error.into()).await?,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -87,36 +93,92 @@ impl Farm {
     /// The full name of the build that was asked for.
     pub(crate) async fn resolve(&self, args: &BuildArgs) -> Result<BuildKey, Failure> {
         let invalid = |error: model::ParseIdError| Failure::usage(error.to_string());
-        if args.id.contains('/') {
-            let key: BuildKey = args.id.parse().map_err(invalid)?;
-            return match &args.group {
-                Some(group) if *group != key.group => {
-                    Err(Failure::usage(format!("build {key} is not of group {group}")))
-                }
-                Some(_) | None => Ok(key),
-            };
+        if args.id == LAST {
+            return of_group(self.last.read()?, args.group.as_ref());
         }
-        let id: BuildId = args.id.parse().map_err(invalid)?;
-        match &args.group {
-            Some(group) => Ok(BuildKey { group: group.clone(), id }),
-            None => self.call(async |client| client.find(id).await).await,
+        let (group, id) = match args.id.split_once('/') {
+            Some((group, id)) => (Some(group.parse().map_err(invalid)?), id),
+            None => (args.group.clone(), args.id.as_str()),
+        };
+        let key = match id.parse::<BuildId>() {
+            Ok(id) => match group {
+                Some(group) => BuildKey { group, id },
+                None => self.call(async |client| client.find(id).await).await?,
+            },
+            Err(_) if is_prefix(id) => self.find_by_prefix(group, id).await?,
+            Err(_) => {
+                let id = one_line(id, 80);
+                let wanted = format!("a UUID, {PREFIX_MIN} or more of its first characters, or {LAST}");
+                return Err(Failure::usage(format!("build id {id:?} is not valid: {wanted} is expected")));
+            }
+        };
+        of_group(key, args.group.as_ref())
+    }
+
+    /// The only build whose id begins so, of the last of the group, or of all groups.
+    async fn find_by_prefix(&self, group: Option<Group>, prefix: &str) -> Result<BuildKey, Failure> {
+        let groups = match group {
+            Some(group) => vec![group],
+            None => self.call(async |client| client.groups().await).await?,
+        };
+        let request = ListRequest {
+            id_prefix: Some(prefix.to_owned()),
+            limit: Some(CANDIDATES),
+            ..ListRequest::default()
+        };
+        let found: Vec<BuildView> = self.list(groups, &request).await?.0;
+        match found.as_slice() {
+            [] => Err(Failure::usage(format!(
+                "no build begins with {prefix:?} among the last 1,000 of each group: give the whole id"
+            ))),
+            [one] => Ok(one.record.build.key()),
+            several => {
+                let named = several.iter().take(CANDIDATES).map(|view| view.record.build.key().to_string());
+                let named: Vec<String> = named.collect();
+                let named = named.join(", ");
+                Err(Failure::usage(format!(
+                    "several builds begin with {prefix:?}: {named}; give more of the id"
+                )))
+            }
         }
+    }
+
+    /// The builds of `groups` that the request asks for, and whether there were more, which did not fit a message.
+    pub(crate) async fn list(
+        &self,
+        groups: Vec<Group>,
+        request: &ListRequest,
+    ) -> Result<(Vec<BuildView>, bool), Failure> {
+        let of_group =
+            |group: Group| async move { self.call(async |client| client.list(&group, request).await).await };
+        let replies = futures::stream::iter(groups).map(of_group).buffer_unordered(GROUPS_AT_ONCE);
+        let replies: Vec<_> = replies.try_collect().await?;
+        let truncated = replies.iter().any(|reply| reply.truncated);
+        Ok((replies.into_iter().flat_map(|reply| reply.builds).collect(), truncated))
     }
 }
 
-/// Waits a moment where waiting may help and is wanted, saying so once.
-pub(crate) async fn wait_or_fail(
-    failure: Failure,
-    patience: Patience,
-    told: &mut bool,
-) -> Result<(), Failure> {
-    if patience == Patience::None || !failure.is_unreachable() {
-        return Err(failure);
+fn of_group(key: BuildKey, group: Option<&Group>) -> Result<BuildKey, Failure> {
+    match group {
+        Some(group) if *group != key.group => {
+            Err(Failure::usage(format!("build {key} is not of group {group}")))
+        }
+        Some(_) | None => Ok(key),
     }
-    if !*told {
-        say(&format!("{}; waiting (--no-wait fails instead)", failure.line()));
-        *told = true;
+}
+
+fn is_prefix(text: &str) -> bool {
+    let digits = text.chars().filter(char::is_ascii_hexdigit).count();
+    digits >= PREFIX_MIN && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_prefix;
+
+    #[test]
+    fn prefixes_are_hexadecimal() {
+        assert!(is_prefix("01a2") && is_prefix("01A202E7-12"));
+        assert!(!is_prefix("01a") && !is_prefix("----") && !is_prefix("last") && !is_prefix(""));
     }
-    tokio::time::sleep(RETRY_DELAY).await;
-    Ok(())
 }

@@ -13,6 +13,7 @@ use crate::{
     globals::Globals,
     record_text::full_text,
     stdout,
+    style::printable,
 };
 
 /// Options of `forebay get`.
@@ -49,7 +50,7 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
     } else if globals.json {
         stdout::json(&view)?;
     } else {
-        stdout::bytes(full_text(&view, farm.now()).as_bytes())?;
+        stdout::bytes(printable(&full_text(&view, farm.now())).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,33 +2,41 @@
 
 use std::path::{Path, PathBuf};
 
-use bus::Patience;
 use clap::Args;
 use model::Endpoints;
 use settings::Settings;
 
-use crate::failure::{Failure, UNREACHABLE};
+use crate::{
+    failure::{Failure, UNREACHABLE},
+    wait::WaitLimit,
+};
 
-const NATS_HELP: &str = "Where nats-server listens [default: as `forebay up` wrote it into the data folder, \
-    else nats://127.0.0.1:4222]";
-const REDIS_HELP: &str = "Where Redis listens [default: likewise, else redis://127.0.0.1:6379]";
+const NATS_HELP: &str = "Where nats-server listens [env: FOREBAY_NATS_URL] [default: as `forebay up` wrote it into the data \
+    folder, else nats://127.0.0.1:4222]";
+const REDIS_HELP: &str = "Where Redis listens [env: FOREBAY_REDIS_URL] [default: as `forebay up` wrote it into the data \
+    folder, else redis://127.0.0.1:6379]";
+const WAIT_HELP: &str = "How long to wait for a server or service that does not answer, as 30s or 5m; 0: not at all; forever. \
+    After it, the exit code is 4. Services and `up` wait without an end unless it is 0. [env: FOREBAY_WAIT] [default: 30s]";
 
 /// Options that every command has.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Globals {
-    #[arg(long, help = NATS_HELP, value_name = "URL", env = "FOREBAY_NATS_URL", hide_env_values = true, global = true)]
+    // Not `env` of clap: what is set there would look required in its usage lines.
+    #[arg(long, help = NATS_HELP, value_name = "URL", global = true)]
     nats: Option<String>,
-    #[arg(long, help = REDIS_HELP, value_name = "URL", env = "FOREBAY_REDIS_URL", hide_env_values = true, global = true)]
+    #[arg(long, help = REDIS_HELP, value_name = "URL", global = true)]
     redis: Option<String>,
-    /// The data folder [default: ./forebay-data]
-    #[arg(long, value_name = "DIR", env = "FOREBAY_DATA", hide_env_values = true, global = true)]
+    /// The data folder [env: FOREBAY_DATA] [default: ./forebay-data]
+    #[arg(long, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
     /// The settings file [default: ./forebay.toml where there is one]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Fail at once with exit code 4 where a server or service is not there, instead of waiting for it
-    #[arg(long, global = true)]
+    #[arg(long, help = WAIT_HELP, value_name = "TIME", global = true)]
+    wait: Option<WaitLimit>,
+    /// Fail at once with exit code 4 where a server or service is not there: --wait 0
+    #[arg(long, global = true, conflicts_with = "wait")]
     no_wait: bool,
     /// Print JSON
     #[arg(long, global = true)]
@@ -36,37 +44,71 @@ pub(crate) struct Globals {
 }
 
 impl Globals {
-    /// Whether to wait for servers.
-    pub(crate) fn patience(&self) -> Patience {
-        if self.no_wait { Patience::None } else { Patience::Wait }
+    /// How long to wait for servers and services.
+    pub(crate) fn wait(&self) -> Result<WaitLimit, Failure> {
+        Ok(self.chosen_wait()?.unwrap_or_default())
+    }
+
+    /// How long to wait, where that was said.
+    pub(crate) fn chosen_wait(&self) -> Result<Option<WaitLimit>, Failure> {
+        if self.no_wait {
+            return Ok(Some(WaitLimit::NONE));
+        }
+        if self.wait.is_some() {
+            return Ok(self.wait);
+        }
+        let said = variable("FOREBAY_WAIT");
+        let parsed =
+            said.map(|text| text.parse().map_err(|why| Failure::usage(format!("FOREBAY_WAIT: {why}"))));
+        parsed.transpose()
+    }
+
+    /// What this farm is known by to its user: its data folder where that says where it is, else its URL.
+    pub(crate) fn farm_name(&self, settings: &Settings) -> Result<String, Failure> {
+        let url = self.nats_url(settings)?;
+        let found = read_endpoints(&settings.data)?.filter(|endpoints| endpoints.nats == url);
+        let folder = found.and_then(|_| settings.data.canonicalize().ok());
+        Ok(folder.map_or(url, |folder| folder.display().to_string()))
+    }
+
+    fn nats(&self) -> Option<String> {
+        self.nats.clone().or_else(|| variable("FOREBAY_NATS_URL"))
+    }
+
+    fn redis(&self) -> Option<String> {
+        self.redis.clone().or_else(|| variable("FOREBAY_REDIS_URL"))
+    }
+
+    fn data(&self) -> Option<PathBuf> {
+        self.data.clone().or_else(|| variable("FOREBAY_DATA").map(PathBuf::from))
     }
 
     /// Defaults, file, environment, flags.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         let file = self.config.clone().unwrap_or_else(|| PathBuf::from("forebay.toml"));
         let mut settings = Settings::load(&file, self.config.is_some())?;
-        if let Some(url) = &self.nats {
-            settings.nats_url.clone_from(url);
+        if let Some(url) = self.nats() {
+            settings.nats_url = url;
         }
-        if let Some(url) = &self.redis {
-            settings.redis_url.clone_from(url);
+        if let Some(url) = self.redis() {
+            settings.redis_url = url;
         }
-        if let Some(folder) = &self.data {
-            settings.data.clone_from(folder);
+        if let Some(folder) = self.data() {
+            settings.data = folder;
         }
         Ok(settings)
     }
 
     /// Where nats-server listens, for a client. What was named goes before what was found.
     pub(crate) fn nats_url(&self, settings: &Settings) -> Result<String, Failure> {
-        let named = self.nats.is_some();
+        let named = self.nats().is_some();
         let found = self.endpoints(settings, named, settings.nats_url != Settings::default().nats_url)?;
         Ok(found.map_or_else(|| settings.nats_url.clone(), |endpoints| endpoints.nats))
     }
 
-    /// Likewise for Redis.
+    /// Where Redis listens, for a client.
     pub(crate) fn redis_url(&self, settings: &Settings) -> Result<String, Failure> {
-        let named = self.redis.is_some();
+        let named = self.redis().is_some();
         let found = self.endpoints(settings, named, settings.redis_url != Settings::default().redis_url)?;
         Ok(found.map_or_else(|| settings.redis_url.clone(), |endpoints| endpoints.redis))
     }
@@ -77,13 +119,13 @@ impl Globals {
         let defaults = Settings::default();
         let found = read_endpoints(&settings.data)?;
         let choose = |named: bool, set: &str, default: &str, found: Option<String>| {
-            let is_set = named || (set != default && self.data.is_none());
+            let is_set = named || (set != default && self.data().is_none());
             found.filter(|_| !is_set).unwrap_or_else(|| set.to_owned())
         };
         let (nats, redis) = found.map(|found| (found.nats, found.redis)).unzip();
         Ok((
-            choose(self.nats.is_some(), &settings.nats_url, &defaults.nats_url, nats),
-            choose(self.redis.is_some(), &settings.redis_url, &defaults.redis_url, redis),
+            choose(self.nats().is_some(), &settings.nats_url, &defaults.nats_url, nats),
+            choose(self.redis().is_some(), &settings.redis_url, &defaults.redis_url, redis),
         ))
     }
 
@@ -97,11 +139,12 @@ impl Globals {
     /// The farm of the data folder, unless a URL was `named` by flag or `set` in the file. A folder that was
     /// named must hold one.
     fn endpoints(&self, settings: &Settings, named: bool, set: bool) -> Result<Option<Endpoints>, Failure> {
-        if named || (set && self.data.is_none()) {
+        let data = self.data();
+        if named || (set && data.is_none()) {
             return Ok(None);
         }
         let found = read_endpoints(&settings.data)?;
-        if found.is_none() && self.data.is_some() && !set {
+        if found.is_none() && data.is_some() && !set {
             let folder = settings.data.display();
             return Err(Failure::plain(
                 UNREACHABLE,
@@ -110,6 +153,11 @@ impl Globals {
         }
         Ok(found)
     }
+}
+
+/// A variable of the environment; one that is empty counts as none.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn read_endpoints(folder: &Path) -> Result<Option<Endpoints>, Failure> {

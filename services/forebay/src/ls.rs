@@ -4,7 +4,7 @@ use std::{cmp::Reverse, process::ExitCode};
 
 use clap::Args;
 use comfy_table::{Table, presets};
-use model::{BuildView, Group, ListReply, ListRequest, Millis, State};
+use model::{BuildView, Group, ListReply, ListRequest, Millis, Outcome, State};
 use settings::Settings;
 
 use crate::{
@@ -14,19 +14,45 @@ use crate::{
     globals::Globals,
     record_text::{outcome_text, work_text},
     stdout,
+    style::{Tone, columns, one_line},
 };
+
+const EXAMPLES: &str = "\
+Examples:
+  forebay ls --label branch=main --outcome failed
+      the builds of a branch that failed
+  forebay ls --wide
+      whole ids, priorities and labels
+
+An id may be shortened wherever a command asks for one, as long as only one build begins so.";
 
 /// Options of `forebay ls`.
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct LsArgs {
     /// Only this group [default: all that had a build lately]
     #[arg(long)]
     group: Option<Group>,
     #[arg(long, help = "Only builds in this state: enqueued, in_progress or finished", value_parser = parse_state)]
     state: Option<State>,
+    /// Only builds that ended so: succeeded, failed, timed_out, cancelled, expired, lost or rejected
+    #[arg(long, value_parser = parse_outcome)]
+    outcome: Option<Outcome>,
+    /// Only builds with this label; may be repeated: then with all of them
+    #[arg(long, value_name = "NAME=VALUE", value_parser = crate::exec::pair)]
+    label: Vec<(String, String)>,
     /// At most this many, newest first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = parse_limit)]
     limit: usize,
+    /// Show all columns, whole ids and whole commands, however long the lines become
+    #[arg(long)]
+    wide: bool,
+}
+
+fn parse_outcome(text: &str) -> Result<Outcome, String> {
+    let wanted = text.to_ascii_lowercase().replace('-', "_");
+    let found = Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == wanted);
+    found.ok_or_else(|| format!("one of {} is expected", Outcome::ALL.map(Outcome::as_str).join(", ")))
 }
 
 fn parse_state(text: &str) -> Result<State, String> {
@@ -50,44 +76,135 @@ pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -
         Some(group) => vec![group.clone()],
         None => farm.call(async |client| client.groups().await).await?,
     };
-    let request = ListRequest { state: args.state, limit: Some(args.limit) };
-    let mut builds = Vec::new();
-    let mut truncated = false;
-    for group in &groups {
-        let reply = farm.call(async |client| client.list(group, &request).await).await?;
-        truncated |= reply.truncated;
-        builds.extend(reply.builds);
-    }
+    let request = ListRequest {
+        state: args.state,
+        outcome: args.outcome,
+        labels: args.label.iter().cloned().collect(),
+        id_prefix: None,
+        limit: Some(args.limit),
+    };
+    let (mut builds, truncated) = farm.list(groups, &request).await?;
     builds.sort_by_key(|view| Reverse((view.record.build.submitted_at_ms, view.record.build.id)));
     builds.truncate(args.limit);
     if globals.json {
         stdout::json(&ListReply { builds, truncated })?;
     } else {
-        stdout::line(&table(&builds, farm.now()).trim_fmt())?;
+        let columns = if args.wide { None } else { Some(columns()) };
+        stdout::line(&text(&builds, columns, farm.now()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-const COMMAND_WIDTH: usize = 60;
+/// Characters of an id at least: up to the millisecond in which it was made.
+const ID_MIN: usize = 13;
+/// Characters of a group's name at most, where the lines are limited.
+const GROUP_MAX: usize = 16;
+/// Characters of a command at least.
+const COMMAND_MIN: usize = 12;
+/// Between two columns.
+const GAP: usize = 2;
 
-fn table(builds: &[BuildView], now: Millis) -> Table {
+/// A build a line, each at most `columns` long where that is said.
+fn text(builds: &[BuildView], columns: Option<usize>, now: Millis) -> String {
+    let mut rows = match columns {
+        None => wide(builds, now),
+        Some(_) => narrow(builds, now),
+    };
+    if let Some(columns) = columns {
+        // A line begins with a space.
+        fit(&mut rows, columns.saturating_sub(1));
+    }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(["ID", "GROUP", "PRIORITY", "STATE", "OUTCOME", "AGE", "TIME", "COMMAND"]);
-    for view in builds {
+    for row in &rows {
+        table.add_row(row);
+    }
+    let rendered = table.trim_fmt();
+    let mut lines = rendered.lines();
+    let head = lines.next().map(ToOwned::to_owned);
+    let painted = lines.zip(builds).map(|(line, view)| {
+        // The state comes right after the id, which has no such word.
+        let state = state_text(view);
+        line.replacen(&state, &Tone::of(&view.record).stdout(&state), 1)
+    });
+    head.into_iter().chain(painted).collect::<Vec<_>>().join("\n")
+}
+
+fn narrow(builds: &[BuildView], now: Millis) -> Vec<Vec<String>> {
+    let id_length = id_length(builds);
+    let head = ["ID", "STATE", "GROUP", "AGE", "TIME", "COMMAND"].map(ToOwned::to_owned).to_vec();
+    let row = |view: &BuildView| {
         let build = &view.record.build;
-        table.add_row([
-            build.id.to_string(),
-            build.group.to_string(),
-            build.priority.to_string(),
-            view.state.as_str().to_owned(),
-            view.record.result().map_or_else(|| "-".to_owned(), |result| outcome_text(result.outcome)),
+        vec![
+            build.id.to_string().chars().take(id_length).collect(),
+            state_text(view),
+            one_line(build.group.as_str(), GROUP_MAX),
             age(build.submitted_at_ms, now),
             time(view, now),
-            shorten(&work_text(build)),
-        ]);
+            one_line(&work_text(build), usize::MAX),
+        ]
+    };
+    std::iter::once(head).chain(builds.iter().map(row)).collect()
+}
+
+fn wide(builds: &[BuildView], now: Millis) -> Vec<Vec<String>> {
+    let head = ["ID", "STATE", "GROUP", "PRIORITY", "AGE", "TIME", "LABELS", "COMMAND"];
+    let row = |view: &BuildView| {
+        let build = &view.record.build;
+        let labels: Vec<String> =
+            build.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        vec![
+            build.id.to_string(),
+            state_text(view),
+            build.group.to_string(),
+            build.priority.to_string(),
+            age(build.submitted_at_ms, now),
+            time(view, now),
+            one_line(&labels.join(" "), usize::MAX),
+            one_line(&work_text(build), usize::MAX),
+        ]
+    };
+    std::iter::once(head.map(ToOwned::to_owned).to_vec()).chain(builds.iter().map(row)).collect()
+}
+
+/// Shortens the commands, and where that is not enough the groups, so that a line has at most so many columns.
+fn fit(rows: &mut [Vec<String>], columns: usize) {
+    let width = |rows: &[Vec<String>], at: usize| {
+        rows.iter().filter_map(|row| row.get(at)).map(|text| text.chars().count()).max().unwrap_or(0)
+    };
+    let fixed: usize = [0, 1, 3, 4].into_iter().map(|at| width(rows, at) + GAP).sum();
+    let group =
+        width(rows, GROUP_AT).min(columns.saturating_sub(fixed + GAP + COMMAND_MIN).max("GROUP".len()));
+    let command = columns.saturating_sub(fixed + group + GAP).max(COMMAND_MIN);
+    for row in rows {
+        for (at, most) in [(GROUP_AT, group), (COMMAND_AT, command)] {
+            if let Some(text) = row.get_mut(at) {
+                *text = one_line(text, most);
+            }
+        }
     }
-    table
+}
+
+/// Columns of [`narrow`].
+const GROUP_AT: usize = 2;
+/// See [`GROUP_AT`].
+const COMMAND_AT: usize = 5;
+
+/// How many characters of their ids tell these builds apart.
+fn id_length(builds: &[BuildView]) -> usize {
+    let mut ids: Vec<String> = builds.iter().map(|view| view.record.build.id.to_string()).collect();
+    ids.sort_unstable();
+    let common = |pair: &[String]| match pair {
+        [a, b] => a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count() + 1,
+        _ => 0,
+    };
+    ids.windows(2).map(common).max().unwrap_or(0).max(ID_MIN)
+}
+
+/// How it ended, else its state.
+fn state_text(view: &BuildView) -> String {
+    let result = view.record.result();
+    result.map_or_else(|| view.state.as_str().to_owned(), |result| outcome_text(result.outcome))
 }
 
 /// How long it has waited in this state, or ran.
@@ -99,17 +216,9 @@ fn time(view: &BuildView, now: Millis) -> String {
     }
 }
 
-fn shorten(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if line.chars().count() <= COMMAND_WIDTH {
-        return line;
-    }
-    line.chars().take(COMMAND_WIDTH - 3).chain("...".chars()).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{State, parse_limit, parse_state, shorten};
+    use super::{COMMAND_AT, GAP, Outcome, State, fit, parse_limit, parse_outcome, parse_state};
 
     #[test]
     fn states_are_read_as_people_write_them() {
@@ -125,8 +234,24 @@ mod tests {
     }
 
     #[test]
-    fn commands_fit_in_a_line() {
-        assert_eq!(shorten("a\nb"), "a b");
-        assert_eq!(shorten(&"x".repeat(61)).len(), 60);
+    fn outcomes_are_read_as_people_write_them() {
+        assert_eq!(parse_outcome("timed-out"), Ok(Outcome::TimedOut));
+        assert!(parse_outcome("ok").unwrap_err().contains("succeeded"));
+    }
+
+    #[test]
+    fn lines_fit_the_terminal() {
+        let row = |group: &str, command: &str| {
+            ["01a202e7-1234", "IN_PROGRESS", group, "59m 59s", "59m 59s", command]
+                .map(ToOwned::to_owned)
+                .to_vec()
+        };
+        for columns in [80, 72, 200] {
+            let mut rows = vec![row("a-group-of-sixt", &"x".repeat(300)), row("ci", "true")];
+            fit(&mut rows, columns);
+            let longest = rows.iter().map(|row| row.iter().map(String::len).sum::<usize>() + 5 * GAP).max();
+            assert!(longest.unwrap() <= columns, "{rows:?}");
+            assert_eq!(rows[1][COMMAND_AT], "true");
+        }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::{
     borrow::Cow,
-    io::{ErrorKind, IsTerminal as _, Write as _},
+    io::{IsTerminal as _, Write as _},
     time::Duration,
 };
 
 use bus::{ConsoleChunk, EventKind};
 use client::{QueuePlace, WatchBody, WatchEvent, WatchKind};
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{BuildRecord, Millis, Outcome, OutputStream, State, ToolEvent};
+use model::{BuildRecord, BuildResult, Context, Millis, OutputStream, Sequence, State, ToolEvent};
 
 use crate::{
     bytes_text::{about, seconds, size},
@@ -17,13 +17,29 @@ use crate::{
     job_text::{TaskProgress, report_line},
     record_text::state_line,
     stdout,
+    style::{Tone, printable},
 };
+
+/// What of a build is shown, and how.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown<'a> {
+    /// None: states, output, the place in the queue and how a job gets on; what else the worker does around them must be
+    /// asked for.
+    pub(crate) kinds: &'a [WatchKind],
+    /// As JSON lines.
+    pub(crate) json: bool,
+    /// With the position of each event.
+    pub(crate) positions: bool,
+}
 
 /// Shows events.
 pub(crate) struct Presenter {
     kinds: Vec<WatchKind>,
     json: bool,
-    outcome: Option<Outcome>,
+    positions: bool,
+    /// The reader of stdout has gone. The build is followed nevertheless: how it ends is the exit code.
+    unread: bool,
+    result: Option<BuildResult>,
     /// The output's last line has no end yet.
     mid_line: bool,
     spinner: Option<ProgressBar>,
@@ -31,49 +47,67 @@ pub(crate) struct Presenter {
     tasks: Option<TaskProgress>,
 }
 
+const RUNNING: &str = "running, no output yet";
 const TICK: Duration = Duration::from_millis(120);
 
 impl Presenter {
-    /// A presenter of `kinds`. None: states, output, the place in the queue and how a job gets on; what else the worker does
-    /// around them must be asked for.
-    pub(crate) fn new(kinds: &[WatchKind], json: bool) -> Self {
+    /// A presenter of what is asked for.
+    pub(crate) fn new(Shown { kinds, json, positions }: Shown<'_>) -> Self {
         let tasks = (kinds.is_empty() && !json).then(TaskProgress::default);
         let kinds = match kinds {
             [] if json => WatchKind::ALL.to_vec(),
             [] => vec![EventKind::Lifecycle.into(), EventKind::Console.into(), WatchKind::Queue],
             some => some.to_vec(),
         };
-        Self { kinds, json, outcome: None, mid_line: false, spinner: None, tasks }
+        Self { kinds, json, positions, unread: false, result: None, mid_line: false, spinner: None, tasks }
     }
 
-    /// How the build ended, when that was shown.
-    pub(crate) fn outcome(&self) -> Option<Outcome> {
-        self.outcome
+    /// How the build ended, when that was seen.
+    pub(crate) fn take_result(&mut self) -> Option<BuildResult> {
+        self.result.take()
+    }
+
+    /// Writes to stdout, until its reader has gone.
+    fn print(&mut self, write: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        if self.unread {
+            return Ok(());
+        }
+        match write() {
+            Err(failure) if failure.is_closed() => {
+                self.unread = true;
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// Shows one event.
     pub(crate) fn show(&mut self, event: &WatchEvent) -> Result<(), Failure> {
         if let WatchBody::Lifecycle(record) = &event.body {
-            self.outcome = record.result().map(|result| result.outcome);
+            self.result = record.result().cloned();
         }
         if let WatchBody::Tool(tool) = &event.body
             && self.tasks.is_some()
         {
-            return self.progress(tool);
+            self.progress(tool);
+            return Ok(());
         }
         if !self.kinds.contains(&event.kind().into()) {
             return Ok(());
         }
         if self.json {
-            return stdout::json(&event.to_json());
+            return self.print(|| stdout::json(&event.to_json()));
         }
         match &event.body {
             WatchBody::Lifecycle(record) => {
-                self.state(&format!("[{}] {}", event.position, state_line(record)))?;
+                let line = Tone::of(record).stderr(&printable(&state_line(record)));
+                self.state(&self.placed(event.position, &line));
                 self.wait_for(record);
             }
             WatchBody::Console(chunk) => self.console(chunk)?,
-            WatchBody::Tool(tool) => self.state(&format!("[{}] {}", event.position, tool_line(tool)))?,
+            WatchBody::Tool(tool) => {
+                self.state(&self.placed(event.position, &printable(&tool_line(tool))));
+            }
         }
         Ok(())
     }
@@ -84,24 +118,42 @@ impl Presenter {
             return Ok(());
         }
         if self.json {
-            return stdout::json(&place.to_json());
+            return self.print(|| stdout::json(&place.to_json()));
         }
-        let line = queue_line(place, now);
+        self.waiting(queue_line(place, now));
+        Ok(())
+    }
+
+    /// Says that the build's place in the queue is not known, and why.
+    pub(crate) fn unplaced(&mut self, why: &str) {
+        if !self.json && self.kinds.contains(&WatchKind::Queue) {
+            self.waiting(format!("waiting, its place in the queue is not known: {why}"));
+        }
+    }
+
+    /// A line about the wait: on a terminal the last one, in the place of what was there.
+    fn waiting(&mut self, line: String) {
         match &self.spinner {
-            Some(spinner) => {
-                spinner.set_message(line);
-                Ok(())
-            }
+            Some(spinner) => spinner.set_message(line),
             None => self.state(&line),
         }
     }
 
-    /// Shows how a job gets on: its failures, and on a terminal the counts in the last line.
-    fn progress(&mut self, tool: &ToolEvent) -> Result<(), Failure> {
+    /// A line about an event, with its position where that is asked for.
+    fn placed(&self, position: Sequence, line: &str) -> String {
+        if self.positions { format!("[{position}] {line}") } else { line.to_owned() }
+    }
+
+    /// Shows what the worker does: on a terminal that the workspace is prepared; of a job its failures, and on a terminal the
+    /// counts in the last line.
+    fn progress(&mut self, tool: &ToolEvent) {
+        if let (ToolEvent::WorkspacePrepared { .. }, Some(spinner)) = (tool, &self.spinner) {
+            spinner.set_message(RUNNING);
+        }
         let (Some(progress), ToolEvent::TasksEnded { attempt, ended, tasks, reports }) =
             (&mut self.tasks, tool)
         else {
-            return Ok(());
+            return;
         };
         let mut lines = progress.note(*attempt, (*ended, *tasks), reports);
         let counts = progress.counts();
@@ -109,21 +161,21 @@ impl Presenter {
             lines.push(counts.clone());
         }
         for line in lines {
-            self.state(&line)?;
+            self.state(&line);
         }
         self.spin(counts);
-        Ok(())
     }
 
-    fn state(&mut self, line: &str) -> Result<(), Failure> {
+    fn state(&mut self, line: &str) {
         self.rest();
         let start = if std::mem::take(&mut self.mid_line) { "\n" } else { "" };
-        stderr(format!("{start}{line}\n").as_bytes())
+        stderr(format!("{start}{line}\n").as_bytes());
     }
 
     fn console(&mut self, chunk: &ConsoleChunk) -> Result<(), Failure> {
         if let Some(dropped) = chunk.dropped {
-            return self.state(&dropped_line(chunk.stream, dropped));
+            self.state(&dropped_line(chunk.stream, dropped));
+            return Ok(());
         }
         self.rest();
         if let Some(last) = chunk.data.last() {
@@ -132,16 +184,18 @@ impl Presenter {
                 *last != b'\n' && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         }
         match chunk.stream {
-            OutputStream::Stdout => stdout::bytes(&chunk.data),
+            OutputStream::Stdout => return self.print(|| stdout::bytes(&chunk.data)),
             OutputStream::Stderr => stderr(&chunk.data),
         }
+        Ok(())
     }
 
     /// On a terminal, shows that we wait, for what, and since when.
     fn wait_for(&mut self, record: &BuildRecord) {
         match record.state() {
             State::Enqueued => self.spin("waiting for a workspace"),
-            State::InProgress => self.spin("running, no output yet"),
+            State::InProgress if record.build.context == Context::Empty => self.spin(RUNNING),
+            State::InProgress => self.spin("preparing the workspace"),
             State::Finished => {}
         }
     }
@@ -176,11 +230,9 @@ impl Drop for Presenter {
     }
 }
 
-fn stderr(bytes: &[u8]) -> Result<(), Failure> {
-    match std::io::stderr().write_all(bytes) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::closed()),
-        Ok(()) | Err(_) => Ok(()),
-    }
+/// A reader that has gone is not a failure.
+fn stderr(bytes: &[u8]) {
+    let _ = std::io::stderr().write_all(bytes);
 }
 
 fn dropped_line(stream: OutputStream, bytes: u64) -> String {
@@ -192,9 +244,10 @@ fn dropped_line(stream: OutputStream, bytes: u64) -> String {
 }
 
 fn queue_line(place: &QueuePlace, now: Millis) -> String {
+    let later = if place.late { "later than expected, " } else { "" };
     let starts = match place.expected_start_ms {
-        Some(at) if at <= now => "is about to start".to_owned(),
-        Some(at) => format!("starts in about {}", about(at.since(now))),
+        Some(at) if at <= now => format!("{later}is about to start"),
+        Some(at) => format!("{later}starts in about {}", about(at.since(now))),
         None => place.reason.clone(),
     };
     format!("place {} of {} in the queue, {starts}", place.place, place.queued)

@@ -49,7 +49,7 @@ enum QuotaCommand {
         /// Of all groups without a quota of their own, in the place of GROUP
         #[arg(long)]
         default: bool,
-        /// The group, then its ESU by executor type; a type that is not named is none of its own any more
+        /// The group, then its ESU by executor type; a type that is not named is removed from its quota
         #[arg(required = true, value_names = ["GROUP", "TYPE=ESU"], num_args = 1..)]
         words: Vec<String>,
     },

@@ -7,8 +7,8 @@ use settings::Settings;
 
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE},
-    farm::wait_or_fail,
     globals::Globals,
+    wait::Wait,
 };
 
 /// Which server and instance, and how blobs are hashed.
@@ -40,13 +40,13 @@ impl RemoteArgs {
 
     /// Connects, again and again unless told otherwise: the farm may be starting.
     pub(crate) async fn connect(&self, globals: &Globals, settings: &Settings) -> Result<Remote, Failure> {
-        let mut told = false;
+        let mut wait = Wait::new(globals.wait()?);
         loop {
             let failure = match self.try_connect(globals, settings).await {
                 Ok(remote) => return Ok(remote),
                 Err(failure) => failure,
             };
-            wait_or_fail(failure, globals.patience(), &mut told).await?;
+            wait.more(failure).await?;
         }
     }
 

@@ -164,7 +164,7 @@ pub(crate) async fn run(
     globals: &Globals,
     mut settings: Settings,
 ) -> Result<ExitCode, Failure> {
-    let patience = globals.patience();
+    let patience = globals.wait()?.patience();
     (settings.nats_url, settings.redis_url) = globals.servers(&settings)?;
     args.apply(&mut settings);
     settings.check()?;

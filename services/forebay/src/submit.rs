@@ -1,6 +1,10 @@
 //! `forebay submit`
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use model::{BuildId, BuildKey, Digest, Esu, ExecutorType, Group, Priority, Sequence};
@@ -8,9 +12,9 @@ use settings::Settings;
 use tracing::Instrument as _;
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, say},
     farm::Farm,
-    follow,
+    follow::{self, FollowArgs},
     globals::Globals,
     job::{self, JobArgs},
     request::build_request,
@@ -29,12 +33,15 @@ Examples:
       --group ci --priority automated --timeout 10m --env CI=1 -- ./build.sh
       runs a script at a revision with a patch on top
 
-With --follow the exit code is the build's: 0 succeeded, 1 failed, 2 refused, 3 cancelled or expired.
-Ctrl-C then only stops following; the build goes on.";
+With --follow the exit code is the build's: 0 succeeded, 1 failed, 2 refused, 3 cancelled or expired; with
+--exit-code command it is that of the command, 128 + N when signal N killed it. Ctrl-C only stops following; the build goes on.";
+
+const USAGE: &str = "forebay submit [OPTIONS] -- COMMAND [ARGUMENT]...
+       forebay submit [OPTIONS] --job FILE";
 
 /// Options of `forebay submit`.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, override_usage = USAGE)]
 pub(crate) struct SubmitArgs {
     /// The quota group
     #[arg(long, default_value = "default")]
@@ -84,7 +91,7 @@ pub(crate) struct SubmitArgs {
     /// The branch of the code repository, by which a warm workspace is found
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
-    /// The version of the build tool, likewise
+    /// The version of the build tool, by which a warm workspace is found
     #[arg(long, value_name = "VERSION")]
     pub(crate) tool_version: Option<String>,
     /// A target of the build [default: read from the command]; may be repeated
@@ -96,7 +103,7 @@ pub(crate) struct SubmitArgs {
     /// A tag of the build's targets, which may tell the executor types that it uses; may be repeated
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Vec<String>,
-    /// A rule of the build's targets, likewise; may be repeated
+    /// A rule of the build's targets, which may tell the executor types that it uses; may be repeated
     #[arg(long, value_name = "RULE")]
     pub(crate) rule: Vec<String>,
     /// An executor type that it uses, besides x86; may be repeated
@@ -118,6 +125,8 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
+    following: FollowArgs,
+    #[command(flatten)]
     job: JobArgs,
     /// The program and its arguments
     #[arg(required_unless_present = "file", trailing_var_arg = true)]
@@ -132,6 +141,9 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let id = args.id.unwrap_or_else(BuildId::generate);
     let mut request = build_request(args, id)?;
+    if let Some(hint) = shell_hint(&args.command) {
+        say(&hint);
+    }
     let job = args.job.read()?;
     let farm = Farm::connect(globals, settings).await?;
     if let Some(job) = job {
@@ -145,13 +157,50 @@ pub(crate) async fn run(
     let trace = telemetry::context_of(&span).map(|context| context.traceparent).or(outer);
     let create = farm.call(async |client| client.create(&key.group, &request, trace.as_deref()).await);
     let reply = create.instrument(span).await?;
+    farm.last().remember(&key);
     if args.follow {
-        return follow::follow(&farm, &key, Sequence(0), &[], globals.json).await;
+        if !globals.json {
+            // Before the first event: what a log shows can then be asked about.
+            say_build(&key);
+        }
+        return follow::follow(&farm, globals, &args.following, &key, (Sequence(0), &[])).await;
     }
     if globals.json {
         stdout::json(&reply)?;
     } else {
         stdout::line(&reply.id.to_string())?;
+        // A person may take the id for success; a script reads no stderr of a terminal.
+        if std::io::stderr().is_terminal() {
+            say("it is queued; how it goes on: forebay watch @last");
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn say_build(key: &BuildKey) {
+    let _ = writeln!(std::io::stderr(), "build {} in group {}", key.id, key.group);
+}
+
+/// What to say of a command that looks like a line for a shell.
+pub(crate) fn shell_hint(command: &[String]) -> Option<String> {
+    let [line] = command else { return None };
+    let is_line = line.contains(char::is_whitespace) && !Path::new(line).exists();
+    is_line.then(|| {
+        format!("{line:?} is taken as the name of one program; a line for a shell is: -- sh -c {line:?}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shell_hint;
+
+    #[test]
+    fn a_line_for_a_shell_is_recognized() {
+        let hint =
+            |words: &[&str]| shell_hint(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert!(hint(&["echo hi | wc"]).unwrap().contains("sh -c"));
+        assert_eq!(hint(&["true"]), None);
+        assert_eq!(hint(&["echo", "a b"]), None);
+        assert_eq!(hint(&[]), None);
+    }
 }

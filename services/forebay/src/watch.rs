@@ -10,7 +10,7 @@ use settings::Settings;
 use crate::{
     failure::Failure,
     farm::{BuildArgs, Farm},
-    follow,
+    follow::{self, FollowArgs},
     globals::Globals,
 };
 
@@ -18,8 +18,10 @@ const EXAMPLES: &str = "\
 Examples:
   forebay watch 0198c5b2-9d53-7c12-b3a5-3f0f6c1d2e4f
       shows states, its place while it waits, and output from the start until the build ends, and exits as it does
-  forebay watch ID --from 1234
-      goes on behind position 1234, the number before every state
+  forebay watch @last --exit-code command
+      the build that you submitted last; exits with the exit code of its command
+  forebay watch ID --positions; forebay watch ID --from 1234
+      shows the position of every event; goes on after position 1234
   forebay watch ID --kind lifecycle --json
       one JSON object a line, states only";
 
@@ -29,12 +31,14 @@ Examples:
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     build: BuildArgs,
-    /// Show only what comes behind this position
+    /// Show only what comes after this position
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     from: u64,
     /// Show only this kind: lifecycle, console, tool or queue (its place while it waits); may be repeated
     #[arg(long)]
     kind: Vec<WatchKind>,
+    #[command(flatten)]
+    follow: FollowArgs,
 }
 
 /// Follows the build.
@@ -45,5 +49,5 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let key = farm.resolve(&args.build).await?;
-    follow::follow(&farm, &key, Sequence(args.from), &args.kind, globals.json).await
+    follow::follow(&farm, globals, &args.follow, &key, (Sequence(args.from), &args.kind)).await
 }

@@ -13,6 +13,7 @@ use crate::{
     farm::{BuildArgs, Farm},
     globals::Globals,
     stdout,
+    style::printable,
 };
 
 /// Options of `forebay why`.
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: WhyArgs, globals: &Globals, settings: &Settings) -
     if globals.json {
         stdout::json(&reply)?;
     } else {
-        stdout::line(&text(&reply, farm.now()))?;
+        stdout::line(&printable(&text(&reply, farm.now())))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -74,7 +75,7 @@ fn expected(waiting: &Waiting, now: Millis) -> String {
             let rate = rate.map(|rate| format!(", {rate:.2} a second")).unwrap_or_default();
             format!("in about {}{by}{rate}", about(at.since(now)))
         }
-        (None, _) if waiting.workspaces == 0 => "unknown: there is no workspace".to_owned(),
+        (None, _) if waiting.workspaces == 0 => "unknown: no worker takes builds".to_owned(),
         (None, _) => "unknown: no build like those before it was seen to end".to_owned(),
     }
 }

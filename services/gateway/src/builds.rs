@@ -120,12 +120,24 @@ async fn list_group(
 }
 
 fn list_request(pairs: &Pairs) -> Result<ListRequest, Failure> {
-    pairs.only(&["state", "limit"])?;
+    pairs.only(&["state", "outcome", "label", "id_prefix", "limit"])?;
     let limit: Option<usize> = pairs.number("limit")?;
     if limit.is_some_and(|limit| limit == 0 || limit > LIST_MAX) {
         return Err(Failure::invalid(format!("limit is expected to be 1 to {LIST_MAX}")));
     }
-    Ok(ListRequest { state: pairs.state()?, limit })
+    let label = |text: &str| {
+        let (name, value) = text.split_once('=').ok_or_else(|| {
+            Failure::invalid(format!("label {text:?} is not valid: NAME=VALUE is expected"))
+        })?;
+        Ok((name.to_owned(), value.to_owned()))
+    };
+    Ok(ListRequest {
+        state: pairs.state()?,
+        outcome: pairs.outcome()?,
+        labels: pairs.all("label").map(label).collect::<Result<_, Failure>>()?,
+        id_prefix: pairs.all("id_prefix").last().map(ToOwned::to_owned),
+        limit,
+    })
 }
 
 /// Newest first, as each of them is.

@@ -76,6 +76,11 @@ fn events(watch: Following, stop: CancellationToken) -> impl Stream<Item = Resul
                 Some((Ok(event_of(&event)), (!event.is_last()).then_some((watch, stop))))
             }
             Ok(Some(Followed::Queue(place))) => Some((Ok(place_of(&place)), Some((watch, stop)))),
+            // A comment: nothing that a client must understand.
+            Ok(Some(Followed::Unplaced(why))) => {
+                let line = why.replace(['\r', '\n'], " ");
+                Some((Ok(Event::default().comment(line)), Some((watch, stop))))
+            }
             Err(error) => {
                 let build = watch.key();
                 tracing::warn!(%build, error = telemetry::error_chain(&error), "an event stream ended early");

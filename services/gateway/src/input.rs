@@ -10,7 +10,7 @@ use axum::{
 use bus::Encoding;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
-use model::{BuildKey, Digest, Group, State};
+use model::{BuildKey, Digest, Group, Outcome, State};
 use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
@@ -85,6 +85,19 @@ impl Pairs {
             })
         };
         self.all("state").last().map(parse).transpose()
+    }
+
+    /// The outcome `outcome`.
+    pub(crate) fn outcome(&self) -> Result<Option<Outcome>, Failure> {
+        let parse = |text: &str| {
+            Outcome::ALL.into_iter().find(|outcome| outcome.as_str().eq_ignore_ascii_case(text)).ok_or_else(
+                || {
+                    let known = Outcome::ALL.map(Outcome::as_str).join(", ");
+                    Failure::invalid(format!("outcome {text:?} is not one of {known}"))
+                },
+            )
+        };
+        self.all("outcome").last().map(parse).transpose()
     }
 }
 

@@ -132,6 +132,7 @@ mod tests {
             reason: "no workspace is idle".to_owned(),
             expected_start_ms: Some(Millis(5)),
             expected_by: Some(StartBasis::Both),
+            late: false,
         };
         let line = json!({"kind": "queue", "place": 3, "queued": 9, "reason": "no workspace is idle",
             "expected_start_ms": 5, "expected_by": "both"});

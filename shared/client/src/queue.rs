@@ -21,6 +21,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Of the wait that is left, the part after which the place is asked for again.
 const PART: u32 = 8;
+/// For so long a place may be unknown without a word: an index that is rebuilt is soon there.
+const UNKNOWN_AFTER: Duration = Duration::from_secs(4);
 /// A prediction that moves by less than this is no news,
 const STEADY: Duration = Duration::from_secs(2);
 /// nor one that moves by less than this part of the wait that is left.
@@ -41,6 +43,9 @@ pub struct QueuePlace {
     /// By what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_by: Option<StartBasis>,
+    /// Whether the expected start that was reported before has passed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub late: bool,
 }
 
 /// What can be watched.
@@ -103,6 +108,8 @@ pub enum Followed {
     Event(WatchEvent),
     /// The build waits, and its place or its expected start is another than before.
     Queue(QueuePlace),
+    /// The build waits, and its place has not been known for some seconds: why.
+    Unplaced(String),
 }
 
 /// The events of one build as they come, and while it waits its place in the queue. Dropping it ends it.
@@ -121,10 +128,10 @@ impl Following {
         Self { places: Places::new(client, watch.key().clone()), watch, kinds, looked: false }
     }
 
-    /// Makes it fail when the bus does not answer, where it would otherwise try until it does.
+    /// Makes it fail when the bus does not answer for so long, where it would otherwise try until it does.
     #[must_use]
-    pub fn giving_up(mut self) -> Self {
-        self.watch = self.watch.giving_up();
+    pub fn giving_up_after(mut self, limit: Duration) -> Self {
+        self.watch = self.watch.giving_up_after(limit);
         self
     }
 
@@ -153,7 +160,7 @@ impl Following {
                         return Ok(Some(Followed::Event(event)));
                     }
                 }
-                place = self.places.next() => return Ok(Some(Followed::Queue(place))),
+                told = self.places.next() => return Ok(Some(told)),
             }
         }
     }
@@ -170,6 +177,12 @@ struct Places {
     doing: Doing,
     pause: Duration,
     told: Option<QueuePlace>,
+    /// How many reports in a row said that it is late.
+    late: u32,
+    /// Since when its place is not known.
+    unknown_since: Option<Instant>,
+    /// Whether that was reported.
+    unknown_told: bool,
 }
 
 enum Doing {
@@ -188,17 +201,27 @@ impl fmt::Debug for Places {
 
 impl Places {
     fn new(client: Client, key: BuildKey) -> Self {
-        Self { client, key, doing: Doing::Nothing, pause: PAUSE_MIN, told: None }
+        Self {
+            client,
+            key,
+            doing: Doing::Nothing,
+            pause: PAUSE_MIN,
+            told: None,
+            late: 0,
+            unknown_since: None,
+            unknown_told: false,
+        }
     }
 
     /// Whether the build waits, from now on.
     fn waits(&mut self, waits: bool) {
-        (self.pause, self.told) = (PAUSE_MIN, None);
+        (self.pause, self.told, self.late) = (PAUSE_MIN, None, 0);
+        (self.unknown_since, self.unknown_told) = (None, false);
         self.doing = if waits { Doing::Resting(Instant::now() + FIRST) } else { Doing::Nothing };
     }
 
     /// The next place that is news. May be dropped and called again.
-    async fn next(&mut self) -> QueuePlace {
+    async fn next(&mut self) -> Followed {
         loop {
             match &mut self.doing {
                 Doing::Nothing => std::future::pending().await,
@@ -211,37 +234,60 @@ impl Places {
                     let reply = reply.await;
                     let news = self.take(reply, self.client.bus().now());
                     self.doing = Doing::Resting(Instant::now() + self.pause);
-                    if let Some(place) = news {
-                        return place;
+                    if let Some(news) = news {
+                        return news;
                     }
                 }
             }
         }
     }
 
-    /// Sets when to ask again; returns the place if it is news.
-    fn take(&mut self, reply: Result<WhyReply, ClientError>, now: Millis) -> Option<QueuePlace> {
+    /// Sets when to ask again; returns what is news.
+    fn take(&mut self, reply: Result<WhyReply, ClientError>, now: Millis) -> Option<Followed> {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
-        let reply = reply
-            .inspect_err(|error| debug!(build = %self.key, %error, "its place is asked for again"))
-            .ok()?;
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(error) => return self.unknown(&error),
+        };
+        (self.unknown_since, self.unknown_told) = (None, false);
         let waiting = reply.waiting?;
+        let late = self.told.as_ref().is_some_and(|told| has_passed(told, self.late, now));
         let place = QueuePlace {
             place: waiting.place,
             queued: waiting.queued,
             reason: reply.reason,
             expected_start_ms: waiting.expected_start_ms,
             expected_by: waiting.expected_by,
+            late,
         };
         if let Some(start) = place.expected_start_ms {
             self.pause = (start.since(now) / PART).clamp(PAUSE_MIN, PAUSE_MAX);
         }
-        if self.told.as_ref().is_some_and(|told| !is_news(told, &place, now)) {
+        if self.told.as_ref().is_some_and(|told| !late && !is_news(told, &place, now)) {
             return None;
         }
+        self.late = if late { self.late.saturating_add(1) } else { 0 };
         self.told = Some(place.clone());
-        Some(place)
+        Some(Followed::Queue(place))
     }
+
+    /// Its place is not known: reported once, when that lasts.
+    fn unknown(&mut self, error: &ClientError) -> Option<Followed> {
+        debug!(build = %self.key, %error, "its place is asked for again");
+        let since = *self.unknown_since.get_or_insert_with(Instant::now);
+        self.pause = self.pause.min(UNKNOWN_AFTER);
+        if self.unknown_told || since.elapsed() < UNKNOWN_AFTER {
+            return None;
+        }
+        self.unknown_told = true;
+        Some(Followed::Unplaced(error.to_string()))
+    }
+}
+
+/// Whether the reported start has passed: by two seconds, and by twice as much after each report in a row.
+fn has_passed(told: &QueuePlace, times: u32, now: Millis) -> bool {
+    let grace = STEADY.saturating_mul(1 << times.min(5));
+    told.expected_start_ms.is_some_and(|at| at.after(grace) <= now)
 }
 
 fn is_news(told: &QueuePlace, place: &QueuePlace, now: Millis) -> bool {
@@ -266,7 +312,14 @@ mod tests {
 
     fn place(place: u64, starts_in_ms: Option<u64>) -> QueuePlace {
         let expected_start_ms = starts_in_ms.map(|ms| Millis(NOW.0 + ms));
-        QueuePlace { place, queued: 9, reason: String::new(), expected_start_ms, expected_by: None }
+        QueuePlace {
+            place,
+            queued: 9,
+            reason: String::new(),
+            expected_start_ms,
+            expected_by: None,
+            late: false,
+        }
     }
 
     #[test]
@@ -278,6 +331,16 @@ mod tests {
         assert!(!is_news(&told, &place(3, Some(70_000)), NOW), "a sixth of the wait");
         assert!(!is_news(&place(1, Some(500)), &place(1, Some(2400)), NOW), "less than two seconds");
         assert!(!is_news(&place(3, None), &place(3, None), NOW));
+    }
+
+    #[test]
+    fn a_start_that_has_passed_is_late_and_said_less_and_less_often() {
+        let told = place(1, Some(0));
+        let after = |seconds: u64| Millis(NOW.0 + seconds * 1000);
+        assert!(!has_passed(&told, 0, after(1)) && has_passed(&told, 0, after(2)));
+        assert!(!has_passed(&told, 2, after(7)) && has_passed(&told, 2, after(8)));
+        assert!(has_passed(&told, 99, after(64)));
+        assert!(!has_passed(&place(1, None), 0, after(999)));
     }
 
     #[test]

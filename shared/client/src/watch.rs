@@ -34,8 +34,9 @@ pub struct Watch {
     repair_at: Instant,
     /// and then again after this, growing.
     pause: Duration,
-    gives_up: bool,
-    failing: bool,
+    /// How long it goes on trying while the bus does not answer; without an end where nothing is said.
+    gives_up_after: Option<Duration>,
+    failing_since: Option<Instant>,
     /// It waited when the watch began, as an event told that lies before.
     waits_already: bool,
 }
@@ -75,16 +76,22 @@ impl Watch {
             ready: VecDeque::new(),
             repair_at: Instant::now(),
             pause: PAUSE_MIN,
-            gives_up: false,
-            failing: false,
+            gives_up_after: None,
+            failing_since: None,
             waits_already: false,
         }
     }
 
     /// Makes the watch fail when the bus does not answer, where it would otherwise try until it does.
     #[must_use]
-    pub fn giving_up(mut self) -> Self {
-        self.gives_up = true;
+    pub fn giving_up(self) -> Self {
+        self.giving_up_after(Duration::ZERO)
+    }
+
+    /// Makes the watch fail when the bus does not answer for so long.
+    #[must_use]
+    pub fn giving_up_after(mut self, limit: Duration) -> Self {
+        self.gives_up_after = Some(limit);
         self
     }
 
@@ -121,18 +128,24 @@ impl Watch {
     /// Rests after a fault that may pass.
     async fn settle(&mut self, done: Result<(), ClientError>) -> Result<(), ClientError> {
         match done {
-            Ok(()) => self.failing = false,
-            Err(error) if error.is_unreachable() && !self.gives_up => self.rest(&error).await,
+            Ok(()) => self.failing_since = None,
+            Err(error) if error.is_unreachable() && !self.is_over() => self.rest(&error).await,
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
+    /// Whether the bus did not answer for as long as it may.
+    fn is_over(&self) -> bool {
+        let failing = self.failing_since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.gives_up_after.is_some_and(|limit| failing >= limit)
+    }
+
     async fn rest(&mut self, error: &ClientError) {
-        if !self.failing {
+        if self.failing_since.is_none() {
             let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
             warn!(build = %self.key, %error, cause, "cannot read the build's events, trying again");
-            self.failing = true;
+            self.failing_since = Some(Instant::now());
         }
         tokio::time::sleep(RETRY_DELAY).await;
     }

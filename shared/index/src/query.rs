@@ -1,8 +1,8 @@
 //! What the reaper, the API and `doctor` ask.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use model::{BuildId, BuildKey, Group, Millis, Sequence};
+use model::{BuildId, BuildKey, Group, Millis, Sequence, Workspace};
 use redis::{Cmd, FromRedisValue, cmd};
 
 use crate::{
@@ -124,6 +124,33 @@ impl Index {
         let found: Vec<Option<Vec<u8>>> =
             self.ask(what, cmd("HMGET").arg(key("workerinfo")).arg(live)).await?;
         Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The builds that run, the newest ones first, at most `max`.
+    pub async fn running(&self, max: isize) -> Result<Vec<BuildKey>, IndexError> {
+        let newest = cmd("ZREVRANGE").arg(key("running")).arg(0).arg(max - 1).to_owned();
+        let found: Vec<String> = self.ask("running", &newest).await?;
+        Ok(found.iter().filter_map(|text| text.parse().ok()).collect())
+    }
+
+    /// Workspaces that a build is offered to.
+    pub async fn taken(&self) -> Result<HashMap<Workspace, BuildKey>, IndexError> {
+        let found: HashMap<String, String> = self.ask("taken", cmd("HGETALL").arg(key("taken"))).await?;
+        let read =
+            |(workspace, build): (&String, &String)| Some((workspace.parse().ok()?, build.parse().ok()?));
+        Ok(found.iter().filter_map(read).collect())
+    }
+
+    /// Those of `builds` that have not ended.
+    pub async fn unfinished_of(&self, builds: &[BuildKey]) -> Result<Vec<BuildKey>, IndexError> {
+        if builds.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<String> = builds.iter().map(ToString::to_string).collect();
+        let found: Vec<Option<Vec<u8>>> =
+            self.ask("unfinished", cmd("HMGET").arg(key("builds")).arg(names)).await?;
+        let known = builds.iter().zip(found).filter(|(_, entry)| entry.is_some());
+        Ok(known.map(|(build, _)| build.clone()).collect())
     }
 
     /// Bytes that Redis uses for its data.

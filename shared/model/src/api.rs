@@ -1,9 +1,11 @@
 //! Requests and replies of the request/reply API, HTTP and `--json`.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildId, BuildRecord, Group, Millis, Sequence, State, brief};
+use crate::{BuildId, BuildRecord, Group, Millis, Outcome, Sequence, State, brief};
 
 /// Reply to create.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +74,15 @@ pub struct ListRequest {
     /// Only builds in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
+    /// Only builds that ended so. With any of the filters, the last 1,000 builds of the group are looked through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// Only builds that have all these labels, with these values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Only builds whose id begins so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id_prefix: Option<String>,
     /// At most this many, newest first. Default 50, at most 1,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,

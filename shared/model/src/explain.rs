@@ -61,6 +61,9 @@ pub struct Waiting {
     /// Workspaces of the farm, idle or not.
     #[serde(default)]
     pub workspaces: u64,
+    /// The workers of the farm; absent where a workspace is idle, since then they were not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkerCounts>,
     /// Milliseconds that the builds before it are expected to run, all together; absent where something is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead_ms: Option<u64>,
@@ -76,6 +79,15 @@ pub struct Waiting {
     /// By what; absent too where it is about to start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_by: Option<StartBasis>,
+}
+
+/// Workers that live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerCounts {
+    /// Those that take builds.
+    pub ready: u64,
+    /// Those that finish what they run and take nothing more.
+    pub draining: u64,
 }
 
 /// What a prediction of a start rests on.

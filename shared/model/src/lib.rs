@@ -47,6 +47,7 @@ pub use executor::{
 };
 pub use explain::{
     GroupStanding, InProgress, QuotaReply, StartBasis, ThrottledBy, Waiting, WhyReply, WhyRequest,
+    WorkerCounts,
 };
 pub use farm::{FarmId, FarmRecord, GatewayAddress, KnownStore, StoreId, WhereQuestion};
 pub use ids::{

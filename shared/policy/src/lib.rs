@@ -35,4 +35,4 @@ pub use instances::{
 pub use joining::{Claim, Joining, joining};
 pub use random::Random;
 pub use retry::{AfterLoss, after_loss};
-pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text};
+pub use why::{Busy, Stand, Workspaces, basis_text, share_of, why, why_text, with_workers};

@@ -4,7 +4,7 @@ mod start;
 
 use std::time::Duration;
 
-use model::{Esu, Millis, Occupancy, StartBasis, ThrottledBy, Waiting};
+use model::{Esu, Millis, Occupancy, StartBasis, ThrottledBy, Waiting, WorkerCounts};
 pub use start::{Busy, Workspaces};
 use start::{Line, expected_wait};
 
@@ -78,6 +78,7 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
         counts_as: counts_as.into_iter().map(|less| (less.executor_type, less.counts_as)).collect(),
         idle_workspaces: idle,
         workspaces: idle + stand.workspaces.busy,
+        workers: None,
         ahead_ms: ahead_ms(stand),
         in_progress: Vec::new(),
         ends_per_second: rate,
@@ -180,7 +181,7 @@ pub fn why_text(waiting: &Waiting) -> String {
     });
     let mut reasons: Vec<String> = throttled.collect();
     if waiting.idle_workspaces == 0 {
-        reasons.push("no workspace is idle".to_owned());
+        reasons.push(without_workspace(waiting.workers).to_owned());
     }
     if reasons.is_empty() {
         return match waiting.place {
@@ -189,6 +190,29 @@ pub fn why_text(waiting: &Waiting) -> String {
         };
     }
     reasons.join("; ")
+}
+
+/// Why no workspace is idle.
+fn without_workspace(workers: Option<WorkerCounts>) -> &'static str {
+    match workers {
+        Some(WorkerCounts { ready: 0, draining: 0 }) => {
+            "no worker is running: start one, with `forebay serve worker`"
+        }
+        Some(WorkerCounts { ready: 0, .. }) => {
+            "every worker is draining and takes no builds: start one, with `forebay serve worker`, or let one take builds \
+             again, with `forebay drain --undo ID`"
+        }
+        Some(_) | None => "no workspace is idle",
+    }
+}
+
+/// `waiting` with the workers that were counted. Where none takes builds, no start can be expected.
+pub fn with_workers(waiting: Waiting, workers: WorkerCounts) -> Waiting {
+    let mut waiting = Waiting { workers: Some(workers), ..waiting };
+    if workers.ready == 0 {
+        (waiting.expected_start_ms, waiting.expected_by) = (None, None);
+    }
+    waiting
 }
 
 fn count(builds: u64) -> String {

@@ -187,7 +187,8 @@ impl Farm {
             .envs(&self.env)
             .env("FOREBAY_NATS_URL", self.servers.nats_url())
             .env("FOREBAY_REDIS_URL", self.servers.redis_url())
-            .env("FOREBAY_DATA", self.data());
+            .env("FOREBAY_DATA", self.data())
+            .env("XDG_STATE_HOME", self.folder().join("state"));
         command
     }
 
@@ -340,6 +341,8 @@ pub fn bare_command(args: &[&str]) -> Command {
     }
     // The machine is as loaded as all tests together make it, which must not slow down the executors of one.
     command.args(args).env("PATH", with_tools()).env("FOREBAY_LOAD_MAX", "0");
+    // For the same reason a farm may take longer to start than a person would wait.
+    command.env("FOREBAY_WAIT", "120s");
     command
 }
 

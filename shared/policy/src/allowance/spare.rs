@@ -1,5 +1,5 @@
-//! What nobody's builds need of the quotas: on it a group without a set point starts its first build, without waiting for
-//! the governor's next decision.
+//! What no build needs of the quotas: on it a group without a set point starts its first build, without waiting for the
+//! governor's next decision.
 
 use std::collections::BTreeMap;
 

@@ -87,7 +87,7 @@ fn a_group_without_a_quota_starts_its_first_build_on_what_others_leave() {
     assert!(of(0.0, &build).is_empty(), "it has one");
     let (quotas, _) = farm(&[("ci", 8.0)], &[]);
     let unseen = Spare::of(&quotas, &GovernorRecord::default());
-    assert_eq!(unseen.amount(), &occupancy(&[("x86", 7.2)]), "the governor has seen nobody");
+    assert_eq!(unseen.amount(), &occupancy(&[("x86", 7.2)]), "the governor has seen no group");
 }
 
 #[test]

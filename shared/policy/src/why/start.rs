@@ -14,8 +14,11 @@ const WORKSPACES_MAX: usize = 4096;
 const STEPS_MAX: u64 = 20_000;
 /// Fewer ends tell little of a rate where there is something else to go by.
 const ENDS_MIN: usize = 5;
-/// What is left of a run that takes longer than expected, as a part of what was expected.
-const OVERDUE: u64 = 10;
+/// What is left at least of a run that is near its expected end, as a part of what was expected.
+const NEAR_END: u64 = 10;
+/// What is left of a run that takes longer than expected, as a part of the time that it is late: the longer it is late, the
+/// less the estimate says.
+const LATE: u64 = 2;
 
 /// A workspace that has a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +103,8 @@ impl Play {
         let busy = usize::try_from(workspaces.busy).unwrap_or(usize::MAX).min(WORKSPACES_MAX - idle);
         let left = |run: &Busy| {
             let expected = run.expected_ms.unwrap_or(mean);
-            (expected.saturating_sub(run.ran_ms).max(expected / OVERDUE), run.own)
+            let late = run.ran_ms.saturating_sub(expected);
+            (expected.saturating_sub(run.ran_ms).max(expected / NEAR_END).max(late / LATE), run.own)
         };
         // Those that were not read are like those that were.
         let known = workspaces.busy_with.iter().map(left).cycle();

@@ -59,6 +59,23 @@ fn where_quota_is_no_matter_a_workspace_is() {
 }
 
 #[test]
+fn a_farm_without_a_worker_that_takes_builds_promises_no_start() {
+    let ends = [Millis(19_000), Millis(12_000)];
+    let of = |ready, draining| {
+        let waiting = ask(&[], &x86(1.0), 0, &ends);
+        assert!(waiting.expected_start_ms.is_some());
+        with_workers(waiting, WorkerCounts { ready, draining })
+    };
+    let text = why_text(&of(0, 0));
+    assert!(text.starts_with("no worker is running"), "{text}");
+    let text = why_text(&of(0, 2));
+    assert!(text.starts_with("every worker is draining"), "{text}");
+    assert_eq!(of(0, 2).expected_start_ms, None);
+    assert_eq!(why_text(&of(1, 2)), "no workspace is idle");
+    assert!(of(1, 2).expected_start_ms.is_some());
+}
+
+#[test]
 fn its_start_follows_from_those_before() {
     let waiting = ask(&[&x86(2.0)], &x86(4.0), 1, &[Millis(19_000), Millis(12_000)]);
     assert_eq!(waiting.ends_per_second, Some(0.25));

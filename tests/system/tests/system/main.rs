@@ -19,6 +19,7 @@ mod command_line;
 mod contexts;
 mod estimates;
 mod executor_faults;
+mod following;
 mod harness;
 mod hedging;
 mod http;

@@ -50,7 +50,7 @@ async fn a_build_starts_about_when_it_was_expected_to() {
     assert!(wait > Duration::from_millis(1500), "{wait:?}");
     assert!(off < wait / 4 + Duration::from_millis(400), "{off:?} of {wait:?} off");
     let told = farm.cli(&["why", &last.id.to_string()]).await;
-    assert!(told.stdout.contains("it waits no more"), "{}", told.stdout);
+    assert!(told.stdout.contains("it does not wait"), "{}", told.stdout);
 }
 
 /// Two workspaces and five builds of a second: the last waits for two.
@@ -86,6 +86,7 @@ async fn a_watcher_sees_its_place_and_nothing_is_stored_of_it() {
             match followed {
                 Followed::Queue(place) => places.push(place),
                 Followed::Event(event) => panic!("{event:?} was not asked for"),
+                Followed::Unplaced(why) => panic!("{why}"),
             }
         }
     };

@@ -125,7 +125,8 @@ async fn more_urgent_builds_of_a_group_start_first() {
         }
     }
     let waiting = async || {
-        let request = model::ListRequest { state: Some(model::State::Enqueued), limit: None };
+        let request =
+            model::ListRequest { state: Some(model::State::Enqueued), ..model::ListRequest::default() };
         farm.client().list(&"g".parse().unwrap(), &request).await.unwrap().builds.len()
     };
     while waiting().await < keys.len() {

@@ -1,0 +1,29 @@
+//! `forebay completions`
+
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::{cli::Cli, failure::Failure, stdout};
+
+const EXAMPLES: &str = "\
+Examples:
+  forebay completions bash > ~/.local/share/bash-completion/completions/forebay
+  forebay completions zsh > ~/.zfunc/_forebay";
+
+/// Options of `forebay completions`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints what the shell reads.
+pub(crate) fn run(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut script);
+    stdout::bytes(&script)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,65 @@
+//! `forebay logs`
+
+use std::{process::ExitCode, time::Duration};
+
+use bus::{EventKind, EventSubject, stream};
+use clap::Args;
+use client::{ClientError, WatchBody};
+use model::{OutputStream, Sequence};
+use settings::Settings;
+
+use crate::{
+    failure::Failure,
+    farm::{BuildArgs, Farm},
+    globals::Globals,
+    stdout,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  forebay logs @last
+      prints what the build that you submitted last has written until now
+  forebay watch ID
+      prints it, and goes on until the build ends";
+
+/// What is stored comes at once; what does not come belongs to a run that was replaced.
+const NEXT_WITHIN: Duration = Duration::from_secs(3);
+
+/// Options of `forebay logs`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LogsArgs {
+    #[command(flatten)]
+    build: BuildArgs,
+}
+
+/// Prints what the build has written until now.
+pub(crate) async fn run(args: LogsArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
+    let farm = Farm::connect(globals, settings).await?;
+    let key = farm.resolve(&args.build).await?;
+    farm.call(async |client| client.get(&key).await).await?;
+    let subject = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
+    let last = farm.call(async |client| {
+        let stored = client.bus().last_stored(stream::EVENTS, &subject).await?;
+        Ok::<_, ClientError>(stored.map_or(Sequence(0), |stored| stored.sequence))
+    });
+    let until = last.await?;
+    let mut watch = farm.client().watch(&key, Sequence(0), &[EventKind::Console]).giving_up();
+    let mut position = Sequence(0);
+    while position < until {
+        let Ok(next) = tokio::time::timeout(NEXT_WITHIN, watch.next()).await else { break };
+        let Some(event) = next? else { break };
+        position = event.position;
+        if globals.json {
+            stdout::json(&event.to_json())?;
+        } else if let WatchBody::Console(chunk) = &event.body {
+            match chunk.stream {
+                OutputStream::Stdout => stdout::bytes(&chunk.data)?,
+                OutputStream::Stderr => {
+                    let _ = std::io::Write::write_all(&mut std::io::stderr(), &chunk.data);
+                }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

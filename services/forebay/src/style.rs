@@ -1,0 +1,104 @@
+//! Colours, where a person reads: on a terminal, and not where `NO_COLOR` is set.
+
+use console::{Style, Term};
+use model::{BuildRecord, Outcome, State};
+
+/// Columns of an output that is not a terminal, unless `COLUMNS` says otherwise.
+const COLUMNS: usize = 80;
+
+/// What a text is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// It is as it should be.
+    Good,
+    /// It failed.
+    Bad,
+    /// It needs a look.
+    Warning,
+    /// It goes on.
+    Busy,
+    /// It matters little.
+    Faint,
+}
+
+impl Tone {
+    /// That of a build.
+    pub(crate) fn of(record: &BuildRecord) -> Self {
+        match (record.result().map(|result| result.outcome), record.state()) {
+            (Some(outcome), _) => Self::of_outcome(outcome),
+            (None, State::InProgress) => Self::Busy,
+            (None, State::Enqueued | State::Finished) => Self::Faint,
+        }
+    }
+
+    fn of_outcome(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Succeeded => Self::Good,
+            Outcome::Failed | Outcome::TimedOut | Outcome::Lost | Outcome::Rejected => Self::Bad,
+            Outcome::Cancelled | Outcome::Expired => Self::Warning,
+        }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Self::Good => Style::new().green(),
+            Self::Bad => Style::new().red().bold(),
+            Self::Warning => Style::new().yellow(),
+            Self::Busy => Style::new().cyan(),
+            Self::Faint => Style::new().dim(),
+        }
+    }
+
+    /// `text` for stdout.
+    pub(crate) fn stdout(self, text: &str) -> String {
+        self.style().apply_to(text).to_string()
+    }
+
+    /// `text` for stderr.
+    pub(crate) fn stderr(self, text: &str) -> String {
+        self.style().for_stderr().apply_to(text).to_string()
+    }
+}
+
+/// Columns of stdout.
+pub(crate) fn columns() -> usize {
+    let terminal = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
+    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal.or_else(said).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
+}
+
+/// `text` in one line of at most `columns` characters, without control characters: what users name builds and labels by must
+/// not steer a terminal.
+pub(crate) fn one_line(text: &str, columns: usize) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.chars().count() <= columns {
+        return line;
+    }
+    let cut = columns.saturating_sub(3);
+    line.chars().take(cut).chain("...".chars().take(columns - cut)).collect()
+}
+
+/// `text` with its control characters written out, as `\u{1b}`: for texts of users that are shown whole.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() && c != '\n' { c.escape_default().to_string() } else { c.to_string() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{one_line, printable};
+
+    #[test]
+    fn texts_fit_in_a_line() {
+        assert_eq!(one_line("a\nb\u{1b}", 9), "a b ");
+        assert_eq!(one_line(&"x".repeat(61), 60), format!("{}...", "x".repeat(57)));
+        assert_eq!(one_line("abcd", 2), "..");
+        assert_eq!(one_line("abcd", 0), "");
+    }
+
+    #[test]
+    fn no_text_steers_the_terminal() {
+        assert_eq!(printable("a\u{1b}[31m\tb\n\u{9b}ü"), "a\\u{1b}[31m\\tb\n\\u{9b}ü");
+    }
+}

@@ -1,0 +1,127 @@
+//! How long a command waits for servers and services that do not answer.
+
+use std::{str::FromStr, time::Duration};
+
+use bus::Patience;
+use tokio::time::Instant;
+
+use crate::failure::{Failure, say};
+
+/// Long enough for a farm to start and for a server to be restarted; after that the address is mostly wrong.
+const USUAL: Duration = Duration::from_secs(30);
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+
+/// How long to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitLimit {
+    /// So long; not at all where it is zero.
+    AtMost(Duration),
+    /// Without an end.
+    Forever,
+}
+
+impl Default for WaitLimit {
+    fn default() -> Self {
+        Self::AtMost(USUAL)
+    }
+}
+
+impl WaitLimit {
+    /// Not at all.
+    pub(crate) const NONE: Self = Self::AtMost(Duration::ZERO);
+
+    /// For what waits without an end where it waits at all: services, and farms.
+    pub(crate) fn patience(self) -> Patience {
+        if self == Self::NONE { Patience::None } else { Patience::Wait }
+    }
+}
+
+impl FromStr for WaitLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "forever" => Ok(Self::Forever),
+            "0" => Ok(Self::NONE),
+            _ => humantime::parse_duration(text)
+                .map(Self::AtMost)
+                .map_err(|_| "a time is expected, as 30s or 5m, or 0, or forever".to_owned()),
+        }
+    }
+}
+
+/// One wait: for one call, or one connection.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    limit: WaitLimit,
+    since: Option<Instant>,
+}
+
+impl Wait {
+    /// One that has not begun.
+    pub(crate) fn new(limit: WaitLimit) -> Self {
+        Self { limit, since: None }
+    }
+
+    /// Waits a moment where waiting may help and the time is not over, and says at its beginning for what.
+    pub(crate) async fn more(&mut self, failure: Failure) -> Result<(), Failure> {
+        if self.limit == WaitLimit::NONE || !failure.is_unreachable() {
+            return Err(failure);
+        }
+        let begins = self.since.is_none();
+        let since = *self.since.get_or_insert_with(Instant::now);
+        match self.limit {
+            WaitLimit::AtMost(limit) if since.elapsed() >= limit => {
+                let limit = humantime::format_duration(limit);
+                return Err(failure.with(&format!("waited {limit} (--wait TIME waits longer)")));
+            }
+            WaitLimit::AtMost(limit) if begins => {
+                let limit = humantime::format_duration(limit);
+                say(&format!("{}; waiting up to {limit} (--wait TIME, --no-wait)", failure.line()));
+            }
+            WaitLimit::Forever if begins => {
+                say(&format!("{}; waiting (--wait TIME sets an end)", failure.line()));
+            }
+            WaitLimit::AtMost(_) | WaitLimit::Forever => {}
+        }
+        tokio::time::sleep(RETRY_DELAY).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, Failure, Patience, Wait, WaitLimit};
+    use crate::failure::{UNREACHABLE, USAGE};
+
+    fn gone() -> Failure {
+        Failure::plain(UNREACHABLE, "no enqueuer answers")
+    }
+
+    #[test]
+    fn limits_are_read_as_people_write_them() {
+        assert_eq!("0".parse(), Ok(WaitLimit::NONE));
+        assert_eq!("0s".parse(), Ok(WaitLimit::NONE));
+        assert_eq!("forever".parse(), Ok(WaitLimit::Forever));
+        assert_eq!("90s".parse(), Ok(WaitLimit::AtMost(Duration::from_secs(90))));
+        assert!("never".parse::<WaitLimit>().is_err() && "30".parse::<WaitLimit>().is_err());
+        assert_eq!(
+            (WaitLimit::NONE.patience(), WaitLimit::default().patience()),
+            (Patience::None, Patience::Wait)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_wait_ends() {
+        assert!(Wait::new(WaitLimit::NONE).more(gone()).await.is_err());
+        assert!(Wait::new(WaitLimit::Forever).more(Failure::plain(USAGE, "x")).await.is_err());
+        let mut wait = Wait::new(WaitLimit::AtMost(Duration::from_millis(400)));
+        assert!(wait.more(gone()).await.is_ok());
+        let ended = loop {
+            if let Err(failure) = wait.more(gone()).await {
+                break failure;
+            }
+        };
+        assert!(ended.is_unreachable() && ended.line().contains("waited 400ms"), "{}", ended.line());
+    }
+}
