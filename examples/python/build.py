@@ -66,7 +66,7 @@ async def main():
     await bus.jetstream().publish(
         f"forebay.build.request.{args.group}.{args.priority}",
         json.dumps({"command": args.command}).encode(),
-        headers={"Nats-Msg-Id": build_id, "Content-Type": "application/json"},
+        headers={"Nats-Msg-Id": f"{args.group}/{build_id}", "Content-Type": "application/json"},
     )
     await follow(bus, live, args.group, build_id)
     while not (record := await finished(bus, args.group, build_id)):

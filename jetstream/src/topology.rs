@@ -38,7 +38,7 @@ pub const EXECUTOR_CONSUMER: &str = "scheduler-executors";
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// The least the server takes: sameness of builds is decided by their lifecycle subject, and a longer window
-/// would let one group's message id swallow another's.
+/// would let one group's message id swallow another's for longer (see `enqueuer::repeats`).
 const DEDUPE_MIN: Duration = Duration::from_millis(100);
 /// Console chunks are repeated after a doubtful answer, which comes within seconds.
 const DEDUPE_EVENTS: Duration = Duration::from_secs(120);

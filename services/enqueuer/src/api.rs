@@ -6,7 +6,7 @@ use async_nats::{
     HeaderMap,
     service::{Request, ServiceExt as _, endpoint::Endpoint},
 };
-use bus::{ApiCall, Bus, Encoding, Subject, decode, encode, header, traceparent};
+use bus::{ApiCall, Bus, Encoding, RequestId, Subject, decode, encode, header, traceparent};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use index::Index;
@@ -181,8 +181,12 @@ impl Handler {
         }
         let headers = request.message.headers.as_ref();
         let mut wanted: BuildRequest = read(encoding, payload)?;
-        let header_id = bus::message_id(headers).map(str::parse).transpose();
-        let header_id = header_id.map_err(|error| invalid(format!("header Nats-Msg-Id: {error}")))?;
+        let named = bus::message_id(headers).map(str::parse::<RequestId>).transpose();
+        let named = named.map_err(|error| invalid(format!("header Nats-Msg-Id: {error}")))?;
+        if let Some(other) = named.as_ref().and_then(RequestId::group).filter(|named| *named != group) {
+            return Err(invalid(format!("header Nats-Msg-Id names group {other}, the subject {group}")));
+        }
+        let header_id = named.map(|named| named.id());
         if wanted.id.is_none() && header_id.is_none() {
             wanted.id = Some(model::BuildId::generate());
         }

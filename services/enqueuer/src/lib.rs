@@ -13,6 +13,7 @@ mod jobs;
 mod list;
 mod models;
 mod reject;
+mod repeats;
 mod requests;
 mod trace;
 mod why;
@@ -41,6 +42,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     for priority in Priority::ALL {
         tasks.spawn(requests::serve(context.clone(), intake.clone(), priority));
     }
+    tasks.spawn(repeats::watch(context.clone(), intake.clone()));
     let api = api::start(&context, index, intake).await?;
     context.ready(Ready::default()).await?;
     tokio::select! {

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use async_nats::{HeaderMap, jetstream::Message};
-use bus::{BusError, Encoding, RequestSubject, Subject, Written, encode, message_id};
+use async_nats::{HeaderMap, Message};
+use bus::{BusError, Encoding, RequestId, RequestSubject, Subject, Written, encode, message_id};
 use model::{
     Attempt, Build, BuildId, BuildRecord, BuildResult, Context as BuildContext, Digest, ErrorCode, Occupancy,
     Outcome, ReasonCode, Rejection, Sequence, WorkspaceUse,
@@ -38,7 +38,9 @@ pub(crate) async fn reject(context: &Context, message: &Message, refused: Refuse
     info!(subject = %message.subject, reason = model::brief(refused.message.clone()), "request refused");
     let name = message_id(message.headers.as_ref()).map(str::to_owned);
     let rejection = Rejection {
-        id: refused.id.or_else(|| name.as_deref().and_then(|text| text.parse().ok())),
+        id: refused.id.or_else(|| {
+            name.as_deref().and_then(|text| text.parse().ok()).map(|named: RequestId| named.id())
+        }),
         message_id: name,
         group: group.clone(),
         subject: message.subject.to_string(),

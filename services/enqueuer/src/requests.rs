@@ -2,8 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::jetstream::{AckKind, Message};
-use bus::{Encoding, RequestSubject, decode, header, message_id, stream, traceparent};
+use async_nats::{
+    Message,
+    jetstream::{AckKind, Message as Pulled},
+};
+use bus::{Encoding, RequestId, RequestSubject, decode, header, message_id, stream, traceparent};
 use model::{BuildId, BuildRequest, ErrorCode, Millis, Priority, RequestLimits};
 use service::{Context, ServiceError, Step, crash_point};
 use tokio::sync::Semaphore;
@@ -55,12 +58,12 @@ pub(crate) async fn serve(context: Context, intake: Intake, priority: Priority) 
     Ok(())
 }
 
-async fn handle(context: &Context, intake: &Intake, message: &Message) {
+async fn handle(context: &Context, intake: &Intake, message: &Pulled) {
     let span = debug_span!("enqueue", otel.kind = "consumer", subject = %message.subject);
     telemetry::set_parent(&span, traceparent(message.headers.as_ref()), None);
     async {
         crash_point(Step::RequestPulled);
-        if let Err(error) = settle(context, intake, message).await {
+        if let Err(error) = settle(context, intake, message, deliveries(message)).await {
             // It is delivered again; the delay is short and such faults are rare.
             warn!(subject = %message.subject, error = telemetry::error_chain(&error), "request not queued yet");
             let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
@@ -74,8 +77,13 @@ async fn handle(context: &Context, intake: &Intake, message: &Message) {
     .await;
 }
 
-/// Queues the build or refuses it, for good in both cases.
-async fn settle(context: &Context, intake: &Intake, message: &Message) -> Result<(), NotEnqueued> {
+/// Queues the build or refuses it, for good in both cases; `deliveries` is how often the request came.
+pub(crate) async fn settle(
+    context: &Context,
+    intake: &Intake,
+    message: &Message,
+    deliveries: i64,
+) -> Result<(), NotEnqueued> {
     let refused = match read(intake.limits(), message, context.bus.now()) {
         Ok(accepted) => {
             let id = accepted.build.id;
@@ -88,7 +96,7 @@ async fn settle(context: &Context, intake: &Intake, message: &Message) -> Result
                 | NotEnqueued::Glob(_)
                 | NotEnqueued::NoQuota(_)
                 | NotEnqueued::Job(_) => Some(id),
-                NotEnqueued::JobNotNow(_) if deliveries(message) >= DELIVERIES_MAX => Some(id),
+                NotEnqueued::JobNotNow(_) if deliveries >= DELIVERIES_MAX => Some(id),
                 NotEnqueued::JobNotNow(_) | NotEnqueued::Bus(_) => return Err(error),
                 // The other build goes its way: nothing is written on its subject.
                 NotEnqueued::Conflict { .. } => None,
@@ -101,7 +109,7 @@ async fn settle(context: &Context, intake: &Intake, message: &Message) -> Result
 }
 
 /// How often the message was delivered, this time included.
-fn deliveries(message: &Message) -> i64 {
+fn deliveries(message: &Pulled) -> i64 {
     message.info().map_or(1, |info| info.delivered)
 }
 
@@ -109,13 +117,15 @@ fn read(limits: &RequestLimits, message: &Message, now: Millis) -> Result<model:
     let headers = message.headers.as_ref();
     let refuse =
         |message: String, id: Option<BuildId>| Refused { error: ErrorCode::InvalidRequest, message, id };
-    let header_id = match message_id(headers).map(str::parse::<BuildId>) {
-        Some(Ok(id)) => Some(id),
-        Some(Err(error)) => return Err(refuse(format!("header Nats-Msg-Id: {error}"), None)),
-        None => None,
-    };
+    let named = message_id(headers).map(str::parse::<RequestId>).transpose();
+    let named = named.map_err(|error| refuse(format!("header Nats-Msg-Id: {error}"), None))?;
+    let header_id = named.as_ref().map(RequestId::id);
     let subject: RequestSubject =
         message.subject.as_str().parse().map_err(|error| refuse(format!("{error}"), header_id))?;
+    if let Some(other) = named.as_ref().and_then(RequestId::group).filter(|named| **named != subject.group) {
+        let why = format!("header Nats-Msg-Id names group {other}, the subject {}", subject.group);
+        return Err(refuse(why, header_id));
+    }
     if message.payload.len() > limits.request_bytes_max {
         let (size, most) = (message.payload.len(), limits.request_bytes_max);
         return Err(refuse(format!("the request has {size} bytes, at most {most} are taken"), header_id));

@@ -20,6 +20,7 @@ mod model_bucket;
 mod queue;
 mod quota_bucket;
 mod read;
+mod request_id;
 mod scale_bucket;
 mod settings_bucket;
 mod subject;
@@ -43,6 +44,7 @@ pub use model_bucket::ModelChanges;
 pub use queue::WorkQueue;
 pub use quota_bucket::{QuotaChange, QuotaChanges, QuotaOf};
 pub use read::{Stored, Tail};
+pub use request_id::RequestId;
 pub use scale_bucket::ScalePlans;
 pub use settings_bucket::SettingKey;
 pub use subject::{

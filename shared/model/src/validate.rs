@@ -11,7 +11,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRequest {
     /// Neither the body nor the header names the build.
-    #[error("the build has no id: give a UUID as header Nats-Msg-Id or as field id")]
+    #[error("the build has no id: give a UUID as field id, or GROUP/UUID as header Nats-Msg-Id")]
     NoId,
     /// Header and body disagree.
     #[error("field id is {body} but header Nats-Msg-Id is {header}")]

@@ -212,7 +212,7 @@ impl Farm {
         BuildKey { group, id }
     }
 
-    /// Publishes a build as any client may: JSON with its id as header.
+    /// Publishes a build as any client may: JSON with its group and id as header.
     pub async fn publish(&self, group: &str, priority: Priority, request: &BuildRequest) -> BuildKey {
         let key = BuildKey {
             group: group.parse().expect("a group"),
@@ -220,7 +220,7 @@ impl Farm {
         };
         let subject = bus::RequestSubject { group: key.group.clone(), priority }.to_string();
         let mut headers = async_nats::HeaderMap::new();
-        headers.insert("Nats-Msg-Id", key.id.to_string());
+        headers.insert("Nats-Msg-Id", key.to_string());
         headers.insert("Content-Type", "application/json");
         let payload = serde_json::to_vec(request).expect("requests are JSON");
         let publish = self.bus().jetstream().publish_with_headers(subject, headers, payload.into());

@@ -100,7 +100,7 @@ async def plain_publish(bus):
     live = await bus.subscribe(f"forebay.build.live.py.{build}.*")
     await bus.flush()
     body = {"command": ["sh", "-c", "printf 'a\\0b'; printf err >&2"], "priority": "emergency"}
-    headers = {"Nats-Msg-Id": build, "Content-Type": "application/json"}
+    headers = {"Nats-Msg-Id": f"py/{build}", "Content-Type": "application/json"}
     subject = "forebay.build.request.py.emergency"
     ack = await bus.jetstream().publish(subject, json.dumps(body).encode(), headers=headers)
     assert ack.stream == "FOREBAY_REQUESTS", ack

@@ -148,7 +148,7 @@ async fn acknowledged(client: &Client, job: &Job) -> bool {
 async fn publish(bus: &Bus, job: &Job) -> Result<(), async_nats::Error> {
     let subject = RequestSubject { group: job.key.group.clone(), priority: job.priority }.to_string();
     let mut headers = HeaderMap::new();
-    headers.insert("Nats-Msg-Id", job.key.id.to_string().as_str());
+    headers.insert("Nats-Msg-Id", job.key.to_string().as_str());
     headers.insert("Content-Type", Encoding::Json.content_type());
     let payload = encode(Encoding::Json, &job.request);
     bus.jetstream().publish_with_headers(subject, headers, payload).await?.await?;

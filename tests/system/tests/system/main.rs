@@ -36,6 +36,7 @@ mod positions;
 mod python;
 mod quota;
 mod quota_rules;
+mod repeats;
 mod replay;
 mod results;
 mod scenario;

@@ -1,0 +1,166 @@
+//! Publishes that nats-server takes for repeats of another group's.
+//!
+//! Its list of message ids is one for the whole stream and reaches 100 ms back at least. Of a bare id that is published to
+//! two groups within that time it stores one, and acknowledges the other without storing it. A plain subscriber
+//! gets both. So each enqueuer listens, and queues both builds itself when it sees such a pair: what the stream has as
+//! well is the same build, and is found to be so.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+use async_nats::Message;
+use bus::{RequestId, RequestSubject, message_id};
+use futures::{StreamExt as _, stream::select_all};
+use model::{BuildId, Priority};
+use service::{Context, ServiceError};
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use crate::{enqueue::Intake, requests};
+
+/// Well above the time for which nats-server remembers an id: its list is tidied by a timer.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Bytes of requests that are remembered at most; the oldest are forgotten first.
+const BYTES_MAX: usize = 32 << 20;
+/// Pairs in hand at once.
+const PAIRS_MAX: usize = 256;
+const TRIES: u32 = 100;
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Listens until the service stops.
+pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), ServiceError> {
+    let mut subscribed = Vec::new();
+    for priority in Priority::ALL {
+        let subject = RequestSubject::filter(priority);
+        let one = context.bus.client().subscribe(subject.clone()).await;
+        subscribed
+            .push(one.map_err(|error| ServiceError::failed(format!("subscribing to {subject}"), error))?);
+    }
+    let mut messages = select_all(subscribed);
+    let mut lately = Lately::default();
+    let mut tasks = JoinSet::new();
+    loop {
+        let message = tokio::select! {
+            biased;
+            () = context.stop.cancelled() => break,
+            Some(_) = tasks.join_next() => continue,
+            Some(message) = messages.next(), if tasks.len() < PAIRS_MAX => message,
+        };
+        for message in lately.pair(message, Instant::now()) {
+            let (context, intake) = (context.clone(), intake.clone());
+            tasks.spawn(async move { queue(&context, &intake, &message).await });
+        }
+    }
+    tasks.shutdown().await;
+    Ok(())
+}
+
+async fn queue(context: &Context, intake: &Intake, message: &Message) {
+    debug!(subject = %message.subject, "an id was published to two groups at once");
+    for _ in 0..TRIES {
+        // What the job lacks now it may have later: the last try counts.
+        match requests::settle(context, intake, message, 1).await {
+            Ok(()) => return,
+            Err(error) => {
+                warn!(subject = %message.subject, error = telemetry::error_chain(&error), "request not queued yet");
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// The bare ids that were published lately.
+#[derive(Default)]
+struct Lately {
+    first: HashMap<BuildId, Message>,
+    order: VecDeque<(Instant, BuildId)>,
+    bytes: usize,
+}
+
+impl Lately {
+    /// The messages of which one may not be stored: this one and the one before it of the same bare id, when they are of
+    /// two groups.
+    fn pair(&mut self, message: Message, now: Instant) -> Vec<Message> {
+        self.forget(now);
+        let Some(Ok(RequestId::Bare(id))) = message_id(message.headers.as_ref()).map(str::parse) else {
+            return Vec::new();
+        };
+        match self.first.get(&id) {
+            Some(first) if group(first) != group(&message) => vec![first.clone(), message],
+            Some(_) => Vec::new(),
+            None => {
+                self.bytes += message.payload.len();
+                self.order.push_back((now, id));
+                self.first.insert(id, message);
+                Vec::new()
+            }
+        }
+    }
+
+    fn forget(&mut self, now: Instant) {
+        while let Some((at, id)) = self.order.front() {
+            if now.duration_since(*at) < WINDOW && self.bytes < BYTES_MAX {
+                return;
+            }
+            if let Some(gone) = self.first.remove(id) {
+                self.bytes -= gone.payload.len();
+            }
+            self.order.pop_front();
+        }
+    }
+}
+
+fn group(message: &Message) -> Option<&str> {
+    message.subject.rsplit('.').nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use async_nats::HeaderMap;
+
+    use super::*;
+
+    fn message(group: &str, id: &str, bytes: usize) -> Message {
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Msg-Id", id);
+        Message {
+            subject: format!("forebay.build.request.{group}.batch").into(),
+            reply: None,
+            payload: vec![0; bytes].into(),
+            headers: Some(headers),
+            status: None,
+            description: None,
+            length: bytes,
+        }
+    }
+
+    fn subjects(pair: &[Message]) -> Vec<&str> {
+        pair.iter().filter_map(group).collect()
+    }
+
+    #[test]
+    fn a_bare_id_in_two_groups_is_a_pair() {
+        let mut lately = Lately::default();
+        let (id, now) = (BuildId::generate().to_string(), Instant::now());
+        assert!(lately.pair(message("a", &id, 1), now).is_empty());
+        assert!(lately.pair(message("a", &id, 1), now).is_empty());
+        assert_eq!(subjects(&lately.pair(message("b", &id, 1), now)), ["a", "b"]);
+        assert_eq!(subjects(&lately.pair(message("c", &id, 1), now)), ["a", "c"]);
+        assert!(lately.pair(message("b", &format!("b/{id}"), 1), now).is_empty());
+        assert!(lately.pair(message("d", &id, 1), now + WINDOW).is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (mut lately, now) = (Lately::default(), Instant::now());
+        for _ in 0..200 {
+            let id = BuildId::generate().to_string();
+            assert!(lately.pair(message("a", &id, 1 << 20), now).is_empty());
+        }
+        assert!(lately.bytes <= BYTES_MAX + (1 << 20) && lately.first.len() == lately.order.len());
+        lately.forget(now + WINDOW);
+        assert!(lately.bytes == 0 && lately.first.is_empty());
+    }
+}
