@@ -27,4 +27,4 @@ pub use capabilities::{
 pub use fault::{bounded, status_of};
 pub use server::{incoming, routes, serve, server};
 pub use service::{keep_bounds, run};
-pub use usage::StoreUsage;
+pub use usage::{StoreRoom, StoreUsage, store_rooms};

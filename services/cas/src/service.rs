@@ -6,6 +6,7 @@ use std::{fs::OpenOptions, path::PathBuf, sync::Arc};
 
 use ::service::{Context, Ready, Running, ServiceError, StartError};
 use cas::{Cas, CasError, Evictor, EvictorConfig};
+use disk::{Reserve, Space};
 use nix::fcntl::{Flock, FlockArg};
 use policy::InstanceRules;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
@@ -22,13 +23,11 @@ use crate::{
 struct Config {
     /// Address of the cache-only API; port 0 is any free one.
     listen: String,
-    /// Bytes that stay free on the file system of the data folder.
-    free_bytes_min: u64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { listen: "127.0.0.1:0".into(), free_bytes_min: 1 << 30 }
+        Self { listen: "127.0.0.1:0".into() }
     }
 }
 
@@ -52,7 +51,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(serve_cache(listener, cache(&cas, instances), context.clone()));
-    tasks.spawn(evict(context.clone(), cas, config));
+    tasks.spawn(evict(context.clone(), cas));
     context.ready(Ready { grpc: Some(grpc), ..Ready::default() }).await?;
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the cas service", error))??;
@@ -67,7 +66,7 @@ pub async fn keep_bounds(context: &Context, cas: &Cas) -> Result<(), ServiceErro
     if cas.config().backing.is_some() {
         let (context, cas) = (context.clone(), cas.clone());
         tokio::spawn(async move {
-            if let Err(error) = evict(context, cas, Config::default()).await {
+            if let Err(error) = evict(context, cas).await {
                 tracing::error!(
                     error = telemetry::error_chain(&error),
                     "the store is not kept within its bounds"
@@ -112,9 +111,12 @@ async fn late(context: &Context) {
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
 }
 
-async fn evict(context: Context, cas: Cas, config: Config) -> Result<(), ServiceError> {
-    let room =
-        EvictorConfig { bytes_max: context.settings.cas_bytes_max, free_bytes_min: config.free_bytes_min };
+async fn evict(context: Context, cas: Cas) -> Result<(), ServiceError> {
+    let root = &cas.config().root;
+    let failed = |source| StartError::Write { path: root.display().to_string(), source };
+    let bytes = Space::of(root).map_err(failed)?.bytes;
+    let free_bytes_min = Reserve::new(context.settings.disk_left_percent).for_stores(bytes);
+    let room = EvictorConfig { bytes_max: context.settings.cas_bytes_max, free_bytes_min };
     let evictor = tokio::select! {
         evictor = open(&cas, room) => evictor?,
         () = context.stop.cancelled() => return Ok(()),

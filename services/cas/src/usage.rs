@@ -4,6 +4,7 @@
 //! store becomes full and when no more, and to whoever asks.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{
         Arc,
@@ -14,7 +15,7 @@ use std::{
 
 use async_nats::{Message, Subscriber};
 use bus::{Bus, Encoding, Subject, decode, encode};
-use cas::{Cas, Evictor, UsageSink};
+use cas::{Cas, CasRoom, Evictor, Refusal, UsageSink};
 use futures::StreamExt as _;
 use model::StoreId;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -38,7 +39,53 @@ struct Usage {
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
     store: String,
+    /// Writes are refused.
     full: bool,
+    /// But small ones.
+    #[serde(default)]
+    takes_small: bool,
+    #[serde(default)]
+    used: u64,
+    #[serde(default)]
+    max: u64,
+}
+
+impl State {
+    fn refusal(&self) -> Refusal {
+        match (self.full, self.takes_small) {
+            (false, _) => Refusal::Nothing,
+            (true, true) => Refusal::Large,
+            (true, false) => Refusal::All,
+        }
+    }
+}
+
+/// How full a store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreRoom {
+    /// Its name.
+    pub store: String,
+    /// How full.
+    pub room: CasRoom,
+}
+
+/// How full the stores of the farm are, of those that answer in `wait`.
+pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, ServiceError> {
+    let mut states = subscribe(bus, &Subject::CasState).await?;
+    let question = Usage { store: String::new(), bytes: 0, asks: true };
+    let failed = |error: String| ServiceError::failed("asking how full the stores are", error);
+    publish(bus, &Subject::CasUsage, &question).await.map_err(failed)?;
+    let mut found = BTreeMap::new();
+    let hear = async {
+        while let Some(message) = states.next().await {
+            if let Some(state) = read::<State>(&message) {
+                let room = CasRoom { used: state.used, max: state.max, refusal: state.refusal() };
+                found.insert(state.store, room);
+            }
+        }
+    };
+    let _ = tokio::time::timeout(wait, hear).await;
+    Ok(found.into_iter().map(|(store, room)| StoreRoom { store, room }).collect())
 }
 
 /// Says over the bus what this process adds to its store, and hears whether the store is full.
@@ -83,7 +130,7 @@ impl StoreUsage {
                     self.say(&bus, &store, false).await;
                 }
                 message = states.next() => match message.as_ref().map(read::<State>) {
-                    Some(Some(state)) if state.store == store => cas.set_full(state.full),
+                    Some(Some(state)) if state.store == store => cas.set_refusal(state.refusal()),
                     Some(_) => {}
                     None => break,
                 },
@@ -120,9 +167,9 @@ pub(crate) async fn govern(
     let mut reconnects = bus.reconnects();
     let mut said = None;
     loop {
-        let full = state.borrow_and_update().full;
-        if said != Some(full) {
-            said = announce(bus, &store, full).await.then_some(full);
+        let room = *state.borrow_and_update();
+        if said != Some(room.refusal) {
+            said = announce(bus, &store, room).await.then_some(room.refusal);
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -132,7 +179,7 @@ pub(crate) async fn govern(
                 }
             }
             message = usages.next() => match message.as_ref().map(read::<Usage>) {
-                Some(Some(usage)) if usage.store == store => {
+                Some(Some(usage)) if usage.store == store || usage.store.is_empty() => {
                     evictor.used(usage.bytes);
                     if usage.asks {
                         said = None;
@@ -147,8 +194,14 @@ pub(crate) async fn govern(
 }
 
 /// Whether it could be said.
-async fn announce(bus: &Bus, store: &str, full: bool) -> bool {
-    let state = State { store: store.into(), full };
+async fn announce(bus: &Bus, store: &str, room: CasRoom) -> bool {
+    let state = State {
+        store: store.into(),
+        full: room.refusal != Refusal::Nothing,
+        takes_small: room.refusal != Refusal::All,
+        used: room.used,
+        max: room.max,
+    };
     match publish(bus, &Subject::CasState, &state).await {
         Ok(()) => true,
         Err(error) => {

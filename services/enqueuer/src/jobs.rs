@@ -141,6 +141,7 @@ impl NotTaken {
             | StoreError::Folder { .. }
             | StoreError::Failed { .. }
             | StoreError::File { .. }
+            | StoreError::NoRoom { .. }
             | StoreError::Write { .. } => Self::NotNow(NotNow::Store(error)),
         }
     }

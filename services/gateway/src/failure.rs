@@ -77,6 +77,7 @@ impl From<StoreError> for Failure {
             | StoreError::Folder { .. }
             | StoreError::Failed { .. }
             | StoreError::File { .. }
+            | StoreError::NoRoom { .. }
             | StoreError::Write { .. }
             | StoreError::TooLarge { .. }
             | StoreError::Damaged { .. } => ErrorCode::Unavailable,

@@ -172,7 +172,7 @@ impl Cas {
     pub(crate) async fn put_record(&self, entry: Entry, content: &[u8]) -> Result<(), CasError> {
         // A farm takes blobs and action results, no other records.
         let through = self.objects().is_some();
-        if self.is_full() && !through {
+        if self.inner.refuses(content.len() as u64) && !through {
             return Err(CasError::Full);
         }
         let mut record = DigestFunction::Sha256.digest(content).hash.to_vec();

@@ -21,8 +21,10 @@ pub struct CasConfig {
     pub memo_bytes: u64,
     /// The largest blob that is taken.
     pub blob_bytes_max: u64,
-    /// How long a blob is kept after somebody was told that it is there: the published minimum.
+    /// How long a blob is kept after somebody was told that it is there, while there is room.
     pub keep: Duration,
+    /// How long at least, however short room is.
+    pub keep_min: Duration,
     /// Bytes buffered by all reads and writes together.
     pub in_flight_bytes: u32,
     /// Sync each file and its folder to the disk before it is visible. Without it a power cut may lose or cut short
@@ -42,8 +44,13 @@ impl CasConfig {
             memo_bytes: 32 << 20,
             blob_bytes_max: 16 << 30,
             keep: Duration::from_secs(3 * 3600),
+            keep_min: Duration::from_secs(300),
             in_flight_bytes: 64 << 20,
             fsync: false,
         }
+    }
+    /// How long a blob is kept for certain after somebody was told that it is there.
+    pub fn floor(&self) -> Duration {
+        self.keep_min.min(self.keep)
     }
 }

@@ -38,7 +38,10 @@ pub enum CasError {
         max: u64,
     },
     /// There is no room, and everything that is there is still promised to somebody.
-    #[error("the store is full and all its blobs are in use; try again later or give it more room")]
+    #[error(
+        "the store is full, and all that it has was used in the last minutes (cas_keep_min_seconds); try again, or give it more \
+         room: cas_bytes_max, or where its disk is full, disk_left_percent"
+    )]
     Full,
     /// A blob that is needed is not there.
     #[error("the store has no blob {digest}")]

@@ -23,6 +23,8 @@ use crate::{Cas, CasError, UsageSink, disk::put_back, layout::Entry, store::Inne
 
 /// When linked files stand in the way, nothing tells when they are unlinked.
 const LINKED_AGAIN: Duration = Duration::from_secs(60);
+/// While the file system lacks room, it is looked at so often.
+const SHORT_AGAIN: Duration = Duration::from_secs(2);
 /// A scan may take this part of the time.
 const SCAN_SHARE: u32 = 20;
 
@@ -54,8 +56,9 @@ pub struct Pass {
 /// Evicts from the folder of a store. One for each folder: it holds a lock on it, which the system releases when the
 /// process ends. Cheap to clone.
 ///
-/// It deletes what nobody relied on for 1.25 times [`CasConfig::keep`](crate::CasConfig::keep), and nothing else. When
-/// that is not enough the store becomes full, and writes are refused until time has passed. A store with an object
+/// It deletes what nobody relied on for 1.25 times [`CasConfig::keep`](crate::CasConfig::keep), oldest first. When that is not
+/// enough and the store is about to be full, also what nobody relied on for 1.25 times
+/// [`CasConfig::keep_min`](crate::CasConfig::keep_min), and nothing else: then writes are refused until time has passed. A store with an object
 /// store behind it may lose files of its local tier after a quarter of `keep` already: they are fetched again.
 #[derive(Clone)]
 pub struct Evictor {
@@ -101,14 +104,14 @@ impl Evictor {
             .map_err(|_| CasError::EvictorRuns { path: cas.inner.config.root.display().to_string() })?;
         scan::empty_trash(layout);
         scan::remove_stale_temps(layout);
-        let meter = Arc::new(Meter::new(config.bytes_max, Arc::clone(&cas.inner.full)));
+        let meter = Arc::new(Meter::new(config.bytes_max, Arc::clone(&cas.inner.refusal)));
         cas.set_usage_sink(Arc::clone(&meter) as Arc<dyn UsageSink>);
         let queue = Mutex::new(Queue::default());
         Ok(Self { inner: Arc::new(EvictorInner { cas: cas.clone(), config, meter, queue, _lock: lock }) })
     }
 
-    /// How much room there is, as it changes. `full` is for all processes that use the folder: they are told by
-    /// [`Cas::set_full`]; the store this evictor was opened with knows.
+    /// How much room there is, as it changes. What is refused is for all processes that use the folder: they are told by
+    /// [`Cas::set_refusal`]; the store this evictor was opened with knows.
     pub fn room(&self) -> watch::Receiver<CasRoom> {
         self.inner.meter.room()
     }
@@ -153,17 +156,42 @@ impl EvictorInner {
         if queue.scanned.is_none() {
             self.scan(&mut queue);
         }
-        let mut wanted = self.wanted()?;
+        let wanted = self.wanted()?;
+        self.make_room(&mut queue, &mut pass, wanted, self.physical_keep())?;
+        let pressing = self.pressing()?;
+        self.make_room(&mut queue, &mut pass, pressing, self.physical_floor())?;
+        let short = self.free_short()? > 0;
+        self.meter.set_short(short);
+        if short {
+            // Others may free it, who do not tell.
+            pass.again = Some(pass.again.map_or(SHORT_AGAIN, |again| again.min(SHORT_AGAIN)));
+        }
+        if pass.deleted > 0 {
+            tracing::info!(deleted = pass.deleted, freed = pass.freed, "evicted from the store");
+        }
+        Ok(pass)
+    }
+
+    /// Deletes what is older than `keep`, oldest first, until `wanted` bytes are freed.
+    fn make_room(
+        &self,
+        queue: &mut Queue,
+        pass: &mut Pass,
+        mut wanted: u64,
+        keep: Duration,
+    ) -> Result<(), CasError> {
+        let sooner = |again: Duration, pass: &mut Pass| {
+            pass.again = Some(pass.again.map_or(again, |known| known.min(again)));
+        };
         while wanted > 0 {
             let now = SystemTime::now();
-            let keep = self.physical_keep();
             let Some(oldest) = queue.candidates.front() else {
                 match queue.scanned {
                     Some((at, took)) if at.elapsed() < took * SCAN_SHARE => {
-                        pass.again = Some((took * SCAN_SHARE).saturating_sub(at.elapsed()));
+                        sooner((took * SCAN_SHARE).saturating_sub(at.elapsed()), pass);
                         break;
                     }
-                    _ => self.scan(&mut queue),
+                    _ => self.scan(queue),
                 }
                 // What the scan found is the truth; it may even be enough.
                 wanted = wanted.min(self.wanted()?);
@@ -174,22 +202,18 @@ impl EvictorInner {
             };
             let life = keep.saturating_sub(now.duration_since(oldest.touched).unwrap_or_default());
             if !life.is_zero() {
-                pass.again = Some(life);
+                sooner(life, pass);
                 break;
             }
             let Some(oldest) = queue.candidates.pop_front() else { break };
-            let freed = self.evict(&oldest.entry, now - keep, &mut pass)?;
+            let freed = self.evict(&oldest.entry, now - keep, pass)?;
             self.meter.freed(freed);
             wanted = wanted.saturating_sub(freed);
         }
         if wanted > 0 && pass.linked > 0 {
-            pass.again = Some(pass.again.map_or(LINKED_AGAIN, |again| again.min(LINKED_AGAIN)));
+            sooner(LINKED_AGAIN, pass);
         }
-        self.meter.set_short(self.free_short()? > 0);
-        if pass.deleted > 0 {
-            tracing::info!(deleted = pass.deleted, freed = pass.freed, "evicted from the store");
-        }
-        Ok(pass)
+        Ok(())
     }
 
     fn scan(&self, queue: &mut Queue) {
@@ -207,6 +231,11 @@ impl EvictorInner {
         Ok(self.meter.above_low_mark().max(self.free_short()?))
     }
 
+    /// How many bytes must be freed, or writes are refused.
+    fn pressing(&self) -> Result<u64, CasError> {
+        Ok(self.meter.pressing().max(self.free_short()?))
+    }
+
     /// How many bytes of the file system are missing.
     fn free_short(&self) -> Result<u64, CasError> {
         let root = &self.cas.inner.config.root;
@@ -219,6 +248,11 @@ impl EvictorInner {
     fn physical_keep(&self) -> Duration {
         let keep = self.cas.inner.config.keep;
         if self.cas.inner.backing.is_some() { keep / 4 } else { keep + keep / 4 }
+    }
+
+    fn physical_floor(&self) -> Duration {
+        let floor = self.cas.inner.config.floor();
+        self.physical_keep().min(floor + floor / 4)
     }
 
     /// Deletes a file nobody relied on since `cutoff`; the bytes of disk that gives.

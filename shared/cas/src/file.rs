@@ -174,7 +174,7 @@ impl Inner {
     /// Copies a file into `tmp/`, hashing what is copied.
     fn copy(&self, function: DigestFunction, path: &Path, file: &File) -> Result<Staged, CasError> {
         // A full store takes no copies, but may have the blob.
-        let mut temp = if self.is_refusing() { None } else { Some(self.disk.temp(BLOB_MODE)?) };
+        let mut temp = if self.is_refusing(0) { None } else { Some(self.disk.temp(BLOB_MODE)?) };
         let mut hasher = function.hasher();
         loop {
             let piece =
@@ -197,8 +197,8 @@ impl Inner {
         Ok(Staged { digest, temp: temp.filter(|_| needed) })
     }
 
-    fn is_refusing(&self) -> bool {
-        self.is_full() && self.backing.is_none()
+    fn is_refusing(&self, size: u64) -> bool {
+        self.refuses(size) && self.backing.is_none()
     }
 
     /// Whether a blob must be stored; refused when the store is full.
@@ -207,7 +207,7 @@ impl Inner {
         if is_empty(digest) || self.known.fresh(digest, now).is_some() || self.rely(digest, now)? {
             return Ok(false);
         }
-        if self.is_refusing() { Err(CasError::Full) } else { Ok(true) }
+        if self.is_refusing(digest.size) { Err(CasError::Full) } else { Ok(true) }
     }
 
     fn keep_staged(&self, mut staged: Staged) -> Result<Staged, CasError> {

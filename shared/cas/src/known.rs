@@ -23,8 +23,8 @@ pub(crate) struct Seen {
 
 /// Remembers, within bounds, which blobs were touched recently.
 ///
-/// A touch keeps a blob for 1.25 times the published minimum. So within an eighth of that minimum the answer "it is
-/// there, and stays" can be repeated without another touch.
+/// A touch keeps a blob for 1.25 times what is promised. So within a part of that the answer "it is there, and stays" can be
+/// repeated without another touch: an eighth of the usual time, and a quarter of the least.
 #[derive(Debug)]
 pub(crate) struct Known {
     seen: Cache<BlobDigest, Seen>,
@@ -35,8 +35,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    pub(crate) fn new(entries: usize, keep: Duration) -> Self {
-        let slice = u64::try_from((keep / 8).as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn new(entries: usize, keep: Duration, floor: Duration) -> Self {
+        let slice = u64::try_from((keep / 8).min(floor / 4).as_millis()).unwrap_or(u64::MAX);
         let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { seen: Cache::new(entries.max(64)), start: Instant::now(), slice, hits, misses }
     }

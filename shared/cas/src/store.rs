@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -23,6 +23,7 @@ use crate::{
     known::{Known, Moment, Seen},
     layout::Entry,
     output_tree::TreeRefsMemo,
+    refusal::{Refusal, Refusing},
     tree::TreeMemo,
 };
 
@@ -34,9 +35,10 @@ const LOOK_UPS: usize = 2048;
 /// The content-addressable store and the action cache. Cheap to clone; all clones are one.
 ///
 /// What is promised: a blob that a call says is there (`missing`, `contains`, `get_action`, `check_tree`, `split`) or
-/// that was just stored is kept for at least [`CasConfig::keep`] from then on. The modification time of its file is
+/// that was just stored is kept for at least [`CasConfig::keep`] from then on while there is room, and for
+/// [`CasConfig::keep_min`] always. The modification time of its file is
 /// the last time somebody relied on it; the [`Evictor`](crate::Evictor) leaves alone what is younger than 1.25 times
-/// `keep`. Several processes may use one folder with the same `keep`.
+/// that. Several processes may use one folder with the same `keep`.
 ///
 /// With an object store behind it (`backing`), a write counts when it is there; reads fall back to it and fill the
 /// local tier. Nothing is ever evicted from it: give the bucket a life-cycle rule that is longer than `keep` since
@@ -74,7 +76,7 @@ pub(crate) struct Inner {
     pub(crate) known: Known,
     pub(crate) memory: Cache<BlobDigest, Bytes, BytesWeight>,
     pub(crate) backing: Option<Backing>,
-    pub(crate) full: Arc<AtomicBool>,
+    pub(crate) refusal: Arc<Refusing>,
     pub(crate) budget: Arc<Semaphore>,
     pub(crate) counters: Counters,
     pub(crate) actions: ActionMemo,
@@ -145,10 +147,10 @@ impl Cas {
         let small = config.memory_blob_bytes_max.clamp(1, 1 << 20);
         let items = usize::try_from(config.memory_bytes / small.min(4096)).unwrap_or(0).max(64);
         let inner = Inner {
-            known: Known::new(config.known_max, config.keep),
+            known: Known::new(config.known_max, config.keep, config.floor()),
             memory: Cache::with_weighter(items, config.memory_bytes, BytesWeight),
             backing,
-            full: Arc::new(AtomicBool::new(false)),
+            refusal: Arc::default(),
             budget: Arc::new(Semaphore::new(budget)),
             counters: Counters::default(),
             actions: ActionMemo::new(config.memo_bytes),
@@ -194,10 +196,15 @@ impl Cas {
 
     /// While full, writes of what is not there yet are refused with [`CasError::Full`].
     pub fn set_full(&self, full: bool) {
-        self.inner.full.store(full, Ordering::Relaxed);
+        self.set_refusal(if full { Refusal::All } else { Refusal::Nothing });
     }
 
-    /// Whether it is full.
+    /// Which writes of what is not there yet are refused from now on.
+    pub fn set_refusal(&self, refusal: Refusal) {
+        self.inner.refusal.set(refusal);
+    }
+
+    /// Whether any are.
     pub fn is_full(&self) -> bool {
         self.inner.is_full()
     }
@@ -275,7 +282,12 @@ impl Cas {
 
 impl Inner {
     pub(crate) fn is_full(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
+        self.refusal.get() != Refusal::Nothing
+    }
+
+    /// Whether a blob of `size` bytes is refused that is not there yet.
+    pub(crate) fn refuses(&self, size: u64) -> bool {
+        self.refusal.get().refuses(size)
     }
 
     /// Tells of disk that was taken. Blocking threads only.

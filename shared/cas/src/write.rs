@@ -118,8 +118,8 @@ impl Inner {
             // Whoever writes will fail as well, and say so.
             Err(_) => digests.into_iter().collect(),
         };
-        let refused = self.is_full() && self.backing.is_none();
         for ((digest, _), outcome) in blobs.iter().zip(&mut outcomes).filter(|(_, outcome)| asked(outcome)) {
+            let refused = self.backing.is_none() && self.refuses(digest.size);
             *outcome = match (absent.contains(digest), refused) {
                 (true, true) => Err(CasError::Full),
                 (true, false) => Ok(Needed::Yes),

@@ -63,7 +63,7 @@ impl Cas {
     /// Starts to write a blob. Refused at once: what is too large and, when the store is full, what is not there yet.
     pub async fn writer(&self, digest: BlobDigest) -> Result<CasWriter, CasError> {
         self.inner.check_size(&digest)?;
-        if self.is_full() && self.inner.backing.is_none() && !self.contains(&digest).await? {
+        if self.inner.refuses(digest.size) && self.inner.backing.is_none() && !self.contains(&digest).await? {
             return Err(CasError::Full);
         }
         Ok(CasWriter::new(self, digest, true))

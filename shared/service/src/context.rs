@@ -93,7 +93,7 @@ impl Context {
             ("", None) => Store::url_of(&self.data_folder("objects")?),
             (url, _) => url.to_owned(),
         };
-        let store = Store::open(&url)?;
+        let store = Store::open(&url)?.leaving(self.settings.disk_left_percent);
         join_store(&self.bus, &store, Claim::Join).await?;
         Ok(store)
     }
@@ -144,6 +144,7 @@ pub fn open_cas(settings: &Settings) -> Result<Cas, StartError> {
         memory_bytes: settings.cas_memory_bytes,
         blob_bytes_max: settings.cas_blob_bytes_max,
         keep: std::time::Duration::from_secs(settings.cas_keep_seconds),
+        keep_min: Duration::from_secs(settings.cas_keep_min_seconds),
         fsync: settings.cas_fsync,
         ..CasConfig::new(data_folder(settings, "cas")?)
     })?)

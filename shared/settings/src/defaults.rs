@@ -139,6 +139,7 @@ impl Default for Settings {
             cas_bytes_max: 40 << 30,
             // Buck2 relies on three hours.
             cas_keep_seconds: 4 * 3600,
+            cas_keep_min_seconds: 300,
             cas_memory_bytes: 64 << 20,
             cas_blob_bytes_max: 16 << 30,
             cas_fsync: false,

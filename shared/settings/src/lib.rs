@@ -230,7 +230,8 @@ pub struct Settings {
     pub load_max: f64,
     /// Percent of memory, of the machine's or of the control group's, that must be left.
     pub memory_left_percent: u8,
-    /// Percent of the data folder's disk, and of its inodes, that must be left.
+    /// Percent of the data folder's disk, and of its inodes, that must be left: below that workers and executors take nothing
+    /// new, below half of it stores refuse writes and a build that fills the disk is ended. 0: they fill it.
     pub disk_left_percent: u8,
     /// Actions that may fetch their inputs at a time. 0: any number.
     pub starting_max: u16,
@@ -251,8 +252,10 @@ pub struct Settings {
     pub cas_url: String,
     /// Bytes on disk of blobs and action results in the data folder at most.
     pub cas_bytes_max: u64,
-    /// Seconds that a blob is kept at least after someone was told that it is there.
+    /// Seconds that a blob is kept after someone was told that it is there, while there is room.
     pub cas_keep_seconds: u64,
+    /// Seconds that it is kept at least, when the store is about to be full: then the oldest go.
+    pub cas_keep_min_seconds: u64,
     /// Bytes of memory for small blobs, in each process.
     pub cas_memory_bytes: u64,
     /// Bytes of one blob at most.

@@ -3,6 +3,7 @@
 use std::{io, path::Path, sync::Arc};
 
 use bytes::Bytes;
+use disk::{Reserve, Space};
 use futures::{StreamExt as _, stream::BoxStream};
 use model::{Digest, StoreId};
 use object_store::{
@@ -45,6 +46,17 @@ pub enum StoreError {
         #[source]
         source: object_store::Error,
     },
+    /// Too little of the disk would be left.
+    #[error(
+        "the store's disk has {left} bytes left, of which {reserve} are kept for others (disk_left_percent): free some of it, \
+         or move the store"
+    )]
+    NoRoom {
+        /// Bytes that are left.
+        left: u64,
+        /// Bytes that must be.
+        reserve: u64,
+    },
     /// The file to keep cannot be read.
     #[error("file {path} cannot be read")]
     File {
@@ -86,6 +98,9 @@ pub enum StoreError {
 impl StoreError {
     /// Whether the cause is a full disk.
     pub fn is_disk_full(&self) -> bool {
+        if matches!(self, Self::NoRoom { .. }) {
+            return true;
+        }
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(error) = cause {
             if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::StorageFull) {
@@ -102,6 +117,7 @@ impl StoreError {
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     url: String,
+    reserve: Reserve,
 }
 
 const PART_BYTES: usize = 1 << 20;
@@ -117,7 +133,26 @@ impl Store {
             .map_err(|source| StoreError::Folder { path: path.to_owned(), source })?;
         let inner = LocalFileSystem::new_with_prefix(path)
             .map_err(|source| StoreError::Failed { what: format!("folder {path}"), source })?;
-        Ok(Self { inner: Arc::new(inner), url: url.to_owned() })
+        Ok(Self { inner: Arc::new(inner), url: url.to_owned(), reserve: Reserve::new(0) })
+    }
+
+    /// Leaves `percent` of its disk to others: half of that it never takes.
+    #[must_use]
+    pub fn leaving(mut self, percent: u8) -> Self {
+        self.reserve = Reserve::new(percent);
+        self
+    }
+
+    /// Whether `length` bytes more leave enough of the disk.
+    fn check_room(&self, length: u64) -> Result<(), StoreError> {
+        let folder = self.url.strip_prefix("file://").unwrap_or_default();
+        // What cannot be looked at fails where it is written.
+        let Ok(space) = Space::of(Path::new(folder)) else { return Ok(()) };
+        let reserve = self.reserve.for_stores(space.bytes);
+        if space.bytes_left.saturating_sub(length) < reserve {
+            return Err(StoreError::NoRoom { left: space.bytes_left, reserve });
+        }
+        Ok(())
     }
 
     /// The URL of a store in the folder `path`.
@@ -159,6 +194,7 @@ impl Store {
 
     /// Keeps `content`.
     pub async fn put(&self, content: Bytes) -> Result<Digest, StoreError> {
+        self.check_room(content.len() as u64)?;
         let digest = Digest::of(&content);
         let payload = PutPayload::from_bytes(content);
         self.inner.put(&key(&digest), payload).await.map_err(failed("write"))?;
@@ -184,6 +220,7 @@ impl Store {
         if self.inner.head(&key(&digest)).await.is_ok() {
             return Ok((digest, length));
         }
+        self.check_room(length)?;
         let upload = self.inner.put_multipart(&key(&digest)).await.map_err(failed("write"))?;
         let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
         let mut file = tokio::fs::File::open(path).await.map_err(unreadable)?;

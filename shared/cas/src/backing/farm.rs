@@ -64,7 +64,11 @@ impl Farm {
         }
         let remote = Remote::lazily(address, instance, DigestFunction::Sha256)
             .map_err(|error| unsupported(error.to_string()))?;
-        Ok(Self { url: url.to_owned(), remote, known: Known::new(config.known_max, config.keep) })
+        Ok(Self {
+            url: url.to_owned(),
+            remote,
+            known: Known::new(config.known_max, config.keep, config.floor()),
+        })
     }
 
     pub(crate) fn failed(&self, failure: &Failure) -> CasError {

@@ -7,7 +7,10 @@ use std::sync::{
 
 use tokio::sync::{Notify, watch};
 
-use crate::UsageSink;
+use crate::{
+    UsageSink,
+    refusal::{Refusal, Refusing},
+};
 
 /// After so many bytes the file system's free space is looked at.
 const LOOK_AFTER: u64 = 64 << 20;
@@ -19,8 +22,8 @@ pub struct CasRoom {
     pub used: u64,
     /// Bytes of disk it may take.
     pub max: u64,
-    /// Writes are refused.
-    pub full: bool,
+    /// Which writes are refused.
+    pub refusal: Refusal,
 }
 
 pub(super) struct Meter {
@@ -30,7 +33,7 @@ pub(super) struct Meter {
     looked_at: AtomicU64,
     /// The file system has too little free space left, after all that could be deleted.
     short: AtomicBool,
-    full: Arc<AtomicBool>,
+    refusal: Arc<Refusing>,
     wake: Notify,
     room: watch::Sender<CasRoom>,
 }
@@ -49,15 +52,15 @@ impl UsageSink for Meter {
 }
 
 impl Meter {
-    pub(super) fn new(max: u64, full: Arc<AtomicBool>) -> Self {
-        let (room, _) = watch::channel(CasRoom { used: 0, max, full: false });
+    pub(super) fn new(max: u64, refusal: Arc<Refusing>) -> Self {
+        let (room, _) = watch::channel(CasRoom { used: 0, max, refusal: Refusal::Nothing });
         Self {
             max,
             used: AtomicU64::new(0),
             written: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
             short: AtomicBool::new(false),
-            full,
+            refusal,
             wake: Notify::new(),
             room,
         }
@@ -101,19 +104,32 @@ impl Meter {
         if used > self.high() { used.saturating_sub(self.max / 10 * 8) } else { 0 }
     }
 
+    /// Once it is about to be full: how far above the mark at which it is not.
+    pub(super) fn pressing(&self) -> u64 {
+        let used = self.used.load(Ordering::Acquire);
+        if used > self.max / 100 * 97 { used.saturating_sub(self.max / 20 * 19) } else { 0 }
+    }
+
     fn high(&self) -> u64 {
         self.max / 10 * 9
     }
 
-    /// Full at the limit; not full again a good way below it, so that it does not flicker.
+    /// Full at the limit, and for small blobs a twentieth above it; not full again a good way below, so that it does not
+    /// flicker.
     fn judge(&self) {
         let used = self.used.load(Ordering::Acquire);
         let (max, short) = (self.max, self.short.load(Ordering::Acquire));
         self.room.send_if_modified(|room| {
-            let full = short || used >= max || (room.full && used > max / 20 * 19);
-            self.full.store(full, Ordering::Relaxed);
-            let changed = room.full != full || room.used.abs_diff(used) >= max / 100;
-            *room = CasRoom { used: if changed { used } else { room.used }, max, full };
+            let all = short || used >= max / 20 * 21 || (room.refusal == Refusal::All && used > max);
+            let large = used >= max || (room.refusal != Refusal::Nothing && used > max / 20 * 19);
+            let refusal = match (all, large) {
+                (true, _) => Refusal::All,
+                (false, true) => Refusal::Large,
+                (false, false) => Refusal::Nothing,
+            };
+            self.refusal.set(refusal);
+            let changed = room.refusal != refusal || room.used.abs_diff(used) >= max / 100;
+            *room = CasRoom { used: if changed { used } else { room.used }, max, refusal };
             changed
         });
     }

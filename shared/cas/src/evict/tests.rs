@@ -4,7 +4,7 @@ use bytes::Bytes;
 use model::{BlobDigest, DigestFunction};
 
 use super::*;
-use crate::{CasConfig, disk::Disk};
+use crate::{CasConfig, Refusal, disk::Disk};
 
 const SHA: DigestFunction = DigestFunction::Sha256;
 const BLOB: usize = 40_000;
@@ -17,7 +17,7 @@ struct Store {
 
 fn store(keep: Duration) -> Store {
     let folder = tempfile::tempdir().unwrap();
-    let cas = Cas::open(CasConfig { keep, ..CasConfig::new(folder.path()) }).unwrap();
+    let cas = Cas::open(CasConfig { keep, keep_min: keep, ..CasConfig::new(folder.path()) }).unwrap();
     Store { cas, folder }
 }
 
@@ -102,13 +102,55 @@ async fn what_is_promised_stays_when_the_store_is_full() {
     assert_eq!(pass.deleted, 0);
     assert!(pass.again.is_some_and(|again| again > HOUR && again <= HOUR + HOUR / 4));
     assert!(store.cas.missing(&digests).await.unwrap().is_empty());
-    assert!(evictor.room().borrow().full && store.cas.is_full());
+    assert!(evictor.room().borrow().refusal == Refusal::Large && store.cas.is_full());
     // One blob's time is up: there is room for others.
     store.age(&digests[3], HOUR * 2);
     store.age(&digests[4], HOUR + HOUR / 8);
     assert_eq!(evictor.scan_and_pass().await.deleted, 1);
     assert!(!store.cas.is_full());
     assert_eq!(store.cas.missing(&digests).await.unwrap(), [digests[3]]);
+}
+
+#[tokio::test]
+async fn a_store_that_is_about_to_be_full_loses_the_oldest_though_they_are_promised_for_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = CasConfig { keep: HOUR * 4, keep_min: HOUR / 4, ..CasConfig::new(folder.path()) };
+    let store = Store { cas: Cas::open(config).unwrap(), folder };
+    let mut digests = Vec::new();
+    for n in 0..10 {
+        digests.push(store.keep(n).await);
+    }
+    // Two were used an hour ago, one was a quarter of an hour ago.
+    store.age(&digests[4], HOUR);
+    store.age(&digests[7], HOUR * 2);
+    store.age(&digests[2], HOUR / 4);
+    let evictor = store.evictor(10);
+    let pass = evictor.pass().await.unwrap();
+    assert_eq!(pass.deleted, 1);
+    assert_eq!(store.cas.missing(&digests).await.unwrap(), [digests[7]]);
+    assert!(!store.cas.is_full());
+    digests[7] = store.keep(20).await;
+    assert_eq!(evictor.scan_and_pass().await.deleted, 0);
+    assert_eq!(evictor.room().borrow().refusal, Refusal::Large);
+}
+
+#[tokio::test]
+async fn small_blobs_are_taken_by_a_full_store_up_to_a_twentieth_more() {
+    let store = store(HOUR);
+    let evictor = store.evictor(20);
+    evictor.pass().await.unwrap();
+    for n in 0..20 {
+        store.keep(n).await;
+    }
+    assert!(matches!(store.cas.put_bytes(SHA, content(99)).await, Err(CasError::Full)));
+    let small = |n: u64| Bytes::from(n.to_string().repeat(1000));
+    let mut taken = 0;
+    while store.cas.put_bytes(SHA, small(taken + 1000)).await.is_ok() {
+        taken += 1;
+        assert!(taken < 100);
+    }
+    assert!(taken > 3, "{taken}");
+    assert_eq!(evictor.room().borrow().refusal, Refusal::All);
 }
 
 #[tokio::test]
@@ -211,7 +253,7 @@ async fn it_runs_when_room_is_short_and_stops_when_told() {
     // Ten times what fits: it goes on as room is made.
     for n in 0..100 {
         while matches!(store.cas.put_bytes(SHA, content(n)).await, Err(CasError::Full)) {
-            room.wait_for(|room| !room.full).await.unwrap();
+            room.wait_for(|room| room.refusal == Refusal::Nothing).await.unwrap();
         }
     }
     stop.send(()).unwrap();

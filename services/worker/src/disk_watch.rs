@@ -1,0 +1,135 @@
+//! Watches the disk under the workspaces: below its reserve nothing new is taken and idle workspaces are emptied; below half
+//! of that the build that fills it is ended, before the bus on the same disk suffers.
+
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+
+use disk::{Reserve, Space, used};
+use policy::disk::{DiskUse, to_blame};
+use service::ServiceError;
+use tracing::{info, warn};
+
+use crate::{Shared, stop::Cause};
+
+/// Between two looks while there is plenty of room.
+const SLOW: Duration = Duration::from_secs(1);
+/// Between two looks when the disk may be full any moment.
+const FAST: Duration = Duration::from_millis(10);
+/// So many bytes a second a disk is taken to be filled with at most.
+const RATE: u64 = 2 << 30;
+/// How long a build that was ended may take to give back its room before the next one is.
+const ROOM_BACK: Duration = Duration::from_secs(2);
+
+/// Watches until the worker ends. Looks only while something runs or room is short.
+pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
+    let reserve = Reserve::new(shared.context.settings.disk_left_percent);
+    let mut watch = Watch { shared, reserve, first: None };
+    loop {
+        let next = watch.look().await;
+        let idle = watch.shared.slots.busy().is_empty() && watch.shared.slots.shortage().is_none();
+        if idle {
+            // A run wakes it; who has nothing to do looks anyway before it takes something.
+            tokio::select! {
+                () = watch.shared.slots.begun.notified() => {}
+                () = tokio::time::sleep(Duration::from_secs(watch.shared.context.settings.heartbeat_seconds)) => {}
+            }
+        } else {
+            tokio::time::sleep(next).await;
+        }
+    }
+}
+
+struct Watch {
+    shared: Arc<Shared>,
+    reserve: Reserve,
+    /// When room became short: what was left, and what each busy workspace had.
+    first: Option<(u64, HashMap<u16, u64>)>,
+}
+
+impl Watch {
+    /// Looks once; how long until the next look.
+    async fn look(&mut self) -> Duration {
+        let Ok(space) = Space::of(self.shared.folder.path()) else { return SLOW };
+        self.judge(space);
+        let floor = self.reserve.for_stores(space.bytes);
+        if space.bytes_left >= self.reserve.for_new_work(space.bytes) {
+            self.first = None;
+            return until(space.bytes_left - floor);
+        }
+        let busy = self.shared.slots.busy();
+        let sizes = sizes(self.shared.folder.path(), busy).await;
+        if space.bytes_left >= floor {
+            self.first.get_or_insert((space.bytes_left, sizes));
+            return until(space.bytes_left - floor);
+        }
+        self.end_one(space, &sizes, floor)
+    }
+
+    /// Takes nothing new while room is short.
+    fn judge(&self, space: Space) {
+        let slots = &self.shared.slots;
+        let shortage = self.reserve.shortage(space);
+        if shortage.is_some() == slots.shortage().is_some() {
+            return;
+        }
+        match &shortage {
+            Some(why) => warn!("no builds are taken: {why}"),
+            None => info!("there is room on the disk: builds are taken again"),
+        }
+        slots.set_shortage(shortage);
+    }
+
+    fn end_one(&mut self, space: Space, sizes: &HashMap<u16, u64>, floor: u64) -> Duration {
+        let (left, before) = self.first.get_or_insert((space.bytes_left, HashMap::new()));
+        let lost = left.saturating_sub(space.bytes_left);
+        let mut numbers: Vec<u16> = sizes.keys().copied().collect();
+        numbers.sort_unstable();
+        let used = |number: &u16| DiskUse {
+            before: before.get(number).copied().unwrap_or(0),
+            now: sizes.get(number).copied().unwrap_or(0),
+        };
+        let runs: Vec<DiskUse> = numbers.iter().map(used).collect();
+        let Some(number) = to_blame(&runs, lost, floor / 4).and_then(|index| numbers.get(index).copied())
+        else {
+            return FAST * 20;
+        };
+        let bytes = sizes.get(&number).copied().unwrap_or(0);
+        warn!(
+            workspace = number,
+            bytes,
+            left = space.bytes_left,
+            reserve = floor,
+            "a build is ended: it fills the disk"
+        );
+        self.shared.slots.stop(number, Cause::FilledDisk { bytes, left: space.bytes_left, reserve: floor });
+        // The run is ended by others, which may wait for the bus, which may wait for this room.
+        self.shared.folder.empty(number);
+        let others = sizes.iter().filter(|(other, _)| **other != number);
+        self.first = Some((space.bytes_left, others.map(|(other, bytes)| (*other, *bytes)).collect()));
+        ROOM_BACK
+    }
+}
+
+/// How long it takes at least to fill `bytes`.
+fn until(bytes: u64) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / RATE as f64 / 2.0).clamp(FAST, SLOW)
+}
+
+/// Bytes of disk that these workspaces have.
+async fn sizes(folder: &Path, numbers: Vec<u16>) -> HashMap<u16, u64> {
+    let folder = folder.to_owned();
+    let all =
+        move || numbers.into_iter().map(|number| (number, used(&folder.join(number.to_string())))).collect();
+    tokio::task::spawn_blocking(all).await.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fuller_the_sooner() {
+        assert_eq!(until(0), FAST);
+        assert_eq!(until(u64::MAX), SLOW);
+        assert!(until(RATE / 10) < SLOW && until(RATE / 10) > FAST);
+    }
+}

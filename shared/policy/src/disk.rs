@@ -1,0 +1,58 @@
+//! Which build is ended when a disk runs full under what runs.
+
+/// What one run has on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskUse {
+    /// Bytes that it had when room began to be short, or 0 where nobody looked then.
+    pub before: u64,
+    /// Bytes that it has now.
+    pub now: u64,
+}
+
+impl DiskUse {
+    fn growth(self) -> u64 {
+        self.now.saturating_sub(self.before)
+    }
+}
+
+/// Which of the runs is to end when `lost` bytes of room went since `before` was measured: the one that grew most, if it
+/// took at least a quarter of that and `least` bytes; where none did, something else fills the disk.
+pub fn to_blame(runs: &[DiskUse], lost: u64, least: u64) -> Option<usize> {
+    let (index, worst) = runs.iter().enumerate().max_by_key(|(_, run)| run.growth())?;
+    (worst.growth() > 0 && worst.growth() >= (lost / 4).max(least)).then_some(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn run(before: u64, now: u64) -> DiskUse {
+        DiskUse { before, now }
+    }
+
+    #[test]
+    fn who_grows_is_to_blame_and_not_who_is_large() {
+        assert_eq!(to_blame(&[run(9_000, 9_010), run(0, 500), run(10, 20)], 600, 0), Some(1));
+        assert_eq!(to_blame(&[run(9_000, 9_010)], 600, 0), None);
+        assert_eq!(to_blame(&[run(9_000, 9_010)], 0, 100), None);
+        assert_eq!(to_blame(&[run(9_000, 8_000)], 0, 0), None);
+        assert_eq!(to_blame(&[], 600, 0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn none_grew_more_than_who_is_to_blame(
+            runs in proptest::collection::vec((0..1000u64, 0..1000u64), 0..8), lost in 0..5000u64,
+            least in 0..500u64,
+        ) {
+            let runs: Vec<DiskUse> = runs.into_iter().map(|(before, now)| run(before, now)).collect();
+            if let Some(index) = to_blame(&runs, lost, least) {
+                let blamed = runs[index].growth();
+                prop_assert!(blamed > 0 && blamed >= lost / 4 && blamed >= least);
+                prop_assert!(runs.iter().all(|run| run.growth() <= blamed));
+            }
+        }
+    }
+}

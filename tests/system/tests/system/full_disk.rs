@@ -1,0 +1,165 @@
+//! A disk that is full for a moment: what was acknowledged ends all the same, and `doctor` says what is true.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use client::Client;
+use farm::{Guard, SOON, Up};
+use model::{BuildId, BuildKey, BuildRecord, BuildRequest, Outcome, ReasonCode, State};
+use tempfile::TempDir;
+
+use crate::check::{script, until};
+
+/// Far more than what needs seconds.
+const BOUND: Duration = Duration::from_secs(90);
+
+/// A small disk of the test's own.
+struct SmallDisk {
+    folder: TempDir,
+}
+
+impl SmallDisk {
+    /// `None` where nothing can be mounted.
+    fn mount(megabytes: u32) -> Option<Self> {
+        let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().unwrap();
+        let size = format!("size={megabytes}M,mode=755");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder.path()).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self { folder });
+        }
+        eprintln!("skipped: a tmpfs cannot be mounted here");
+        None
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Takes all that is left, until the file is removed.
+    fn fill(&self) -> PathBuf {
+        let path = self.path().join("fill");
+        let mut file = fs::File::create(&path).unwrap();
+        let piece = vec![1_u8; 1 << 16];
+        while file.write_all(&piece).is_ok() {}
+        while file.write_all(&[1]).is_ok() {}
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
+    }
+}
+
+async fn submit(client: &Client, request: BuildRequest) -> BuildKey {
+    let key = BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() };
+    let request = BuildRequest { id: Some(key.id), ..request };
+    client.create(&key.group, &request, None).await.unwrap();
+    key
+}
+
+async fn record(client: &Client, key: &BuildKey) -> Option<BuildRecord> {
+    Some(client.bus().latest(key).await.ok()??.1)
+}
+
+async fn ended(client: &Client, key: &BuildKey) -> BuildRecord {
+    let deadline = std::time::Instant::now() + BOUND;
+    loop {
+        match record(client, key).await {
+            Some(record) if record.state() == State::Finished => return record,
+            last => assert!(std::time::Instant::now() < deadline, "{key} has not ended: {last:#?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn doctor(up: &Up) -> String {
+    up.cli(&["doctor"]).await.stdout
+}
+
+/// Waits until `doctor` says that all is well.
+async fn is_well(up: &Up) {
+    let deadline = std::time::Instant::now() + BOUND;
+    loop {
+        let said = doctor(up).await;
+        if !said.contains("FAIL") && said.contains("ok    writes") && said.contains("ok    disk") {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{said}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_build_that_fills_the_disk_is_ended_and_disturbs_nobody() {
+    let Some(disk) = SmallDisk::mount(300) else { return };
+    let guard = Guard::start(disk.path());
+    let env = [("FOREBAY_DISK_LEFT_PERCENT", "20")];
+    let mut up = Up::start(disk.path(), &guard, &["--workspaces", "3", "--executors", "0"], &env).await;
+    let client = up.client().await;
+    let server = up.children()["nats-server"];
+    for _ in 0..3 {
+        let bystander = submit(&client, script("sleep 1; echo done")).await;
+        let fills = "while :; do head -c 1000000 /dev/zero >> fill; sleep 0.01; done";
+        let careless = submit(&client, script(fills)).await;
+        let next = submit(&client, script("echo next")).await;
+        let result = ended(&client, &careless).await;
+        let reason = result.result().unwrap().reason.clone().unwrap();
+        assert_eq!((result.result().unwrap().outcome, result.attempt.0), (Outcome::Failed, 1), "{result:#?}");
+        assert!(
+            reason.code == ReasonCode::DiskFull && reason.message.contains("disk_left_percent"),
+            "{reason:?}"
+        );
+        for key in [bystander, next] {
+            let record = ended(&client, &key).await;
+            assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded, "{record:#?}");
+        }
+    }
+    is_well(&up).await;
+    assert_eq!(up.children()["nats-server"], server, "nats-server met a full disk");
+}
+
+#[tokio::test]
+async fn builds_end_though_the_disk_of_the_bus_was_full() {
+    let Some(disk) = SmallDisk::mount(200) else { return };
+    let guard = Guard::start(disk.path());
+    let mut up = Up::start(disk.path(), &guard, &["--workspaces", "2", "--executors", "0"], &[]).await;
+    let client = up.client().await;
+    is_well(&up).await;
+    for round in 0..3 {
+        let mut keys = Vec::new();
+        for number in 0..5 {
+            keys.push(submit(&client, script(&format!("sleep 1; echo {round} {number}"))).await);
+        }
+        until("one runs", SOON, || true).await;
+        while record(&client, &keys[0]).await.is_none_or(|it| it.state() == State::Enqueued) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let fill = disk.fill();
+        let deadline = std::time::Instant::now() + BOUND;
+        loop {
+            let said = doctor(&up).await;
+            if said.contains("FAIL  writes") {
+                assert!(
+                    said.contains("FAIL  disk") && said.contains("restart nats-server forebay-"),
+                    "{said}"
+                );
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "{said}");
+        }
+        fs::remove_file(fill).unwrap();
+        for key in &keys {
+            let record = ended(&client, key).await;
+            assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded, "{record:#?}");
+        }
+        is_well(&up).await;
+    }
+}
