@@ -24,7 +24,7 @@ impl Warm {
             let workspace = Workspace { worker: heartbeat.worker.clone(), slot };
             match (heartbeat.status, state) {
                 (WorkerStatus::Ready, WorkspaceState::Idle { warm }) => idle.insert(workspace, warm.clone()),
-                (WorkerStatus::Draining | WorkerStatus::Gone, _)
+                (WorkerStatus::Draining | WorkerStatus::Full | WorkerStatus::Gone, _)
                 | (WorkerStatus::Ready, WorkspaceState::Busy { .. } | WorkspaceState::Broken) => {
                     idle.remove(&workspace);
                 }

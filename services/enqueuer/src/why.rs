@@ -42,13 +42,21 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
         (State::Enqueued | State::InProgress, _) => {
             let waiting = waiting(bus, index, &build.key(), record).await?;
             reply.reason = match &waiting {
-                Some(waiting) => why_text(waiting),
+                Some(waiting) => format!("{}{}", why_text(waiting), full_workers(bus, index).await?),
                 None => "it is offered to a worker, or about to be in the queue".to_owned(),
             };
             reply.waiting = waiting;
         }
     }
     Ok(reply)
+}
+
+/// Which workers take nothing because their disk is full, as the rest of a sentence.
+async fn full_workers(bus: &Bus, index: &Index) -> Result<String, ApiError> {
+    let workers = live_workers(index, bus.now()).await?;
+    let mut short = workers.iter().filter_map(|view| view.heartbeat.short.as_ref());
+    let Some(first) = short.next() else { return Ok(String::new()) };
+    Ok(format!("; {} of {} workers take no builds: {first}", short.count() + 1, workers.len()))
 }
 
 async fn waiting(
@@ -105,7 +113,7 @@ async fn worker_counts(index: &Index, now: Millis) -> Result<WorkerCounts, ApiEr
     for view in live_workers(index, now).await? {
         match view.heartbeat.status {
             WorkerStatus::Ready => counts.ready += 1,
-            WorkerStatus::Draining => counts.draining += 1,
+            WorkerStatus::Draining | WorkerStatus::Full => counts.draining += 1,
             WorkerStatus::Gone => {}
         }
     }

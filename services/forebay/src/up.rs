@@ -3,6 +3,7 @@
 //! It starts a real nats-server and a real redis-server and one process for each service, starts again what dies,
 //! and stops them in order. It waits for events only: an idle farm costs it nothing.
 
+mod bus_watch;
 mod child;
 mod error;
 mod farm;

@@ -52,6 +52,7 @@ fn status(status: WorkerStatus) -> &'static str {
     match status {
         WorkerStatus::Ready => "ready",
         WorkerStatus::Draining => "draining",
+        WorkerStatus::Full => "full",
         WorkerStatus::Gone => "gone",
     }
 }

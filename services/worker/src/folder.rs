@@ -60,6 +60,23 @@ impl WorkerFolder {
         Ok(folder)
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes what the build in workspace `number` has, though it may still run: its room is needed now.
+    pub(crate) fn empty(&self, number: u16) {
+        let root = self.path.join(number.to_string());
+        let trash = root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()));
+        for name in ["build", "tmp"] {
+            let _ = fs::create_dir_all(&trash);
+            let _ = fs::rename(root.join(name), trash.join(name));
+            let _ = fs::create_dir_all(root.join(name));
+        }
+        drop(tokio::task::spawn_blocking(move || remove(&trash)));
+    }
+
     /// Removes everything.
     pub(crate) fn remove(&self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {

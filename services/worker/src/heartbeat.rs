@@ -62,6 +62,7 @@ async fn say(shared: &Shared, status: WorkerStatus) {
         pid: std::process::id(),
         started_at_ms: shared.started_at,
         status,
+        short: shared.slots.shortage(),
         workspaces,
         ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
     };

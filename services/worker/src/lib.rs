@@ -8,6 +8,7 @@ mod claim;
 mod command;
 mod console;
 mod control;
+mod disk_watch;
 mod environment;
 mod finish;
 mod folder;
@@ -100,6 +101,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     tasks.spawn(heartbeat::serve(shared.clone()));
     tasks.spawn(gateway::follow(shared.clone()));
     tasks.spawn(memory::serve(shared.clone()));
+    tasks.spawn(disk_watch::serve(shared.clone()));
     tasks.spawn(usage::serve(shared.clone()));
     context.ready(Ready::default()).await?;
     tokio::select! {

@@ -26,6 +26,10 @@ use crate::{
     warm::Left,
 };
 
+/// How long a run waits for room in the store before it is given back.
+const ROOM_PATIENCE: Duration = Duration::from_secs(30);
+const ROOM_RETRY: Duration = Duration::from_secs(1);
+
 /// How a run came to its end.
 pub(crate) enum Ending {
     /// The command ended.
@@ -168,7 +172,7 @@ async fn run_inside(
         warn!(error = telemetry::error_chain(&error), "the end of a shim was not seen");
     }
     crash_point(Step::CommandEnded);
-    let (ending, outputs) = keep_outputs(shared, &record, &folder, &mut console, ending).await;
+    let (ending, outputs) = keep_outputs(shared, &record, &folder, &mut console, &stop, ending).await;
     let disk_is_full = folder.disk_is_full();
     let ending = if disk_is_full { blame_disk(ending) } else { ending };
     let log = console.finish(&shared.store).await.unwrap_or_else(|error| {
@@ -222,6 +226,9 @@ async fn forget(shim: &mut Shim) -> bool {
 
 /// Names the full disk where something failed on it.
 fn blame_disk(ending: Ending) -> Ending {
+    if matches!(&ending, Ending::Failed(reason, _) if reason.code == ReasonCode::DiskFull) {
+        return ending;
+    }
     let full = |what: &str| Reason {
         code: ReasonCode::DiskFull,
         message: format!("the worker's disk is full; {what}"),
@@ -247,6 +254,7 @@ async fn keep_outputs(
     record: &BuildRecord,
     folder: &RunFolder,
     console: &mut Console,
+    stop: &Stop,
     ending: Ending,
 ) -> (Ending, Vec<OutputFile>) {
     let root = match &ending {
@@ -259,12 +267,26 @@ async fn keep_outputs(
         | Ending::NotOurs => return (ending, Vec::new()),
     };
     let most = shared.context.settings.output_bytes_max;
-    match outputs::keep(&shared.store, root, &record.build.outputs, most).await {
-        Ok(outputs) => (ending, outputs),
-        Err(reason) => {
-            let _ = console.say(&reason.message).await;
-            (Ending::Failed(reason, ending.ended().cloned()), Vec::new())
+    let deadline = Instant::now() + ROOM_PATIENCE;
+    loop {
+        let reason = match outputs::keep(&shared.store, root, &record.build.outputs, most).await {
+            Ok(outputs) => return (ending, outputs),
+            Err(reason) => reason,
+        };
+        let no_room = reason.code == ReasonCode::DiskFull;
+        if no_room && stop.cause().is_none() && Instant::now() < deadline {
+            debug!(build = %record.build.id, reason = reason.message, "waiting for room in the store");
+            tokio::select! {
+                () = stop.wanted() => {}
+                () = tokio::time::sleep(ROOM_RETRY) => {}
+            }
+            continue;
         }
+        let _ = console.say(&reason.message).await;
+        // The build did its part: it is run again where, or when, there is room.
+        let ending =
+            if no_room { Ending::GiveBack(reason) } else { Ending::Failed(reason, ending.ended().cloned()) };
+        return (ending, Vec::new());
     }
 }
 
@@ -319,6 +341,13 @@ impl Run<'_> {
                 let message = format!("worker {} was told to stop", self.shared.id);
                 Ending::GiveBack(Reason { code: ReasonCode::WorkerDrained, message })
             }
+            Some(Cause::FilledDisk { bytes, left, reserve }) => {
+                let message = format!(
+                    "it was ended, because it filled the worker's disk: its workspace took {bytes} bytes, {left} bytes were \
+                     left, and {reserve} must be (disk_left_percent)"
+                );
+                Ending::Failed(Reason { code: ReasonCode::DiskFull, message }, None)
+            }
             Some(Cause::EndedElsewhere | Cause::LeaseLost) | None => Ending::NotOurs,
         }
     }
@@ -344,6 +373,9 @@ impl Run<'_> {
     }
 
     fn fault(&self, fault: &ChunkFault) -> Ending {
+        if matches!(self.stop.cause(), Some(Cause::FilledDisk { .. })) {
+            return self.stopped();
+        }
         debug!(build = %self.record.build.id, error = telemetry::error_chain(fault), "the run ends");
         Ending::NotOurs
     }

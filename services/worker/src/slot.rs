@@ -168,6 +168,13 @@ impl Place {
 
     /// Shuts the tool servers down, and keeps what is on disk. A build that comes meanwhile does not wait for them.
     async fn obey(&mut self, order: ShutDown, ears: &mut Ears) {
+        if order.files
+            && let Some(left) = self.left.take()
+        {
+            info!(workspace = self.number, why = order.why, "emptying an idle workspace");
+            self.evict(left).await;
+            self.shared.slots.announce.notify_one();
+        }
         let Some(shim) = self.shim.as_mut().filter(|shim| shim.has_survivors()) else { return };
         info!(workspace = self.number, why = order.why, "shutting down idle tool servers");
         let (outcome, offer) = tokio::select! {

@@ -53,6 +53,8 @@ pub(crate) enum Phase {
 /// The tool servers of an idle workspace are to be shut down. Dropped undone when it is not idle any more.
 pub(crate) struct ShutDown {
     pub(crate) why: &'static str,
+    /// And its files removed.
+    pub(crate) files: bool,
     pub(crate) done: oneshot::Sender<()>,
 }
 
@@ -73,6 +75,10 @@ struct Slot {
 pub(crate) struct Slots {
     all: Mutex<Vec<Slot>>,
     draining: AtomicBool,
+    /// What the disk is short of, while nothing is taken for that.
+    shortage: Mutex<Option<String>>,
+    /// A workspace has something to do.
+    pub(crate) begun: Notify,
     /// Something that the dispatchers do not know: say it now.
     pub(crate) announce: Notify,
     /// A workspace has tool servers that it had not before.
@@ -95,6 +101,8 @@ impl Slots {
         Self {
             all: Mutex::new((0..count).map(slot).collect()),
             draining: AtomicBool::new(false),
+            shortage: Mutex::default(),
+            begun: Notify::new(),
             announce: Notify::new(),
             tools: Notify::new(),
             closing: CancellationToken::new(),
@@ -113,7 +121,7 @@ impl Slots {
             // The dispatchers think that it is free.
             self.announce.notify_one();
         };
-        if self.is_draining() {
+        if self.is_draining() || self.shortage().is_some() {
             return refuse(assignment);
         }
         let slots = self.lock();
@@ -139,7 +147,45 @@ impl Slots {
 
     /// Whether offers are taken.
     pub(crate) fn status(&self) -> WorkerStatus {
-        if self.is_draining() { WorkerStatus::Draining } else { WorkerStatus::Ready }
+        if self.is_draining() {
+            WorkerStatus::Draining
+        } else if self.shortage().is_some() {
+            WorkerStatus::Full
+        } else {
+            WorkerStatus::Ready
+        }
+    }
+
+    /// What the disk is short of, where it is.
+    pub(crate) fn shortage(&self) -> Option<String> {
+        self.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes nothing new for `shortage` and empties the idle workspaces, or takes offers again.
+    pub(crate) fn set_shortage(&self, shortage: Option<String>) {
+        let is_short = shortage.is_some();
+        *self.shortage.lock().unwrap_or_else(PoisonError::into_inner) = shortage;
+        if is_short {
+            for slot in self.lock().iter().filter(|slot| matches!(slot.phase, Phase::Idle(_))) {
+                let (done, _) = oneshot::channel();
+                let _ = slot.orders.try_send(ShutDown { why: "disk", files: true, done });
+            }
+        }
+        self.announce.notify_one();
+    }
+
+    /// The workspaces that have a build.
+    pub(crate) fn busy(&self) -> Vec<u16> {
+        let slots = self.lock();
+        let busy = (0..).zip(slots.iter()).filter(|(_, slot)| matches!(slot.phase, Phase::Busy { .. }));
+        busy.map(|(number, _)| number).collect()
+    }
+
+    /// Tells the run in workspace `number` to end.
+    pub(crate) fn stop(&self, number: u16, cause: Cause) {
+        if let Some(Slot { phase: Phase::Busy { stop, .. }, .. }) = self.lock().get(usize::from(number)) {
+            stop.now(cause);
+        }
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -174,7 +220,7 @@ impl Slots {
         let (done, outcome) = oneshot::channel();
         if let Some(slot) = self.lock().get(usize::from(number)) {
             // One order is as good as two.
-            let _ = slot.orders.try_send(ShutDown { why, done });
+            let _ = slot.orders.try_send(ShutDown { why, files: false, done });
         }
         outcome
     }
@@ -208,11 +254,15 @@ impl Slots {
     }
 
     pub(crate) fn set(&self, number: u16, phase: Phase) {
+        let begins = matches!(&phase, Phase::Busy { .. });
         let has_tools = matches!(&phase, Phase::Idle(Warmth { tools_since: Some(_), .. }));
         if let Some(slot) = self.lock().get_mut(usize::from(number)) {
             slot.phase = phase;
         }
         self.idle.notify_waiters();
+        if begins {
+            self.begun.notify_one();
+        }
         if has_tools {
             self.tools.notify_one();
         }

@@ -13,6 +13,15 @@ pub(crate) enum Cause {
     LeaseLost,
     /// The worker goes away.
     Drained,
+    /// The build fills the disk of the worker.
+    FilledDisk {
+        /// Bytes of disk that it has.
+        bytes: u64,
+        /// Bytes of disk that are left.
+        left: u64,
+        /// Bytes that must be.
+        reserve: u64,
+    },
 }
 
 /// Tells a run to end. The first cause stands.

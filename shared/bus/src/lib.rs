@@ -25,6 +25,7 @@ mod scale_bucket;
 mod settings_bucket;
 mod subject;
 mod transition;
+mod write_check;
 
 pub use action_subject::{ActionSubject, ExecutorLeaseSubject, LogSubject};
 pub use ask::AskError;

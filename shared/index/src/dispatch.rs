@@ -257,7 +257,8 @@ impl Index {
     ) -> Result<(bool, u64), IndexError> {
         let status = match heartbeat.status {
             WorkerStatus::Ready => "ready",
-            WorkerStatus::Draining => "draining",
+            // What it has runs on, and frees no place for another.
+            WorkerStatus::Draining | WorkerStatus::Full => "draining",
             WorkerStatus::Gone => "gone",
         };
         let mut invocation = self.scripts.announce_worker.prepare_invoke();

@@ -54,6 +54,7 @@ impl Test {
             pid: 1,
             started_at_ms: NOW,
             status: WorkerStatus::Ready,
+            short: None,
             workspaces: vec![WorkspaceState::Idle { warm: None }; workspaces],
             ttl_ms: 60_000,
         };

@@ -18,6 +18,9 @@ pub struct Heartbeat {
     pub started_at_ms: Millis,
     /// Whether it takes offers.
     pub status: WorkerStatus,
+    /// What it is short of, where its status is `full`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short: Option<String>,
     /// One entry a workspace, by number.
     pub workspaces: Vec<WorkspaceState>,
     /// Milliseconds after which it counts as gone.
@@ -32,6 +35,8 @@ pub enum WorkerStatus {
     Ready,
     /// It finishes what runs and takes nothing new.
     Draining,
+    /// Its disk is too full to take anything new.
+    Full,
     /// It goes away now.
     Gone,
 }

@@ -6,6 +6,7 @@ pub mod autoscale;
 mod band;
 mod build_work;
 mod dequeue;
+pub mod disk;
 mod dispatch;
 pub mod estimate;
 mod executor_types;

@@ -144,7 +144,7 @@ pub fn open_cas(settings: &Settings) -> Result<Cas, StartError> {
         memory_bytes: settings.cas_memory_bytes,
         blob_bytes_max: settings.cas_blob_bytes_max,
         keep: std::time::Duration::from_secs(settings.cas_keep_seconds),
-        keep_min: Duration::from_secs(settings.cas_keep_min_seconds),
+        keep_min: std::time::Duration::from_secs(settings.cas_keep_min_seconds),
         fsync: settings.cas_fsync,
         ..CasConfig::new(data_folder(settings, "cas")?)
     })?)

@@ -57,6 +57,7 @@ async fn serve(bus: Bus, accepted: Arc<AtomicU64>) -> Result<(), Failure> {
         pid: std::process::id(),
         started_at_ms: bus.now(),
         status: WorkerStatus::Ready,
+        short: None,
         workspaces: vec![WorkspaceState::Idle { warm: None }; WORKSPACES],
         ttl_ms: 3_600_000,
     };

@@ -12,7 +12,7 @@ use settings::Settings;
 use store::Store;
 use telemetry::error_chain;
 
-use super::{Finding, address_checks, executor_checks, quota_checks};
+use super::{Finding, address_checks, disk_checks, executor_checks, quota_checks};
 use crate::globals::Globals;
 
 const START_NATS: &str = "start nats-server (`forebay up` does), or name it with --nats";
@@ -32,6 +32,7 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
     if let Some(bus) = &bus {
         findings.push(server(bus));
         findings.push(topology(bus, settings).await);
+        findings.extend(disk_checks::run(bus, settings).await);
     }
     findings.extend(redis(globals, settings, bus.as_ref()).await);
     if let Some(bus) = bus {
@@ -220,6 +221,13 @@ async fn workers(client: &Client) -> Finding {
         ready.len(),
         spaces.len()
     );
+    if let Some(short) = workers.iter().find_map(|view| view.heartbeat.short.as_ref()) {
+        return Finding::warn(
+            "workers",
+            format!("{found}; one takes no builds: {short}"),
+            "make room on its disk",
+        );
+    }
     match (workers.is_empty(), ready.is_empty()) {
         (true, _) => Finding::unreachable("workers", "none lives", "start one: forebay serve worker"),
         (false, true) => Finding::warn("workers", found, "start another, or forebay drain --undo WORKER"),

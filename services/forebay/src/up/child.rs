@@ -8,6 +8,7 @@ use std::{
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,7 +18,7 @@ use nix::{
 };
 use tokio::{
     process::{Child, Command},
-    sync::watch,
+    sync::{Notify, watch},
     task::JoinHandle,
     time::Instant,
 };
@@ -58,6 +59,7 @@ enum Order {
 pub(super) struct Keeper {
     spec: Spec,
     orders: watch::Sender<Order>,
+    again: Arc<Notify>,
     deaths: watch::Receiver<Option<String>>,
     task: JoinHandle<()>,
 }
@@ -66,6 +68,8 @@ const LOG_BYTES_MAX: u64 = 10 << 20;
 const TAIL_BYTES: u64 = 4 << 10;
 const TAIL_LINES: usize = 3;
 const SHORT_LIFE: Duration = Duration::from_secs(5);
+/// From the SIGTERM of a child that is to start again to its SIGKILL.
+const RESTART_GRACE: Duration = Duration::from_secs(3);
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
@@ -74,8 +78,9 @@ impl Keeper {
     pub(super) fn start(spec: Spec, roster: Roster) -> Self {
         let (orders, inbox) = watch::channel(Order::Run);
         let (obituary, deaths) = watch::channel(None);
-        let work = Work { spec: spec.clone(), roster, inbox, obituary };
-        Self { spec, orders, deaths, task: tokio::spawn(work.keep()) }
+        let again = Arc::new(Notify::new());
+        let work = Work { spec: spec.clone(), roster, inbox, again: again.clone(), obituary };
+        Self { spec, orders, again, deaths, task: tokio::spawn(work.keep()) }
     }
 
     /// The child's name.
@@ -96,6 +101,11 @@ impl Keeper {
     pub(super) fn stop(&self, grace: Duration) {
         // Only a keeper that is done does not listen.
         let _ = self.orders.send(Order::Stop(grace));
+    }
+
+    /// Notified, has the child stop, killed if it is slow, and starts it again.
+    pub(super) fn again(&self) -> Arc<Notify> {
+        self.again.clone()
     }
 
     /// Ends the child at once.
@@ -121,6 +131,7 @@ struct Work {
     spec: Spec,
     roster: Roster,
     inbox: watch::Receiver<Order>,
+    again: Arc<Notify>,
     obituary: watch::Sender<Option<String>>,
 }
 
@@ -206,7 +217,16 @@ impl Work {
                         }
                     }
                 }
+                () = self.again.notified(), if !told && deadline.is_none() => {
+                    process::send(attended.pid, Signal::SIGTERM);
+                    deadline = Some(Instant::now() + RESTART_GRACE);
+                }
                 () = late => {
+                    if !told {
+                        process::send(attended.pid, Signal::SIGKILL);
+                        deadline = Some(Instant::now() + RESTART_GRACE);
+                        continue;
+                    }
                     warn!(name = self.spec.name, "did not stop in time: killing it");
                     process::send(attended.pid, Signal::SIGKILL);
                     return finish(attended, &self.roster, &self.spec.name).await;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use bus::{Bus, Patience};
+use disk::Reserve;
 use futures::future::try_join_all;
 use jetstream::Topology;
 use model::{Endpoints, Millis};
@@ -15,10 +16,12 @@ use policy::Claim;
 use service::StartError;
 use settings::Settings;
 use store::Store;
+use tokio::task::JoinHandle;
 use tracing::info;
 
 use super::{
     UpArgs, UpError,
+    bus_watch::BusWatch,
     child::{Keeper, Spec},
     folder::Folder,
     nats, ports, redis,
@@ -37,6 +40,8 @@ pub(super) struct Farm {
     settings: Settings,
     patience: Patience,
     keepers: Vec<Keeper>,
+    /// Watches nats-server.
+    watch: Option<JoinHandle<()>>,
     /// Those whose number follows the work.
     pools: Vec<Pool>,
     /// Since when: older plans were made for another.
@@ -79,6 +84,7 @@ impl Farm {
             settings,
             patience,
             keepers: Vec::new(),
+            watch: None,
             pools,
             began: Instant::now(),
             maker: None,
@@ -148,11 +154,22 @@ impl Farm {
             return Ok(url.to_owned());
         }
         let server = nats::Server::prepare(&self.folder)?;
-        let sync = self.args.sync;
+        let (sync, reserve) = (self.args.sync, Reserve::new(self.settings.disk_left_percent));
         let wanted = Wanted { port: self.args.nats_port, name: nats::NAME, flag: "--nats-port" };
-        let spec = |folder: &Folder, port| server.spec(folder, port, sync);
+        let spec = |folder: &Folder, port| server.spec(folder, port, sync, reserve);
         let port = self.start_server(wanted, spec, |port| server.answers(port)).await?;
-        Ok(format!("nats://127.0.0.1:{port}"))
+        let url = format!("nats://127.0.0.1:{port}");
+        self.watch_nats(&url, reserve);
+        Ok(url)
+    }
+
+    /// Has nats-server started again when its streams refuse writes.
+    fn watch_nats(&mut self, url: &str, reserve: Reserve) {
+        let streams = Topology::new(&self.settings).streams.into_iter().map(|stream| stream.name).collect();
+        let folder = self.folder.root().join("nats");
+        let watch = BusWatch { url: url.to_owned(), folder, reserve, streams };
+        let keeper = self.keepers.iter().find(|keeper| keeper.name() == nats::NAME);
+        self.watch = keeper.map(|keeper| tokio::spawn(watch.heal(keeper.again())));
     }
 
     async fn start_redis(&mut self) -> Result<String, UpError> {
@@ -274,6 +291,9 @@ impl Farm {
     /// Takes everything down, users' side first; a signal meanwhile kills what is left at once.
     pub(super) async fn stop(&mut self, signals: &mut Signals) {
         self.roster.withdraw();
+        if let Some(watch) = self.watch.take() {
+            watch.abort();
+        }
         let drain = Duration::from_secs(self.settings.drain_seconds);
         tokio::select! {
             () = take_down(&mut self.keepers, drain) => {}

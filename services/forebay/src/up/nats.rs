@@ -9,6 +9,7 @@ use std::{
 };
 
 use bus::{Bus, Patience};
+use disk::{Reserve, Space, used};
 use serde::Deserialize;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -29,6 +30,8 @@ const PROGRAM: Program = Program {
 };
 /// Message TTLs with limit markers came in 2.11, their last corrections and scheduled messages in 2.12.
 const VERSION: &str = "2.12";
+/// What an empty farm needs by far not.
+const MAX_FILE_MIN: u64 = 16 << 20;
 
 /// A nats-server that can be started.
 #[derive(Debug)]
@@ -53,9 +56,16 @@ impl Server {
     }
 
     /// How to start it on `port`. Writes its configuration.
-    pub(super) fn spec(&self, folder: &Folder, port: u16, sync: Sync) -> Result<Spec, UpError> {
+    pub(super) fn spec(
+        &self,
+        folder: &Folder,
+        port: u16,
+        sync: Sync,
+        reserve: Reserve,
+    ) -> Result<Spec, UpError> {
         let path = folder.root().join("nats/nats.conf");
-        let config = config(&self.server_name, port, &format!("{}/nats", folder.text()), sync);
+        let max_file = max_file(&folder.root().join("nats"), reserve);
+        let config = config(&self.server_name, port, &format!("{}/nats", folder.text()), sync, max_file);
         fs::write(&path, config).map_err(|source| UpError::Write { path: path.clone(), source })?;
         Ok(Spec {
             name: NAME.to_owned(),
@@ -127,13 +137,24 @@ fn server_name(path: &Path) -> Result<String, UpError> {
     Ok(name)
 }
 
+/// Bytes that JetStream may keep: it refuses more by itself, and well before the disk does. By its own choice it would take
+/// three quarters of what is free at each start, and nothing for what it has.
+fn max_file(folder: &Path, reserve: Reserve) -> Option<u64> {
+    let space = Space::of(folder).ok()?;
+    let free = space.bytes_left.saturating_sub(reserve.for_bus(space.bytes));
+    Some(used(folder).saturating_add(free).max(MAX_FILE_MIN))
+}
+
 /// The data lies in `store`/jetstream.
-fn config(server_name: &str, port: u16, store: &str, sync: Sync) -> String {
+fn config(server_name: &str, port: u16, store: &str, sync: Sync, max_file: Option<u64>) -> String {
     let mut text = String::from("# Written by `forebay up` at each start.\n");
     // Writing to a String cannot fail.
     let _ = writeln!(text, "server_name: {}", quoted(server_name));
     let _ = writeln!(text, "listen: \"127.0.0.1:{port}\"");
     let _ = writeln!(text, "jetstream {{\n  store_dir: {}", quoted(store));
+    if let Some(bytes) = max_file {
+        let _ = writeln!(text, "  max_file_store: {bytes}");
+    }
     match sync {
         Sync::Default => {}
         Sync::Always => text.push_str("  sync_interval: always\n"),
@@ -152,10 +173,11 @@ mod tests {
 
     #[test]
     fn the_configuration() {
-        let text = config("forebay-1", 4222, r#"/a "b"/c\d"#, Sync::Default);
+        let text = config("forebay-1", 4222, r#"/a "b"/c\d"#, Sync::Default, None);
         let wanted = "# Written by `forebay up` at each start.\nserver_name: \"forebay-1\"\n\
             listen: \"127.0.0.1:4222\"\njetstream {\n  store_dir: \"/a \\\"b\\\"/c\\\\d\"\n}\n";
         assert_eq!(text, wanted);
-        assert!(config("x", 1, "/", Sync::Always).contains("sync_interval: always"));
+        let text = config("x", 1, "/", Sync::Always, Some(5));
+        assert!(text.contains("sync_interval: always") && text.contains("\n  max_file_store: 5\n"));
     }
 }

@@ -20,6 +20,7 @@ mod contexts;
 mod estimates;
 mod executor_faults;
 mod following;
+mod full_disk;
 mod harness;
 mod hedging;
 mod http;

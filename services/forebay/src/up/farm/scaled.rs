@@ -228,7 +228,7 @@ impl Ears {
         let Ok(said) = decode::<Heartbeat>(Encoding::Json, payload) else { return };
         let busy = said.workspaces.iter().any(|state| matches!(state, WorkspaceState::Busy { .. }));
         let draining = match said.status {
-            WorkerStatus::Ready => Some(false),
+            WorkerStatus::Ready | WorkerStatus::Full => Some(false),
             WorkerStatus::Draining => Some(true),
             WorkerStatus::Gone => None,
         };
