@@ -25,6 +25,6 @@ pub use capabilities::{
     API_HIGH, API_LOW, BATCH_BYTES_MAX, NODE_PROPERTIES, PRIORITY_MAX, PRIORITY_MIN, capabilities,
 };
 pub use fault::{bounded, status_of};
-pub use server::{incoming, routes, serve, server};
+pub use server::{routes, serve, serve_by, server};
 pub use service::{keep_bounds, run};
 pub use usage::{StoreRoom, StoreUsage, store_rooms};

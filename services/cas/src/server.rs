@@ -2,15 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use listener::{ClientListener, CountedCalls};
 use reapi::execution::{
     action_cache_server::ActionCacheServer, capabilities_server::CapabilitiesServer,
     content_addressable_storage_server::ContentAddressableStorageServer,
 };
-use tokio::net::TcpListener;
-use tonic::{
-    service::Routes,
-    transport::{Server, server::TcpIncoming},
-};
+use tonic::{service::Routes, transport::Server};
 
 use crate::{
     actions::ActionService,
@@ -33,7 +30,7 @@ const STREAMS_MAX: u32 = 10_000;
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server with the settings that all servers of the protocol here have. Serve it on [`incoming`].
+/// A server with the settings that all servers of the protocol here have, for [`serve_by`].
 pub fn server() -> Server {
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
@@ -43,11 +40,6 @@ pub fn server() -> Server {
         .http2_keepalive_interval(Some(PING_EVERY))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .tcp_nodelay(true)
-}
-
-/// Connections to a listener, which send what they have at once.
-pub fn incoming(listener: TcpListener) -> TcpIncoming {
-    TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(PING_EVERY))
 }
 
 /// The store's services: `ContentAddressableStorage`, `ByteStream`, `ActionCache` and `Capabilities`. Others can be
@@ -66,9 +58,22 @@ pub fn routes(api: BlobApi) -> Routes {
 
 /// Serves `routes` until `stop` resolves and the calls in progress have ended.
 pub async fn serve(
-    listener: TcpListener,
+    listener: ClientListener,
     routes: Routes,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    server().add_routes(routes).serve_with_incoming_shutdown(incoming(listener), stop).await
+    serve_by(server(), listener, routes, stop).await
+}
+
+/// The same by a server of one's own settings.
+pub async fn serve_by(
+    server: Server,
+    listener: ClientListener,
+    routes: Routes,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    // Writes may be of logs, in which nothing is written for a long time.
+    let attended =
+        CountedCalls::new(routes.prepare(), listener.limiter().patience().body, reapi::stream::WRITE);
+    server.serve_with_incoming_shutdown(attended, listener.into_incoming(), stop).await
 }

@@ -7,6 +7,7 @@ use std::{fs::OpenOptions, path::PathBuf, sync::Arc};
 use ::service::{Context, Ready, Running, ServiceError, StartError};
 use cas::{Cas, CasError, Evictor, EvictorConfig};
 use disk::{Reserve, Space};
+use listener::{ClientListener, Protocol};
 use nix::fcntl::{Flock, FlockArg};
 use policy::InstanceRules;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
@@ -47,6 +48,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let listener = TcpListener::bind(&config.listen).await.map_err(unusable)?;
     let grpc = format!("grpc://{}", listener.local_addr().map_err(unusable)?);
     tracing::info!(grpc, "serving the cache");
+    let listener = ClientListener::new(listener, Protocol::Http2, context.limiter.clone());
     // Until it evicts, this process writes as others do.
     StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let mut tasks = JoinSet::new();
@@ -97,7 +99,7 @@ fn cache(cas: &Cas, instances: InstanceRules) -> Routes {
     })
 }
 
-async fn serve_cache(listener: TcpListener, routes: Routes, context: Context) -> Result<(), ServiceError> {
+async fn serve_cache(listener: ClientListener, routes: Routes, context: Context) -> Result<(), ServiceError> {
     let served = serve(listener, routes, context.stop.clone().cancelled_owned());
     tokio::select! {
         served = served => served.map_err(|error| ServiceError::failed("the gRPC server", error)),

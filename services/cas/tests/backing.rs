@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use cas::{Cas, CasConfig, CasError};
 use cas_service::{AnyInstance, BlobApi, Instance, Limits};
+use listener::{ClientListener, Limiter, Protocol};
 use model::{BlobDigest, DigestFunction};
 use reapi::execution::{ActionResult, OutputFile};
 use tempfile::TempDir;
@@ -48,7 +49,13 @@ impl Farm {
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn(async move {
             let ended = async move { drop(stopped.await) };
-            cas_service::serve(listener, routes, ended).await.unwrap();
+            cas_service::serve(
+                ClientListener::new(listener, Protocol::Http2, Limiter::default()),
+                routes,
+                ended,
+            )
+            .await
+            .unwrap();
         });
         self.serving = Some((stop, serving));
     }

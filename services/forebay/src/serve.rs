@@ -8,7 +8,7 @@ use service::{Context, ServiceError};
 use settings::Settings;
 use tokio::{signal::unix::SignalKind, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{debug, error, info, warn};
 
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE, USAGE},
@@ -116,6 +116,25 @@ impl ServeArgs {
         }
     }
 
+    /// Raises the limit of open files where nothing inherits it: commands of builds and actions have the one that this process
+    /// was given. Says so where it is low; a server of which it allows too few connections does not start.
+    fn prepare_descriptors(&self, settings: &Settings) {
+        let runs = |service| self.services.contains(&service);
+        let (builds, actions) = (runs(Service::Worker), runs(Service::Executor));
+        let found = if builds || actions { listener::descriptors() } else { listener::raise_descriptors() };
+        let workspaces = if builds { settings.workspace_count() } else { 0 };
+        let slots = if actions { settings.executor_slot_count() } else { 0 };
+        let needed = policy::connections::descriptors_to_run(workspaces, slots);
+        match found {
+            Ok(limit) if limit.soft < needed => warn!(
+                limit = limit.soft,
+                needed, "few files may be open at a time; raise the limit (ulimit -n, LimitNOFILE=)"
+            ),
+            Ok(limit) => debug!(limit = limit.soft, "files that may be open"),
+            Err(error) => warn!(%error, "the limit of open files cannot be raised"),
+        }
+    }
+
     /// Whether it is a service that does one thing after the other, which more threads would only pass around. There may
     /// be any number of its processes.
     pub(crate) fn is_one_loop(&self) -> bool {
@@ -168,6 +187,7 @@ pub(crate) async fn run(
     (settings.nats_url, settings.redis_url) = globals.servers(&settings)?;
     args.apply(&mut settings);
     settings.check()?;
+    args.prepare_descriptors(&settings);
     let stop = CancellationToken::new();
     stop_on_signals(&stop)?;
     let mut running = JoinSet::new();

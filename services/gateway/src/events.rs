@@ -1,5 +1,7 @@
 //! A build's events as server-sent events.
 
+mod ahead;
+
 use std::{convert::Infallible, time::Duration};
 
 use axum::{
@@ -10,10 +12,12 @@ use axum::{
         sse::{Event, KeepAlive, Sse},
     },
 };
-use client::{Followed, Following, QueuePlace, WatchEvent, WatchKind};
-use futures::Stream;
+use client::{Followed, QueuePlace, WatchEvent, WatchKind};
+use futures::{Stream, stream};
 use model::{Sequence, State};
-use tokio_util::sync::CancellationToken;
+
+use ahead::{Ahead, Next};
+use tokio::sync::mpsc;
 
 use crate::{
     failure::Failure,
@@ -41,9 +45,9 @@ pub(crate) async fn stream(
         // The one answer that keeps a browser from connecting again and again.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let watch = gateway.client.follow(&key, after, &kinds);
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    Ok(Sse::new(events(watch, gateway.stop)).keep_alive(keep_alive).into_response())
+    let events = events(Ahead { gateway, key, position: after, kinds }.start());
+    Ok(Sse::new(events).keep_alive(keep_alive).into_response())
 }
 
 fn position(pairs: &Pairs, headers: &HeaderMap) -> Result<Sequence, Failure> {
@@ -62,32 +66,23 @@ fn kinds(pairs: &Pairs) -> Result<Vec<WatchKind>, Failure> {
     pairs.all("kind").map(parse).collect()
 }
 
-/// Pulled by the connection, one event at a time: nothing runs on when that closes.
-fn events(watch: Following, stop: CancellationToken) -> impl Stream<Item = Result<Event, Infallible>> {
-    futures::stream::unfold(Some((watch, stop)), async |state| {
-        let (mut watch, stop) = state?;
-        let next = tokio::select! {
-            next = watch.next() => next,
-            () = stop.cancelled() => return None,
-        };
-        match next {
-            Ok(None) => None,
-            Ok(Some(Followed::Event(event))) => {
-                Some((Ok(event_of(&event)), (!event.is_last()).then_some((watch, stop))))
-            }
-            Ok(Some(Followed::Queue(place))) => Some((Ok(place_of(&place)), Some((watch, stop)))),
-            // A comment: nothing that a client must understand.
-            Ok(Some(Followed::Unplaced(why))) => {
-                let line = why.replace(['\r', '\n'], " ");
-                Some((Ok(Event::default().comment(line)), Some((watch, stop))))
-            }
-            Err(error) => {
-                let build = watch.key();
-                tracing::warn!(%build, error = telemetry::error_chain(&error), "an event stream ended early");
-                // The client comes back with the last position it saw.
-                Some((Ok(Event::default().comment("the stream broke off: connect again")), None))
-            }
-        }
+/// Pulled by the connection; what reads the bus for it ends when that closes.
+fn events(mut read: mpsc::Receiver<Next>) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::poll_fn(move |cx| {
+        read.poll_recv(cx).map(|next| {
+            next.map(|next| {
+                Ok(match next {
+                    Next::Followed(Followed::Event(event)) => event_of(&event),
+                    Next::Followed(Followed::Queue(place)) => place_of(&place),
+                    // A comment: nothing that a client must understand.
+                    Next::Followed(Followed::Unplaced(why)) => {
+                        Event::default().comment(why.replace(['\r', '\n'], " "))
+                    }
+                    // The client comes back with the last position it saw.
+                    Next::BrokeOff => Event::default().comment("the stream broke off: connect again"),
+                })
+            })
+        })
     })
 }
 

@@ -10,6 +10,7 @@ use axum::{
 use bus::Encoding;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
+use listener::TooSlow;
 use model::{BuildKey, Digest, Group, Outcome, State};
 use serde::de::DeserializeOwned;
 
@@ -131,7 +132,7 @@ pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, Failure> {
     let mut content = BytesMut::new();
     let mut length = 0;
     while let Some(part) = parts.next().await {
-        let part = part.map_err(|error| Failure::invalid(format!("the body broke off: {error}")))?;
+        let part = part.map_err(|error| broke_off(&error))?;
         length += part.len();
         if length <= limit {
             content.extend_from_slice(&part);
@@ -144,6 +145,11 @@ pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, Failure> {
         return Err(Failure::invalid(message).with_status(StatusCode::PAYLOAD_TOO_LARGE));
     }
     Ok(content.freeze())
+}
+
+fn broke_off(error: &axum::Error) -> Failure {
+    let failure = Failure::invalid(format!("the body broke off: {error}"));
+    if TooSlow::is_in(error) { failure.with_status(StatusCode::REQUEST_TIMEOUT) } else { failure }
 }
 
 /// Decodes a body: JSON, or MessagePack.

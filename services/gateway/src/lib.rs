@@ -10,7 +10,6 @@ mod farm;
 mod files;
 pub mod grpc;
 mod input;
-mod listener;
 mod log;
 mod measure;
 mod routes;
@@ -20,14 +19,17 @@ use std::{net::SocketAddr, time::Duration};
 
 use client::Client;
 use grpc::GrpcConfig;
+use listener::{ClientListener, Protocol};
 use service::{Context, Ready, Running, ServiceError, StartError};
 use tokio::net::TcpListener;
 
-use listener::Guarded;
 use routes::Gateway;
 
 /// Requests that run on when the gateway is told to stop may take this long. Event streams end at once.
 const DRAIN: Duration = Duration::from_secs(1);
+
+/// Messages of a build that are kept for a watcher who does not read; what is lost is read from the stream later.
+const HEARD_AHEAD: usize = 32;
 
 /// Serves both until told to stop.
 pub fn run(context: Context) -> Running {
@@ -35,19 +37,21 @@ pub fn run(context: Context) -> Running {
 }
 
 async fn serve_all(context: Context) -> Result<(), ServiceError> {
+    let live =
+        context.bus.connect_live(&format!("forebay {} watches", context.instance), HEARD_AHEAD).await?;
     let gateway = Gateway {
-        client: Client::new(context.bus.clone()),
+        client: Client::new(context.bus.clone()).with_live_connection(live),
         store: context.store().await?,
         request_bytes_max: context.settings.request_bytes_max,
+        reading: context.limiter.patience().reading,
         stop: context.stop.clone(),
     };
     let address = &context.settings.http_listen;
     let unusable = |source| StartError::Listen { address: address.clone(), source };
     let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let bound = listener.local_addr().map_err(unusable)?;
-    let stop = context.stop.clone();
-    let server = axum::serve(Guarded::new(listener), routes::router(gateway))
-        .with_graceful_shutdown(async move { stop.cancelled().await });
+    let listener = ClientListener::new(listener, Protocol::Http1, context.limiter.clone());
+    let server = listener::serve_http(listener, routes::router(gateway), context.stop.clone());
     let http = url(bound);
     let config = GrpcConfig::new(&context.settings);
     let config = config.map_err(|error| ServiceError::failed("the set-up of the gateway", error))?;
@@ -58,7 +62,10 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     tokio::spawn(whereabouts::answer(context.bus.clone(), bound, serving.address, stop));
     context.ready(Ready { http: Some(http), grpc: Some(grpc), ..Ready::default() }).await?;
     let both = async {
-        let http = async { server.await.map_err(|error| ServiceError::failed("the HTTP server", error)) };
+        let http = async {
+            server.await;
+            Ok(())
+        };
         tokio::try_join!(http, serving.ended()).map(drop)
     };
     tokio::select! {

@@ -1,5 +1,7 @@
 //! Which path does what.
 
+use std::time::Duration;
+
 use axum::{
     Router,
     http::StatusCode,
@@ -21,6 +23,8 @@ pub(crate) struct Gateway {
     pub(crate) store: Store,
     /// Bytes of a request at most.
     pub(crate) request_bytes_max: usize,
+    /// How long a client may read nothing of what it asked for.
+    pub(crate) reading: Duration,
     /// Cancelled when the gateway is to end.
     pub(crate) stop: CancellationToken,
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_nats::{ConnectOptions, Event, ServerAddr, jetstream};
+use async_nats::{ConnectOptions, Event, ServerAddr, SubscribeError, Subscriber, jetstream};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
@@ -41,6 +41,61 @@ impl Reconnects {
     }
 }
 
+/// Where plain messages are heard, which may be lost. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LiveConnection {
+    client: async_nats::Client,
+    reconnects: watch::Receiver<u64>,
+}
+
+impl LiveConnection {
+    async fn connect(
+        servers: &[ServerAddr],
+        name: &str,
+        held: usize,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let (sender, reconnects) = watch::channel(0_u64);
+        let sender = Arc::new(sender);
+        let client = ConnectOptions::new()
+            .name(name)
+            .connection_timeout(Duration::from_secs(5))
+            .request_timeout(Some(REQUEST_TIMEOUT))
+            .ping_interval(Duration::from_secs(20))
+            .client_capacity(8192)
+            .subscription_capacity(held)
+            .reconnect_delay_callback(|attempts| {
+                let steps = u32::try_from(attempts.min(10)).unwrap_or(10);
+                (Duration::from_millis(20) * steps).min(RECONNECT_DELAY_MAX)
+            })
+            .event_callback(move |event| {
+                let sender = Arc::clone(&sender);
+                async move {
+                    // Where little is held, that is to be expected.
+                    if held == HELD || !matches!(event, Event::SlowConsumer(_)) {
+                        on_event(&event, &sender);
+                    }
+                }
+            })
+            .connect(servers)
+            .await?;
+        Ok(Self { client, reconnects })
+    }
+
+    /// Hears what is published on `subject` from now on.
+    pub async fn subscribe(&self, subject: String) -> Result<Subscriber, SubscribeError> {
+        self.client.subscribe(subject).await
+    }
+
+    /// Told from now on whenever the connection came back.
+    pub fn reconnects(&self) -> Reconnects {
+        let mut receiver = self.reconnects.clone();
+        receiver.mark_unchanged();
+        Reconnects(receiver)
+    }
+}
+
+/// Messages that a subscription holds until they are taken; more are lost.
+const HELD: usize = 65_536;
 /// Shorter than the reply time-outs of callers, longer than a server's restart.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ACK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,11 +106,7 @@ const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(250);
 impl Bus {
     /// Connects to `url` (or several of one cluster, with commas between) as `name`.
     pub async fn connect(url: &str, name: &str, patience: Patience) -> Result<Self, BusError> {
-        let servers: Vec<ServerAddr> = url
-            .split(',')
-            .map(|server| server.trim().parse())
-            .collect::<Result<_, _>>()
-            .map_err(|source| BusError::Url { url: url.to_owned(), source })?;
+        let servers = addresses(url)?;
         let mut told = false;
         loop {
             match Self::connect_once(&servers, url, name).await {
@@ -79,25 +130,7 @@ impl Bus {
         url: &str,
         name: &str,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
-        let (sender, reconnects) = watch::channel(0_u64);
-        let sender = Arc::new(sender);
-        let client = ConnectOptions::new()
-            .name(name)
-            .connection_timeout(Duration::from_secs(5))
-            .request_timeout(Some(REQUEST_TIMEOUT))
-            .ping_interval(Duration::from_secs(20))
-            .client_capacity(8192)
-            .subscription_capacity(65_536)
-            .reconnect_delay_callback(|attempts| {
-                let steps = u32::try_from(attempts.min(10)).unwrap_or(10);
-                (Duration::from_millis(20) * steps).min(RECONNECT_DELAY_MAX)
-            })
-            .event_callback(move |event| {
-                let sender = Arc::clone(&sender);
-                async move { on_event(&event, &sender) }
-            })
-            .connect(servers)
-            .await?;
+        let LiveConnection { client, reconnects } = LiveConnection::connect(servers, name, HELD).await?;
         let js = jetstream::ContextBuilder::new()
             .timeout(REQUEST_TIMEOUT)
             .ack_timeout(ACK_TIMEOUT)
@@ -122,6 +155,19 @@ impl Bus {
         Reconnects(receiver)
     }
 
+    /// What this connection hears.
+    pub fn live_connection(&self) -> LiveConnection {
+        LiveConnection { client: self.client.clone(), reconnects: self.reconnects.clone() }
+    }
+
+    /// A connection beside this one, whose subscriptions hold no more than `held` messages that nobody has taken yet: for those
+    /// who can read again what they missed.
+    pub async fn connect_live(&self, name: &str, held: usize) -> Result<LiveConnection, BusError> {
+        LiveConnection::connect(&addresses(&self.url)?, name, held)
+            .await
+            .map_err(|source| BusError::Unreachable { url: self.url.to_string(), source })
+    }
+
     /// The plain client, for subscriptions, requests and services.
     pub fn client(&self) -> &async_nats::Client {
         &self.client
@@ -137,6 +183,11 @@ impl Bus {
         let _ = tokio::time::timeout(limit, self.client.flush()).await;
         let _ = tokio::time::timeout(limit, self.client.drain()).await;
     }
+}
+
+fn addresses(url: &str) -> Result<Vec<ServerAddr>, BusError> {
+    let servers = url.split(',').map(|server| server.trim().parse());
+    servers.collect::<Result<_, _>>().map_err(|source| BusError::Url { url: url.to_owned(), source })
 }
 
 fn on_event(event: &Event, reconnects: &watch::Sender<u64>) {

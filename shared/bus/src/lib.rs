@@ -31,7 +31,7 @@ pub use action_subject::{ActionSubject, ExecutorLeaseSubject, LogSubject};
 pub use ask::AskError;
 pub use clock::FarmClock;
 pub use codec::{DecodeError, Encoding, decode, encode};
-pub use connect::{Bus, Patience, Reconnects};
+pub use connect::{Bus, LiveConnection, Patience, Reconnects};
 pub use console::{Chunk, ChunkFault, ConsoleChunk, GuardedWriter, RunPlace};
 pub use error::BusError;
 pub use follow::{Follower, Start};

@@ -82,6 +82,8 @@ struct BatchGet<'a> {
     max_bytes: usize,
 }
 
+/// Of one batch: whoever reads one has all of it in memory.
+const BATCH_BYTES: usize = 512 << 10;
 const BATCH_TIMEOUT: Duration = Duration::from_secs(3);
 /// A batch costs a subscription, its end and an end marker: up to here single reads are fewer messages.
 const FEW: usize = 4;
@@ -189,7 +191,7 @@ impl Bus {
         from: Sequence,
         batch: usize,
     ) -> Result<Tail, BusError> {
-        let request = BatchGet { seq: from.0.max(1), next_by_subj: subjects, batch, max_bytes: 4 << 20 };
+        let request = BatchGet { seq: from.0.max(1), next_by_subj: subjects, batch, max_bytes: BATCH_BYTES };
         self.direct_batch(stream, &request).await
     }
 

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use bus::{ApiCall, AskError, Bus, Encoding, EventKind, EventSubject, Subject, decode, encode, stream};
+use bus::{
+    ApiCall, AskError, Bus, Encoding, EventKind, EventSubject, LiveConnection, Subject, decode, encode,
+    stream,
+};
 use bytes::Bytes;
 use model::{
     BuildId, BuildKey, BuildRequest, BuildView, CancelReply, CancelRequest, Control, CreateReply, ErrorCode,
@@ -18,6 +21,8 @@ use crate::{ClientError, Following, Watch, WatchKind};
 #[derive(Debug, Clone)]
 pub struct Client {
     bus: Bus,
+    /// Where watches hear of events as they are stored.
+    live_connection: LiveConnection,
 }
 
 const ENQUEUER: &str = "enqueuer";
@@ -28,7 +33,13 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 impl Client {
     /// A client over `bus`.
     pub fn new(bus: Bus) -> Self {
-        Self { bus }
+        Self { live_connection: bus.live_connection(), bus }
+    }
+
+    /// The same with another connection for watches.
+    #[must_use]
+    pub fn with_live_connection(self, live_connection: LiveConnection) -> Self {
+        Self { live_connection, ..self }
     }
 
     /// The bus it calls over.
@@ -126,7 +137,7 @@ impl Client {
 
     /// The events of a build behind position `after`, as they come. No kinds: all of them.
     pub fn watch(&self, key: &BuildKey, after: Sequence, kinds: &[EventKind]) -> Watch {
-        Watch::new(self.bus.clone(), key.clone(), after, kinds)
+        Watch::new(self.bus.clone(), self.live_connection.clone(), key.clone(), after, kinds)
     }
 
     /// The same with the build's place in the queue while it waits. No kinds: all of them.

@@ -8,7 +8,7 @@ mod seen;
 use std::{collections::VecDeque, time::Duration};
 
 use async_nats::{Message, Subscriber};
-use bus::{Bus, BusError, EventKind, EventSubject, Reconnects, RunPlace, Stored};
+use bus::{Bus, BusError, EventKind, EventSubject, LiveConnection, Reconnects, RunPlace, Stored};
 use futures::StreamExt as _;
 use model::{BuildKey, ErrorCode, Sequence, State};
 use tokio::time::Instant;
@@ -21,6 +21,7 @@ use seen::{Seen, Verdict};
 #[derive(Debug)]
 pub struct Watch {
     bus: Bus,
+    live_connection: LiveConnection,
     key: BuildKey,
     kinds: Vec<EventKind>,
     step: Step,
@@ -61,11 +62,18 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
 impl Watch {
-    pub(crate) fn new(bus: Bus, key: BuildKey, after: Sequence, kinds: &[EventKind]) -> Self {
-        let reconnects = bus.reconnects();
+    pub(crate) fn new(
+        bus: Bus,
+        live_connection: LiveConnection,
+        key: BuildKey,
+        after: Sequence,
+        kinds: &[EventKind],
+    ) -> Self {
+        let reconnects = live_connection.reconnects();
         let kinds = if kinds.is_empty() { EventKind::ALL.to_vec() } else { kinds.to_vec() };
         Self {
             bus,
+            live_connection,
             key,
             kinds,
             step: Step::Open,
@@ -154,7 +162,7 @@ impl Watch {
     async fn open(&mut self) -> Result<(), ClientError> {
         if self.live.is_none() {
             let subject = EventSubject::live_of(&self.key);
-            let live = self.bus.client().subscribe(subject).await.map_err(|source| BusError::Failed {
+            let live = self.live_connection.subscribe(subject).await.map_err(|source| BusError::Failed {
                 what: format!("listening to build {}", self.key),
                 source: Box::new(source),
             })?;

@@ -5,6 +5,7 @@ mod allowance;
 pub mod autoscale;
 mod band;
 mod build_work;
+pub mod connections;
 mod dequeue;
 pub mod disk;
 mod dispatch;

@@ -10,7 +10,9 @@ use bus::{Bus, Patience};
 use cas::{Cas, CasConfig};
 use index::Index;
 use jetstream::Topology;
+use listener::{ClientListener, Limiter, Patience as ClientPatience, Protocol};
 use policy::Claim;
+use policy::connections::ConnectionLimits;
 use settings::Settings;
 use store::Store;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +41,8 @@ pub struct Context {
     pub name: &'static str,
     /// The process, uniquely.
     pub instance: Arc<str>,
+    /// The connections of clients to all that it listens on.
+    pub limiter: Limiter,
 }
 
 /// Where a service that is ready can be reached; written to `FOREBAY_LISTEN_FILE` for whoever started it.
@@ -62,6 +66,7 @@ impl Context {
     ) -> Result<Self, StartError> {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let instance = format!("{name}-{}", id.get(..12).unwrap_or_default());
+        let limiter = limiter(&settings)?;
         let bus = Bus::connect(&settings.nats_url, &format!("forebay {instance}"), patience).await?;
         let topology = Topology::new(&settings);
         let mut tries = 0;
@@ -76,7 +81,15 @@ impl Context {
         }
         // Again: what says when leases run out is there now.
         bus.measure_clock(CLOCK_PATIENCE).await?;
-        Ok(Self { settings: Arc::new(settings), bus, stop, patience, name, instance: instance.into() })
+        Ok(Self {
+            settings: Arc::new(settings),
+            bus,
+            stop,
+            patience,
+            name,
+            instance: instance.into(),
+            limiter,
+        })
     }
 
     /// The Redis index.
@@ -117,7 +130,11 @@ impl Context {
         let parsed: SocketAddr = address
             .parse()
             .map_err(|error| listen(std::io::Error::new(std::io::ErrorKind::InvalidInput, error)))?;
-        let bound = telemetry::serve_metrics(parsed).await.map_err(listen)?;
+        let listener = tokio::net::TcpListener::bind(parsed).await.map_err(listen)?;
+        let bound = listener.local_addr().map_err(listen)?;
+        let listener = ClientListener::new(listener, Protocol::Http1, self.limiter.clone());
+        // Asked until the process ends: also while it drains.
+        tokio::spawn(listener::serve_http(listener, telemetry::metrics_routes(), CancellationToken::new()));
         ready.metrics = Some(format!("http://{bound}/metrics"));
         // A server takes what a connection sends in order: when it has answered, it knows our subscriptions.
         let _ = self.bus.jetstream().query_account().await;
@@ -148,6 +165,19 @@ pub fn open_cas(settings: &Settings) -> Result<Cas, StartError> {
         fsync: settings.cas_fsync,
         ..CasConfig::new(data_folder(settings, "cas")?)
     })?)
+}
+
+/// What the settings and the limit of open files allow.
+fn limiter(settings: &Settings) -> Result<Limiter, StartError> {
+    let descriptors = listener::descriptors().map_err(StartError::Descriptors)?;
+    let (total, per_client) = (settings.connections_max, settings.connections_per_client_max);
+    let limits = ConnectionLimits::new(total, per_client, descriptors.soft)?;
+    let patience = ClientPatience {
+        head: std::time::Duration::from_secs(settings.request_head_timeout_seconds),
+        body: std::time::Duration::from_secs(settings.request_body_timeout_seconds),
+        ..ClientPatience::default()
+    };
+    Ok(Limiter::new(limits, patience))
 }
 
 fn write_ready(path: &Path, ready: &Ready) -> Result<(), StartError> {

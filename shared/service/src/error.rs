@@ -37,6 +37,12 @@ pub enum StartError {
         /// Where.
         url: String,
     },
+    /// The limit of open files is too low for the settings.
+    #[error(transparent)]
+    TooFewDescriptors(#[from] policy::connections::TooFewDescriptors),
+    /// The limit of open files cannot be read.
+    #[error("cannot read how many files this process may have open")]
+    Descriptors(#[source] std::io::Error),
     /// An address that cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {

@@ -42,6 +42,12 @@ impl Settings {
         if self.heartbeat_seconds == 0 {
             return Err(invalid("heartbeat_seconds", &0, "at least 1 is expected"));
         }
+        if self.request_head_timeout_seconds == 0 {
+            return Err(invalid("request_head_timeout_seconds", &0, "at least 1 is expected"));
+        }
+        if self.request_body_timeout_seconds == 0 {
+            return Err(invalid("request_body_timeout_seconds", &0, "at least 1 is expected"));
+        }
         if !matches!(self.replicas, 1 | 3 | 5) {
             return Err(invalid("replicas", &self.replicas, "1, 3 or 5 is expected"));
         }

@@ -39,6 +39,10 @@ impl Default for Settings {
             http_listen: "127.0.0.1:8080".into(),
             grpc_listen: "127.0.0.1:8980".into(),
             metrics_listen: "127.0.0.1:0".into(),
+            connections_max: 0,
+            connections_per_client_max: 0,
+            request_head_timeout_seconds: 30,
+            request_body_timeout_seconds: 30,
             log_format: "text".into(),
             replicas: 1,
             // Ten days in queue and run at most by the limits below, and seventeen days of look-back

@@ -43,6 +43,15 @@ pub struct Settings {
     pub grpc_listen: String,
     /// Address of `/metrics` and `/healthz`; port 0 is any free one.
     pub metrics_listen: String,
+    /// Connections of clients to one process at most. 0: as many as its limit of open files allows, up to 10,000.
+    pub connections_max: usize,
+    /// Connections from one address at most. 0: half of `connections_max`. Raise it behind a proxy.
+    pub connections_per_client_max: usize,
+    /// Seconds that a client has to send the head of a request, and that a connection without a request is kept (HTTP), or to
+    /// begin to speak (gRPC, where an idle connection is kept as long as it answers).
+    pub request_head_timeout_seconds: u64,
+    /// Seconds that the body of a request may pause; over all it must bring 1 KiB a second.
+    pub request_body_timeout_seconds: u64,
     /// `text` or `json`.
     pub log_format: String,
 

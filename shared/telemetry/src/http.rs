@@ -1,6 +1,5 @@
 //! `GET /metrics` and `GET /healthz`.
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -28,20 +27,9 @@ pub fn ready_when(check: impl Fn() -> Result<(), String> + Send + 'static) {
     CHECKS.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(check));
 }
 
-/// Serves `/metrics` and `/healthz` on `address` from a task of the current runtime.
-///
-/// Returns the address that was bound, of which the port differs when `address`
-/// leaves it open with 0.
-pub async fn serve_metrics(address: SocketAddr) -> std::io::Result<SocketAddr> {
-    let listener = tokio::net::TcpListener::bind(address).await?;
-    let bound = listener.local_addr()?;
-    let routes = Router::new().route("/metrics", get(show_metrics)).route("/healthz", get(show_health));
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, routes).await {
-            tracing::error!(%error, "the metrics server ended");
-        }
-    });
-    Ok(bound)
+/// `/metrics` and `/healthz`.
+pub fn metrics_routes() -> Router {
+    Router::new().route("/metrics", get(show_metrics)).route("/healthz", get(show_health))
 }
 
 async fn show_metrics() -> impl IntoResponse {

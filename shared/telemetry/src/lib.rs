@@ -1,7 +1,7 @@
 //! Logs, traces and metrics of every Forebay process.
 //!
 //! [`init`] sets up logging to stderr and, when an OTLP endpoint is configured,
-//! the export of spans. [`metrics`] counts; [`serve_metrics`] shows the counts
+//! the export of spans. [`metrics`] counts; [`metrics_routes`] show the counts
 //! and the readiness of the process over HTTP.
 //!
 //! With tracing off there is no OpenTelemetry layer at all. An `info_span!` then
@@ -22,7 +22,7 @@ mod settings;
 pub use context::{TraceContext, context_of, current, is_valid_traceparent, set_parent};
 pub use error::error_chain;
 pub use guard::{Guard, init, init_with, trace_enabled};
-pub use http::{ready_when, serve_metrics, set_ready};
+pub use http::{metrics_routes, ready_when, set_ready};
 pub use log::{LogFormat, UnknownLogFormat};
 pub use record::{record_parent_span, record_span};
 pub use settings::{Settings, Traces};

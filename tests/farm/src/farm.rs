@@ -89,13 +89,46 @@ impl Farm {
 
     /// Starts a service without waiting for it.
     pub fn start_unready(&self, service: &str, env: &[(&str, &str)]) -> ServiceProcess {
+        self.start_by(service, env, |command| command)
+    }
+
+    fn start_by(
+        &self,
+        service: &str,
+        env: &[(&str, &str)],
+        adapt: impl FnOnce(Command) -> Command,
+    ) -> ServiceProcess {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let name = format!("{service}-{number}");
         let listen_file = self.folder().join(format!("{name}.listen.json"));
         let log = self.folder().join("logs").join(format!("{name}.log"));
         let mut command = self.command(&["serve", service]);
         command.env("FOREBAY_LISTEN_FILE", &listen_file).envs(env.iter().copied());
-        ServiceProcess::new(Process::start(&name, command, &log, self.servers.guard()), listen_file)
+        ServiceProcess::new(Process::start(&name, adapt(command), &log, self.servers.guard()), listen_file)
+    }
+
+    /// Starts a service that may have no more than `descriptors` files open, and waits until it is ready or has ended.
+    pub async fn spawn_limited(
+        &self,
+        service: &str,
+        descriptors: u32,
+        env: &[(&str, &str)],
+    ) -> ServiceProcess {
+        let mut started = self.start_by(service, env, |command| {
+            let mut limited = Command::new("sh");
+            limited.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")]);
+            let inner = command.as_std();
+            limited.arg(inner.get_program()).args(inner.get_args());
+            for (name, value) in inner.get_envs() {
+                match value {
+                    Some(value) => limited.env(name, value),
+                    None => limited.env_remove(name),
+                };
+            }
+            limited
+        });
+        started.ready(SOON).await;
+        started
     }
 
     /// Takes the first service of this name out of the farm's care.

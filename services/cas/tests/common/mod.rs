@@ -8,6 +8,7 @@ use bytes::Bytes;
 use cas::{Cas, CasConfig};
 use cas_service::{BlobApi, Instance, Instances, Limits, LiveRead, LogWrite};
 use futures::{StreamExt as _, stream};
+use listener::{ClientListener, Limiter, Protocol};
 use model::{BlobDigest, DigestFunction};
 use reapi::{
     bytestream::{QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, WriteResponse},
@@ -80,9 +81,13 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
-        tokio::spawn(cas_service::serve(listener, routes, async move {
-            let _ = stopped.await;
-        }));
+        tokio::spawn(cas_service::serve(
+            ClientListener::new(listener, Protocol::Http2, Limiter::default()),
+            routes,
+            async move {
+                let _ = stopped.await;
+            },
+        ));
         let channel = connect(&url).await;
         Self { cas, folder, channel, url, _stop: stop }
     }

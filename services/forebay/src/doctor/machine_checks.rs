@@ -1,4 +1,4 @@
-//! Checks of this machine: the programs that a worker and `up` start.
+//! Checks of this machine: the programs that a worker and `up` start, and the limit of open files.
 
 use std::{io::ErrorKind, process::Command};
 
@@ -46,9 +46,28 @@ const PROGRAMS: [Program; 5] = [
     },
 ];
 
-/// Asks every program for its version.
+/// Asks every program for its version, and looks at the limit.
 pub(super) fn run() -> Vec<Finding> {
-    PROGRAMS.iter().map(check).collect()
+    PROGRAMS.iter().map(check).chain([descriptors()]).collect()
+}
+
+/// Below this limit of open files a gateway takes fewer connections than it could.
+const DESCRIPTORS_WANTED: u64 = 1024;
+
+/// The limit of open files that services which are started here have.
+fn descriptors() -> Finding {
+    let advice = "raise it: ulimit -n, or LimitNOFILE= of the unit";
+    match listener::descriptors() {
+        Ok(limit) => {
+            let found = format!("{} may be open, {} when a service asks for more", limit.soft, limit.hard);
+            if limit.hard < DESCRIPTORS_WANTED {
+                Finding::warn("files", found, advice)
+            } else {
+                Finding::ok("files", found)
+            }
+        }
+        Err(error) => Finding::warn("files", format!("the limit cannot be read: {error}"), advice),
+    }
 }
 
 fn check(program: &Program) -> Finding {

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use listener::{ClientListener, Protocol};
 use reapi::{
     asset::{fetch_server::FetchServer, push_server::PushServer},
     execution::execution_server::ExecutionServer,
@@ -64,10 +65,10 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     let server = cas_service::server()
         .http2_max_pending_accept_reset_streams(Some(RESETS_MAX))
         .http2_max_local_error_reset_streams(Some(RESETS_MAX))
-        .http2_max_header_list_size(HEADERS_MAX)
-        .add_routes(routes(&core, assets))
-        .serve_with_incoming_shutdown(cas_service::incoming(listener), async move { stop.cancelled().await });
-    Ok(Serving { address, server: tokio::spawn(server) })
+        .http2_max_header_list_size(HEADERS_MAX);
+    let listener = ClientListener::new(listener, Protocol::Http2, context.limiter.clone());
+    let serving = cas_service::serve_by(server, listener, routes(&core, assets), stop.cancelled_owned());
+    Ok(Serving { address, server: tokio::spawn(serving) })
 }
 
 /// All services.

@@ -109,6 +109,7 @@ metrics! {
         IndexRebuilds "forebay_index_rebuilds_total" [] "Times an index was built from scratch";
         IndexApplied "forebay_index_applied_total" [] "Events applied to an index";
         ApiRequests "forebay_api_requests_total" [Endpoint, Status] "Requests answered by the API";
+        ConnectionsClosed "forebay_connections_closed_total" [Reason] "Connections closed or refused because there was no room: for_another, refused, no_descriptors";
         ConsoleBytes "forebay_console_bytes_total" [Stream] "Console output taken from builds";
         ScaleDecisions "forebay_scale_decisions_total" [Pool, Reason] "Changes of how many processes a pool should have";
         ExecutionClaims "forebay_execution_claims_total" [Verdict] "Answers to executors that ask for work, and executions that they got";
@@ -140,6 +141,7 @@ metrics! {
         ActionSensorRed "forebay_action_sensor_red" [Sensor] "Whether a sensor of this executor says that something is short";
         ActionWindowPoints "forebay_action_window_points" [] "Points of this executor's congestion window; 0 where there is none";
         ActionWindowUsedPoints "forebay_action_window_used_points" [] "Points of it that are in use";
+        Connections "forebay_connections" [] "Connections of clients that are open";
         PoolDesired "forebay_pool_desired" [Pool] "Processes that a pool should have";
         PoolOldestWaitSeconds "forebay_pool_oldest_wait_seconds" [Pool] "How long what waits longest for a pool has waited";
         PoolProcesses "forebay_pool_processes" [Pool, State] "Processes of a pool: ready, busy among these, starting or draining";

@@ -49,6 +49,9 @@ impl Collector for Process {
             let open = i64::try_from(files.count()).unwrap_or(i64::MAX) - 1;
             put(out, "process_open_fds", "Open file descriptors", None, &ConstGauge::new(open))?;
         }
+        if let Some(most) = descriptors_max() {
+            put(out, "process_max_fds", "Open file descriptors at most", None, &ConstGauge::new(most))?;
+        }
         Ok(())
     }
 }
@@ -88,9 +91,16 @@ fn resident_bytes() -> Option<i64> {
     kilobytes.checked_mul(1024)
 }
 
+/// The soft limit.
+fn descriptors_max() -> Option<i64> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{START, cpu_seconds, resident_bytes};
+    use super::{START, cpu_seconds, descriptors_max, resident_bytes};
 
     #[test]
     fn odd_process_names_do_not_shift_the_fields() {
@@ -102,6 +112,7 @@ mod tests {
     #[test]
     fn this_process_has_memory_and_a_start() {
         assert!(resident_bytes().unwrap() > 100_000);
+        assert!(descriptors_max().unwrap() > 3);
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
         let age = now - START.unwrap();
         assert!((-2.0..86_400.0).contains(&age), "{age}");

@@ -44,6 +44,7 @@ mod scenario;
 mod schemas;
 mod servers_die;
 mod sharing;
+mod stalled_clients;
 mod steps;
 mod steps_actions;
 mod telemetry;

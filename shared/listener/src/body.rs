@@ -1,0 +1,181 @@
+//! Bodies that count for their connection: of requests, which must come in time, and of answers.
+
+use std::{
+    error::Error,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::{Buf as _, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use policy::connections::body_time;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::limiter::Usage;
+
+/// Any error.
+pub(crate) type AnyError = Box<dyn Error + Send + Sync>;
+
+/// A client sent the body of its request too slowly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{received} bytes of the request's body came in {waited:?}; the server waits no longer for the rest")]
+pub struct TooSlow {
+    received: u64,
+    waited: Duration,
+}
+
+impl TooSlow {
+    /// Whether `error` is one, or is caused by one.
+    pub fn is_in(error: &(dyn Error + 'static)) -> bool {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if error.is::<Self>() {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
+/// A request while its connection has it: ends with the answer.
+#[derive(Debug)]
+pub(crate) struct OpenRequest(Arc<Usage>);
+
+impl OpenRequest {
+    pub(crate) fn new(usage: Arc<Usage>) -> Self {
+        usage.begin();
+        Self(usage)
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The body of a request, which fails when its client sends it too slowly.
+pub(crate) struct Sent<B> {
+    inner: B,
+    usage: Option<Arc<Usage>>,
+    /// None: no limit.
+    patience: Option<Duration>,
+    received: u64,
+    /// For how long more was waited for, before the wait that goes on.
+    waited: Duration,
+    waits: Option<Wait>,
+    too_slow: fn(TooSlow) -> AnyError,
+}
+
+struct Wait {
+    since: Instant,
+    /// None: it may last.
+    until: Option<Pin<Box<Sleep>>>,
+}
+
+impl<B> Sent<B> {
+    /// `usage` is that of its connection.
+    pub(crate) fn new(
+        inner: B,
+        usage: Option<Arc<Usage>>,
+        patience: Option<Duration>,
+        too_slow: fn(TooSlow) -> AnyError,
+    ) -> Self {
+        Self { inner, usage, patience, received: 0, waited: Duration::ZERO, waits: None, too_slow }
+    }
+
+    /// Only the time in which the server wants more and has none counts.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<TooSlow> {
+        let (received, waited) = (self.received, self.waited);
+        let (usage, patience) = (&self.usage, self.patience);
+        let wait = self.waits.get_or_insert_with(|| {
+            usage.iter().for_each(|usage| usage.awaits());
+            let since = Instant::now();
+            let left = patience.map(|patience| body_time(patience, received).saturating_sub(waited));
+            Wait { since, until: left.map(|left| Box::pin(sleep_until(since + left))) }
+        });
+        let Some(until) = &mut wait.until else { return Poll::Pending };
+        let since = wait.since;
+        until.as_mut().poll(cx).map(|()| TooSlow { received, waited: waited + since.elapsed() })
+    }
+
+    fn came(&mut self) {
+        if let Some(wait) = self.waits.take() {
+            self.waited += wait.since.elapsed();
+            self.usage.iter().for_each(|usage| usage.came());
+        }
+    }
+}
+
+impl<B> Body for Sent<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<AnyError>,
+{
+    type Data = Bytes;
+    type Error = AnyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, AnyError>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) else {
+            return self.wait(cx).map(|error| Some(Err((self.too_slow)(error))));
+        };
+        self.came();
+        if let Some(Ok(frame)) = &frame {
+            self.received += frame.data_ref().map_or(0, |data| data.remaining() as u64);
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl<B> Drop for Sent<B> {
+    fn drop(&mut self) {
+        self.came();
+    }
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub struct Answer<B> {
+    inner: B,
+    _open: Option<OpenRequest>,
+}
+
+impl<B> Answer<B> {
+    pub(crate) fn new(inner: B, open: Option<OpenRequest>) -> Self {
+        Self { inner, _open: open }
+    }
+}
+
+impl<B: Body + Unpin> Body for Answer<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,158 @@
+//! A connection that ends when its client does not go on.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::{Instant, Sleep, sleep},
+};
+use tonic::transport::server::Connected;
+
+use crate::limiter::{Registration, Usage};
+
+/// Bytes with which every client of HTTP/2 begins.
+const PREFACE_BYTES: usize = 24;
+
+/// A connection that fails when its first bytes do not come, when a write makes no progress for a while, and when it is
+/// closed for another.
+#[derive(Debug)]
+pub struct ClientConnection<T = TcpStream> {
+    inner: T,
+    taken: Registration,
+    /// Runs until the first bytes of HTTP/2 have come.
+    greeting: Option<Greeting>,
+    reading: Duration,
+    /// Runs while a write waits.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+#[derive(Debug)]
+struct Greeting {
+    missing: usize,
+    late: Pin<Box<Sleep>>,
+}
+
+impl<T> ClientConnection<T> {
+    /// `greeting` is the time within which a client of HTTP/2 has to begin, `reading` that in which something of what is
+    /// sent must be taken.
+    pub(crate) fn new(inner: T, taken: Registration, greeting: Option<Duration>, reading: Duration) -> Self {
+        let greeting =
+            greeting.map(|within| Greeting { missing: PREFACE_BYTES, late: Box::pin(sleep(within)) });
+        Self { inner, taken, greeting, reading, stalled: None }
+    }
+
+    /// What its requests are counted by.
+    pub fn usage(&self) -> Arc<Usage> {
+        Arc::clone(self.taken.usage())
+    }
+
+    /// Counts what came, and ends the connection when its first bytes do not.
+    fn came(&mut self, cx: &mut Context<'_>, bytes: Option<usize>) -> Poll<io::Result<()>> {
+        match (bytes, &mut self.greeting) {
+            (Some(bytes), greeting) => {
+                if bytes > 0 {
+                    self.taken.usage().heard();
+                }
+                if let Some(some) = greeting {
+                    some.missing = some.missing.saturating_sub(bytes);
+                    if some.missing == 0 {
+                        *greeting = None;
+                    }
+                }
+                Poll::Ready(Ok(()))
+            }
+            (None, Some(greeting)) => {
+                ready!(greeting.late.as_mut().poll(cx));
+                self.greeting = None;
+                Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the client did not begin to speak HTTP/2",
+                )))
+            }
+            (None, None) => Poll::Pending,
+        }
+    }
+
+    /// Passes on what a write said, unless it has waited too long.
+    fn watch<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let reading = self.reading;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(reading)));
+        ready!(stalled.as_mut().poll(cx));
+        // A further poll must not find a timer that is done.
+        stalled.as_mut().reset(Instant::now() + reading);
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for ClientConnection<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.taken.usage().is_closed(cx) {
+            let why = "the connection was closed to make room for another";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, why)));
+        }
+        let before = buf.filled().len();
+        match Pin::new(&mut self.inner).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) => {
+                let bytes = buf.filled().len() - before;
+                self.came(cx, Some(bytes))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => self.came(cx, None),
+        }
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for ClientConnection<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.watch(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.watch(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.inner).poll_flush(cx);
+        self.watch(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+impl<T> Connected for ClientConnection<T> {
+    type ConnectInfo = Arc<Usage>;
+
+    fn connect_info(&self) -> Arc<Usage> {
+        self.usage()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+use std::net::IpAddr;
+
+use policy::connections::ConnectionLimits;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+use super::*;
+use crate::{Limiter, Patience};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+async fn connection(greeting: Option<Duration>) -> (ClientConnection<DuplexStream>, DuplexStream) {
+    let limiter = Limiter::new(ConnectionLimits { total: 2, per_client: 2 }, Patience::default());
+    let taken = limiter.enter(IpAddr::from([127, 0, 0, 1])).await.unwrap();
+    let (near, far) = duplex(16);
+    (ClientConnection::new(near, taken, greeting, SHORT), far)
+}
+
+#[tokio::test]
+async fn a_reader_that_stops_ends_the_connection() {
+    let (mut near, mut far) = connection(None).await;
+    near.write_all(&[0; 16]).await.unwrap();
+    let began = Instant::now();
+    let error = near.write_all(&[0; 16]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert!(began.elapsed() >= SHORT);
+    far.read_exact(&mut [0; 16]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_reader_does_not() {
+    let (mut near, mut far) = connection(None).await;
+    let reader = tokio::spawn(async move {
+        let mut total = 0;
+        let mut buffer = [0; 16];
+        while let Ok(read @ 1..) = far.read(&mut buffer).await {
+            total += read;
+            sleep(SHORT / 4).await;
+        }
+        total
+    });
+    near.write_all(&[0; 160]).await.unwrap();
+    drop(near);
+    assert_eq!(reader.await.unwrap(), 160);
+}
+
+#[tokio::test]
+async fn who_does_not_begin_is_closed() {
+    let (mut near, mut far) = connection(Some(SHORT)).await;
+    far.write_all(b"PRI * HTTP").await.unwrap();
+    let mut buffer = [0; 64];
+    assert_eq!(near.read(&mut buffer).await.unwrap(), 10);
+    let error = near.read(&mut buffer).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+}
+
+#[tokio::test]
+async fn who_began_may_be_silent() {
+    let (mut near, mut far) = connection(Some(SHORT)).await;
+    far.write_all(&[1; 10]).await.unwrap();
+    let mut buffer = [0; 24];
+    near.read_exact(&mut buffer[..10]).await.unwrap();
+    far.write_all(&[1; 14]).await.unwrap();
+    near.read_exact(&mut buffer[10..]).await.unwrap();
+    assert!(tokio::time::timeout(SHORT * 3, near.read(&mut buffer)).await.is_err());
+}

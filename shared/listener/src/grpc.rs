@@ -1,0 +1,68 @@
+//! Counting the calls of a gRPC server, and ending those whose message does not come.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt as _, future::BoxFuture};
+use http_body::Body as _;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{Service, http},
+};
+
+use crate::{
+    body::{Answer, OpenRequest, Sent, TooSlow},
+    limiter::Usage,
+};
+
+/// A gRPC service whose calls count for the connection that they came by.
+#[derive(Debug, Clone)]
+pub struct CountedCalls<S> {
+    inner: S,
+    patience: Duration,
+    /// The path of a method whose requests may pause, or that looks after them itself.
+    except: &'static str,
+}
+
+impl<S> CountedCalls<S> {
+    /// `patience` is for pauses in requests, but those of `except`.
+    pub fn new(inner: S, patience: Duration, except: &'static str) -> Self {
+        Self { inner, patience, except }
+    }
+}
+
+impl<S, B> Service<http::Request<Body>> for CountedCalls<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>>,
+    S::Future: Send + 'static,
+{
+    type Response = http::Response<Answer<B>>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let usage = request.extensions().get::<Arc<Usage>>().cloned();
+        let sending = !request.body().is_end_stream();
+        let open = usage.clone().map(OpenRequest::new);
+        let patience = (request.uri().path() != self.except).then_some(self.patience);
+        let request = if sending {
+            request.map(|sent| Body::new(Sent::new(sent, usage, patience, too_slow)))
+        } else {
+            request
+        };
+        let answered = self.inner.call(request);
+        async move { Ok(answered.await?.map(|inner| Answer::new(inner, open))) }.boxed()
+    }
+}
+
+fn too_slow(error: TooSlow) -> Box<dyn std::error::Error + Send + Sync> {
+    Box::new(Status::deadline_exceeded(error.to_string()))
+}

@@ -1,0 +1,288 @@
+//! The connections that there are.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    task::{Context, Waker},
+    time::{Duration, Instant},
+};
+
+use futures::task::AtomicWaker;
+use policy::connections::{Connection, ConnectionLimits, ConnectionState, Entry, enter, to_close};
+use telemetry::metrics::{Counter, Gauge, Label, add, count};
+use tokio::sync::Notify;
+
+/// At most one line of log in this time says that connections are turned away.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// How long clients are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// For the head of a request, the first one or the next one of the same connection; of HTTP/2 for its first bytes.
+    pub head: Duration,
+    /// For a pause in the body of a request.
+    pub body: Duration,
+    /// For a client that reads nothing of what it asked for.
+    pub reading: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let half_a_minute = Duration::from_secs(30);
+        Self { head: half_a_minute, body: half_a_minute, reading: half_a_minute }
+    }
+}
+
+/// All connections of a process's listeners, which share its descriptors. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Limiter(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    limits: ConnectionLimits,
+    patience: Patience,
+    began: Instant,
+    table: Mutex<Table>,
+    /// A connection has ended.
+    freed: Notify,
+    /// When it was last logged that connections are turned away, in milliseconds since the beginning; 0: never.
+    said_ms: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    taken: HashMap<u64, Arc<Usage>>,
+    clients: HashMap<IpAddr, usize>,
+    next: u64,
+}
+
+/// A connection, as its requests see it.
+#[derive(Debug)]
+pub struct Usage {
+    key: u64,
+    client: IpAddr,
+    began: Instant,
+    /// Milliseconds since the beginning at which the last byte came.
+    heard_ms: AtomicU64,
+    /// Whether a request ever came.
+    served: AtomicBool,
+    /// Requests whose answer is not complete,
+    open: AtomicU32,
+    /// and those of them of which more is awaited just now.
+    awaited: AtomicU32,
+    /// It is to end.
+    closed: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Usage {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Something came.
+    pub(crate) fn heard(&self) {
+        self.heard_ms.store(self.now_ms(), Ordering::Relaxed);
+    }
+
+    /// A request has begun.
+    pub(crate) fn begin(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.served.store(true, Ordering::Relaxed);
+    }
+
+    /// More of a request is awaited.
+    pub(crate) fn awaits(&self) {
+        self.awaited.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It came, or is awaited no more.
+    pub(crate) fn came(&self) {
+        self.awaited.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The answer to a request is complete, or nobody wants it.
+    pub(crate) fn end(&self) {
+        self.heard();
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether the connection is to end; wakes the task when it is.
+    pub(crate) fn is_closed(&self, cx: &Context<'_>) -> bool {
+        self.waker.register(cx.waker());
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.waker.take().iter().for_each(Waker::wake_by_ref);
+    }
+
+    fn view(&self) -> Connection<u64> {
+        let (open, awaited) = (self.open.load(Ordering::Relaxed), self.awaited.load(Ordering::Relaxed));
+        let state = match (open, open > awaited) {
+            (_, true) => ConnectionState::Busy,
+            (1.., false) => ConnectionState::Sending,
+            (0, false) if self.served.load(Ordering::Relaxed) => ConnectionState::Idle,
+            (0, false) => ConnectionState::Silent,
+        };
+        let silent_ms = self.now_ms().saturating_sub(self.heard_ms.load(Ordering::Relaxed));
+        Connection { key: self.key, client: self.client, state, silent_ms }
+    }
+}
+
+/// A usage that is given back when the connection ends.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    usage: Arc<Usage>,
+    limiter: Limiter,
+}
+
+impl Registration {
+    pub(crate) fn usage(&self) -> &Arc<Usage> {
+        &self.usage
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.limiter.give_back(&self.usage);
+    }
+}
+
+impl Default for Limiter {
+    /// A thousand connections, also from one address.
+    fn default() -> Self {
+        Self::new(ConnectionLimits { total: 1000, per_client: 1000 }, Patience::default())
+    }
+}
+
+impl Limiter {
+    /// No connection yet.
+    pub fn new(limits: ConnectionLimits, patience: Patience) -> Self {
+        Self(Arc::new(Inner {
+            limits,
+            patience,
+            began: Instant::now(),
+            table: Mutex::default(),
+            freed: Notify::new(),
+            said_ms: AtomicU64::new(0),
+        }))
+    }
+
+    /// How long clients are waited for.
+    pub fn patience(&self) -> Patience {
+        self.0.patience
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A usage for a new connection, where there is one.
+    pub(crate) async fn enter(&self, client: IpAddr) -> Option<Registration> {
+        let (taken, replaced) = self.take(client)?;
+        if replaced {
+            count(Counter::ConnectionsClosed, &[(Label::Reason, "for_another")], 1);
+            self.say("there are as many connections as there may be: one that waits for nothing is closed for each new one");
+            self.freed().await;
+        }
+        Some(taken)
+    }
+
+    fn take(&self, client: IpAddr) -> Option<(Registration, bool)> {
+        let mut table = self.table();
+        let own = table.clients.get(&client).copied().unwrap_or_default();
+        let roomy = own < self.0.limits.per_client && table.taken.len() < self.0.limits.total;
+        let entry = if roomy { Entry::Admit } else { enter(client, self.0.limits, &table.views()) };
+        match entry {
+            Entry::Admit => {}
+            Entry::Replace(key) => table.close(key),
+            Entry::Refuse => {
+                drop(table);
+                count(Counter::ConnectionsClosed, &[(Label::Reason, "refused")], 1);
+                self.say("there are as many connections as there may be, all of them busy: new ones are refused (settings connections_max, connections_per_client_max)");
+                return None;
+            }
+        }
+        let usage = Arc::new(Usage {
+            key: table.next,
+            client,
+            began: self.0.began,
+            heard_ms: AtomicU64::new(0),
+            served: AtomicBool::new(false),
+            open: AtomicU32::new(0),
+            awaited: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        });
+        usage.heard();
+        table.next += 1;
+        table.taken.insert(usage.key, Arc::clone(&usage));
+        *table.clients.entry(client).or_default() += 1;
+        add(Gauge::Connections, &[], 1);
+        Some((Registration { usage, limiter: self.clone() }, matches!(entry, Entry::Replace(_))))
+    }
+
+    /// Closes a connection that waits for nothing, since the process can open no more files, and waits a moment.
+    pub(crate) async fn make_room(&self) {
+        let closed = {
+            let mut table = self.table();
+            let found = to_close(&table.views());
+            found.inspect(|key| table.close(*key)).is_some()
+        };
+        self.say("this process can open no more files: raise its limit (ulimit -n, LimitNOFILE=)");
+        if closed {
+            count(Counter::ConnectionsClosed, &[(Label::Reason, "no_descriptors")], 1);
+        }
+        self.freed().await;
+    }
+
+    /// A moment at most, until a connection has ended.
+    async fn freed(&self) {
+        let _ = tokio::time::timeout(Duration::from_millis(100), self.0.freed.notified()).await;
+    }
+
+    fn give_back(&self, usage: &Usage) {
+        let mut table = self.table();
+        if table.taken.remove(&usage.key).is_none() {
+            return;
+        }
+        if let Some(own) = table.clients.get_mut(&usage.client) {
+            *own -= 1;
+            if *own == 0 {
+                table.clients.remove(&usage.client);
+            }
+        }
+        drop(table);
+        add(Gauge::Connections, &[], -1);
+        self.0.freed.notify_one();
+    }
+
+    fn say(&self, what: &str) {
+        let now = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        let said = self.0.said_ms.load(Ordering::Relaxed);
+        if said == 0 || u128::from(now.saturating_sub(said)) >= QUIET.as_millis() {
+            self.0.said_ms.store(now, Ordering::Relaxed);
+            tracing::warn!(connections = self.table().taken.len(), limits = ?self.0.limits, "{what}");
+        }
+    }
+}
+
+impl Table {
+    /// Those that are not closed already.
+    fn views(&self) -> Vec<Connection<u64>> {
+        let open = self.taken.values().filter(|usage| !usage.closed.load(Ordering::Relaxed));
+        open.map(|usage| usage.view()).collect()
+    }
+
+    fn close(&mut self, key: u64) {
+        if let Some(usage) = self.taken.get(&key) {
+            usage.close();
+        }
+    }
+}
