@@ -45,6 +45,7 @@ use std::{
     time::Duration,
 };
 
+use bus::Subject;
 use cas::Cas;
 use input_root::{InputRoots, InputRootsConfig, Owner};
 use model::{ExecutorHome, ExecutorId, Millis, Pool, PoolName};
@@ -175,6 +176,7 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
     if first {
         shared.context.ready(Ready::default()).await?;
     }
+    shared.context.bus.say_changed(&Subject::PoolChanged).await;
     let (pool, slots) = (&shared.pool, shared.hands.fullness().slots);
     info!(executor = %shared.id, pool = %pool.name, slots, capacity = %pool.capacity, "taking actions");
     shared.hands.room.notify_one();
@@ -203,6 +205,7 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
         Ended::Stopped => {
             heartbeat::say_gone(shared).await;
             keeper.release().await;
+            shared.context.bus.say_changed(&Subject::PoolChanged).await;
             tasks.shutdown().await;
             Ok(Ended::Stopped)
         }

@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
-use model::Group;
+use model::{Group, ParseIdError, PoolName};
 
 /// What the clients of the instance names that match a pattern get.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct InstanceRule {
     pub priorities: RangeInclusive<i32>,
     /// Whether clients may write what others trust: action-cache entries and pushed assets.
     pub writable: bool,
+    /// The pool of actions that name none by themselves.
+    pub pool: Option<PoolName>,
 }
 
 /// Instance names: one, or all below one.
@@ -39,10 +41,10 @@ pub enum OtherGroups {
 
 /// Rules for instance names; the first that matches holds. Written as words with spaces between:
 ///
-/// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;readonly]`
+/// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;pool=POOL][;readonly]`
 ///
 /// The pattern is an instance name (nothing: the empty one), `NAME/*` for all below it, or `*`. The first group is that
-/// of a client which asks for none; it may ask for the further ones (`*`: whichever).
+/// of a client which asks for none; it may ask for the further ones (`*`: whichever). `pool` is for clients that cannot name a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceRules {
     rules: Vec<InstanceRule>,
@@ -55,6 +57,8 @@ pub struct Admitted {
     pub group: Group,
     /// The priority it gets.
     pub priority: i32,
+    /// The pool of actions that name none by themselves.
+    pub pool: Option<PoolName>,
 }
 
 /// Why a client gets nothing.
@@ -112,7 +116,7 @@ impl InstanceRules {
                 open: rule.groups(),
             })?,
         };
-        Ok(Admitted { group, priority })
+        Ok(Admitted { group, priority, pool: rule.pool.clone() })
     }
 
     fn known(&self) -> String {
@@ -198,15 +202,22 @@ fn parse_rule(text: &str) -> Result<InstanceRule, ParseRuleError> {
             }
         }
     }
-    let mut rule = InstanceRule { pattern, group, others, priorities: i32::MIN..=i32::MAX, writable: true };
+    let priorities = i32::MIN..=i32::MAX;
+    let mut rule = InstanceRule { pattern, group, others, priorities, writable: true, pool: None };
     for word in parts {
         match word.split_once('=') {
             Some(("priority", range)) => {
                 rule.priorities = parse_range(range)
                     .ok_or_else(|| wrong(format!("priority={range} is not priority=MIN..MAX")))?;
             }
+            Some(("pool", name)) => {
+                rule.pool = Some(name.parse().map_err(|error: ParseIdError| wrong(error.to_string()))?);
+            }
             None if word == "readonly" => rule.writable = false,
-            Some(_) | None => return Err(wrong(format!("{word:?} is not priority=MIN..MAX or readonly"))),
+            Some(_) | None => {
+                let wanted = "priority=MIN..MAX, pool=POOL or readonly";
+                return Err(wrong(format!("{word:?} is not {wanted}")));
+            }
         }
     }
     Ok(rule)

@@ -156,7 +156,7 @@ pub struct Settings {
     pub job_tasks_in_flight: usize,
 
     /// Which instance names there are and which quota group each stands for, with spaces between:
-    /// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;readonly]`. The pattern is a name, `NAME/*` or `*`; the first that
+    /// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;pool=POOL][;readonly]`. The pattern is a name, `NAME/*` or `*`; the first that
     /// matches holds. A client may ask for one of the further groups by the header `x-forebay-group`.
     pub instances: String,
     /// Seconds that the origin of an asset may take to send it.

@@ -2,11 +2,14 @@
 //! waits: from the index if it can be had, else from what is remembered.
 
 use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use bus::Bus;
+use bus::{Bus, BusError, Subject};
 use index::actions::{Actions, Queue};
 use model::{
     ExecutionKey, ExecutionPhase, ExecutionRecord, ExecutorHeartbeat, ExecutorId, ExecutorStatus, Needs,
@@ -22,7 +25,7 @@ use super::{RETRY, faults};
 /// What is older is read again, by the next who asks, while he is answered from what there is.
 const AGE: Duration = Duration::from_secs(2);
 /// What is older is not good enough to answer from.
-const AGE_MAX: Duration = Duration::from_secs(30);
+const AGE_MAX: Duration = Duration::from_secs(5);
 /// A refusal rests on what is at most as old: a pool may have come since.
 const AGE_OF_REFUSAL: Duration = Duration::from_millis(200);
 /// A Redis that does not answer sooner is not waited for.
@@ -37,6 +40,8 @@ pub(crate) struct Pools {
     bus: Bus,
     seen: Arc<Mutex<Option<Arc<Seen>>>>,
     reading: Arc<tokio::sync::Mutex<()>>,
+    /// How often executors said that they came or leave.
+    changes: Arc<AtomicU64>,
     /// Filled once Redis has answered.
     index: Arc<OnceLock<Actions>>,
     /// When the second began, and the questions in it.
@@ -58,12 +63,30 @@ pub(crate) struct Seen {
     pools: Vec<Pool>,
     executors: Vec<ExecutorHeartbeat>,
     at: Instant,
+    /// How much had changed when it was read.
+    changes: u64,
 }
 
 impl Pools {
     /// Nothing is read yet.
     pub(crate) fn new(bus: Bus, index: Arc<OnceLock<Actions>>) -> Self {
-        Self { bus, seen: Arc::default(), reading: Arc::default(), index, asked: Arc::default() }
+        Self {
+            bus,
+            seen: Arc::default(),
+            reading: Arc::default(),
+            changes: Arc::default(),
+            index,
+            asked: Arc::default(),
+        }
+    }
+
+    /// Hears of executors that come and leave, until the connection is gone for good.
+    pub(crate) async fn follow(&self) -> Result<(), BusError> {
+        let changes = Arc::clone(&self.changes);
+        let changed = move || {
+            changes.fetch_add(1, Ordering::Relaxed);
+        };
+        self.bus.on_changed(&Subject::PoolChanged, changed).await
     }
 
     /// Who has an execution, or why it waits; `None` when nobody can be asked.
@@ -105,11 +128,11 @@ impl Pools {
         needs: &Needs,
     ) -> Result<PoolName, Status> {
         let seen = self.look().await?;
-        if let Ok(pool) = admit(platform, needs, &seen.pools) {
+        if let Ok(pool) = admit(platform, needs, &seen.pools, |pool| seen.lives(pool)) {
             return Ok(pool);
         }
         let seen = self.younger_than(AGE_OF_REFUSAL).await?;
-        admit(platform, needs, &seen.pools).map_err(|error| match &error {
+        admit(platform, needs, &seen.pools, |pool| seen.lives(pool)).map_err(|error| match &error {
             AdmitError::NothingRegistered => status::retry(Code::Unavailable, error.to_string(), RETRY),
             AdmitError::Refused(_) => Status::failed_precondition(error.to_string()),
         })
@@ -117,7 +140,7 @@ impl Pools {
 
     /// The pools and executors as they were a moment ago.
     pub(crate) async fn look(&self) -> Result<Arc<Seen>, Status> {
-        let seen = self.remembered();
+        let seen = self.remembered().filter(|seen| seen.changes == self.changes.load(Ordering::Relaxed));
         match seen {
             Some(seen) if seen.at.elapsed() < AGE => Ok(seen),
             Some(seen) if seen.at.elapsed() < AGE_MAX => {
@@ -137,12 +160,15 @@ impl Pools {
     async fn younger_than(&self, age: Duration) -> Result<Arc<Seen>, Status> {
         // One reads, the others wait for what it finds.
         let _reading = self.reading.lock().await;
-        if let Some(seen) = self.remembered().filter(|seen| seen.at.elapsed() < age) {
+        // Before it is read: what changes meanwhile is read again.
+        let changes = self.changes.load(Ordering::Relaxed);
+        let young = |seen: &Arc<Seen>| seen.at.elapsed() < age && seen.changes == changes;
+        if let Some(seen) = self.remembered().filter(young) {
             return Ok(seen);
         }
         let (pools, executors) =
             tokio::try_join!(self.bus.pools(), self.bus.executors()).map_err(faults::bus)?;
-        let seen = Arc::new(Seen { pools, executors, at: Instant::now() });
+        let seen = Arc::new(Seen { pools, executors, at: Instant::now(), changes });
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&seen));
         Ok(seen)
     }
@@ -154,17 +180,26 @@ impl Seen {
         self.executors.iter().find(|executor| executor.running.contains(key))
     }
 
+    /// Whether an executor of `pool` lives that takes actions, or will again by itself.
+    fn lives(&self, pool: &PoolName) -> bool {
+        let takes = |status| matches!(status, ExecutorStatus::Ready | ExecutorStatus::Closed);
+        self.executors.iter().any(|executor| executor.pool == *pool && takes(executor.status))
+    }
+
     /// Whether nobody lives who could run what is for `pool`.
     pub(crate) fn is_empty(&self, pool: &PoolName) -> bool {
         !self.executors.iter().any(|executor| executor.pool == *pool)
     }
 
-    /// Why no executor of `pool` admits anything, where its window or a sensor is the reason.
+    /// Why no executor of `pool` admits anything: they drain, or a window or a sensor is the reason.
     fn closed(&self, pool: &PoolName) -> Option<String> {
         let of_pool = || self.executors.iter().filter(|executor| executor.pool == *pool);
         let closed = || of_pool().filter(|executor| executor.status == ExecutorStatus::Closed);
-        if of_pool().any(|executor| executor.status == ExecutorStatus::Ready) || closed().next().is_none() {
+        if of_pool().any(|executor| executor.status == ExecutorStatus::Ready) {
             return None;
+        }
+        if closed().next().is_none() {
+            return of_pool().next().map(|_| "drain and take nothing new".to_owned());
         }
         let red = closed().find_map(|executor| executor.window.red.first());
         let because = red.map(|red| format!(": {red}")).unwrap_or_default();
@@ -182,10 +217,9 @@ impl Seen {
         let busy: usize = ready().map(|executor| executor.running.len()).sum();
         let why = match (all, taking) {
             (0, _) => format!("pool {pool} has no executor now; the action waits for one to start"),
-            (all, 0) => match self.closed(pool) {
-                Some(closed) => format!("the {all} executors of pool {pool} {closed}"),
-                None => format!("the {all} executors of pool {pool} drain and take nothing new"),
-            },
+            (all, 0) => {
+                format!("the {all} executors of pool {pool} {}", self.closed(pool).unwrap_or_default())
+            }
             (_, taking) if busy >= slots => {
                 format!("pool {pool} is full: {busy} actions run on {slots} slots of {taking} executors")
             }
@@ -279,7 +313,7 @@ mod tests {
     }
 
     fn why(executors: Vec<ExecutorHeartbeat>) -> String {
-        Seen { pools: Vec::new(), executors, at: Instant::now() }.why(&record())
+        Seen { pools: Vec::new(), executors, at: Instant::now(), changes: 0 }.why(&record())
     }
 
     #[test]
@@ -288,7 +322,13 @@ mod tests {
             why(vec![executor("other", 4, 0, ExecutorStatus::Ready)])
                 .contains("pool big has no executor now")
         );
-        assert!(why(vec![executor("big", 4, 0, ExecutorStatus::Draining)]).contains("drain"));
+        let draining = vec![executor("big", 4, 0, ExecutorStatus::Draining)];
+        let seen = |executors| Seen { pools: Vec::new(), executors, at: Instant::now(), changes: 0 };
+        assert_eq!(
+            seen(draining.clone()).closed(&"big".parse().unwrap()).unwrap(),
+            "drain and take nothing new"
+        );
+        assert!(why(draining).contains("drain and take nothing new"));
         let mut closed = executor("big", 4, 0, ExecutorStatus::Closed);
         closed.window.red.push("only 3 % of memory is left".into());
         let closed = why(vec![closed, executor("big", 3, 0, ExecutorStatus::Draining)]);
@@ -311,7 +351,7 @@ mod tests {
         assert!(short.ends_with("; its executors are as busy as they may be: no memory is left"), "{short}");
         assert!(why_in(&record(), &Queue::default(), None).contains("pool big has no executor now"));
         let again = record().requeued(Sequence(1), "its executor died".into(), None, true, Millis(5));
-        let seen = Seen { pools: Vec::new(), executors: Vec::new(), at: Instant::now() };
+        let seen = Seen { pools: Vec::new(), executors: Vec::new(), at: Instant::now(), changes: 0 };
         assert!(
             seen.why(&again)
                 .starts_with("attempt 2 waits because the one before was lost (its executor died): ")

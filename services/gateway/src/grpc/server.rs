@@ -60,6 +60,13 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
         }
     });
     let _ = tokio::time::timeout(INDEX_PATIENCE, connecting).await;
+    let (pools, stopped) = (core.pools.clone(), context.stop.clone());
+    tokio::spawn(async move {
+        let followed = stopped.run_until_cancelled(pools.follow()).await;
+        if let Some(Err(error)) = followed {
+            tracing::warn!(error = telemetry::error_chain(&error), "news of pools come late");
+        }
+    });
     tokio::spawn(nobody::answer(core.bus.clone(), core.waiters.clone(), context.stop.clone()));
     let stop = context.stop.clone();
     let server = cas_service::server()

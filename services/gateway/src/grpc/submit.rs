@@ -1,10 +1,10 @@
 //! From an `ExecuteRequest` to an accepted execution, or to the reason why not.
 
 use cas::TreeCheck;
-use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, SendingBuild, brief};
+use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, PoolName, SendingBuild, brief};
 use policy::{
     Admitted, InstanceRefusal,
-    actions::{KeyedAction, action_keys, limits, read_needs},
+    actions::{KeyedAction, POOL_PROPERTY, action_keys, limits, read_needs},
 };
 use reapi::{
     execution::{ActionResult, Command, ExecuteRequest, RequestMetadata},
@@ -63,6 +63,17 @@ async fn admit(
     Err(refused(refusal))
 }
 
+/// What is asked for of a pool, where the instance name stands for `pool` unless the action names one.
+fn with_pool<'a>(
+    platform: &'a [(String, String)],
+    pool: Option<&PoolName>,
+) -> std::borrow::Cow<'a, [(String, String)]> {
+    match pool.filter(|_| !platform.iter().any(|(name, _)| name == POOL_PROPERTY)) {
+        Some(pool) => [platform, &[(POOL_PROPERTY.to_owned(), pool.to_string())]].concat().into(),
+        None => platform.into(),
+    }
+}
+
 /// Takes a request as far as it goes at once.
 pub(crate) async fn submit(
     core: &Core,
@@ -100,7 +111,8 @@ pub(crate) async fn submit(
         refused("limits");
         Status::failed_precondition(too_high.to_string())
     })?;
-    let pool = core.pools.admit(&asked.platform, &asked.needs).await.inspect_err(|_| refused("no pool"))?;
+    let placed = with_pool(&asked.platform, admitted.pool.as_ref());
+    let pool = core.pools.admit(&placed, &asked.needs).await.inspect_err(|_| refused("no pool"))?;
     let client = client(&reapi::metadata::request_metadata(headers));
     let role = Role::Asks(Invocation::of(headers));
     let keys = action_keys(&KeyedAction {

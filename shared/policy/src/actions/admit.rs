@@ -67,24 +67,56 @@ enum Wish<'a> {
 /// `needs`: one that offers every value asked for, as [`requirements`](crate::requirements) has it, and whose largest executor
 /// has all that it needs. See [`super::read_needs`].
 ///
-/// Of several the one that offers the fewest properties and resources, so that special executors stay free for what needs
-/// them, then the first by name. An action that asks for no property goes to the pool named [`DEFAULT_POOL`] if there is
-/// one that can run it.
-pub fn admit(platform: &[Asked], needs: &Needs, pools: &[Pool]) -> Result<PoolName, AdmitError> {
+/// Of several one of which executors live (`lives`) goes before one that is only known. Then the one that offers the fewest
+/// properties and resources, so that special executors stay free for what needs them; then the pool named [`DEFAULT_POOL`], then
+/// the first by name. An action that asks for no property goes to [`DEFAULT_POOL`] before others, if it can run it.
+///
+/// A pool where the input root is an action's `/` is only for actions that ask for it, see [`is_asked_for`].
+pub fn admit(
+    platform: &[Asked],
+    needs: &Needs,
+    pools: &[Pool],
+    lives: impl Fn(&PoolName) -> bool,
+) -> Result<PoolName, AdmitError> {
     if pools.is_empty() {
         return Err(AdmitError::NothingRegistered);
     }
     let wishes: Vec<Wish<'_>> =
         platform.iter().map(Wish::Property).chain(wanted(needs).map(Wish::Size)).collect();
-    let special = |pool: &&Pool| {
-        let is_default = platform.is_empty() && pool.name.as_str() == DEFAULT_POOL;
-        (Reverse(is_default), pool.properties.len() + pool.capacity.custom.len())
+    let order = |pool: &&Pool| {
+        let is_default = pool.name.as_str() == DEFAULT_POOL;
+        let special = pool.properties.len() + pool.capacity.custom.len();
+        (Reverse(lives(&pool.name)), Reverse(is_default && platform.is_empty()), special, Reverse(is_default))
     };
-    let fits = pools.iter().filter(|pool| wishes.iter().all(|wish| wish.is_met_by(pool)));
-    match fits.min_by(|a, b| special(a).cmp(&special(b)).then_with(|| a.name.cmp(&b.name))) {
+    let fits = || pools.iter().filter(|pool| wishes.iter().all(|wish| wish.is_met_by(pool)));
+    let candidates = fits().filter(|pool| is_asked_for(pool, platform, pools));
+    match candidates.min_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.name.cmp(&b.name))) {
         Some(pool) => Ok(pool.name.clone()),
+        None if fits().next().is_some() => Err(AdmitError::Refused(unasked(fits()))),
         None => Err(AdmitError::Refused(refusal(&wishes, pools))),
     }
+}
+
+/// Whether an action may go to `pool`. Where the input root is an action's `/`, nothing of the machine is there, not even a shell: only
+/// who asks for such a pool is sent to it, by its name or by a value that no other kind of pool offers.
+fn is_asked_for(pool: &Pool, platform: &[Asked], pools: &[Pool]) -> bool {
+    let ordinary = || pools.iter().filter(|pool| !pool.root_is_input);
+    let asks = |asked: &Asked| {
+        asked.0 == POOL_PROPERTY || !ordinary().any(|pool| Wish::Property(asked).is_met_by(pool))
+    };
+    !pool.root_is_input || platform.iter().any(asks)
+}
+
+/// The refusal of an action that only pools could run that it did not ask for.
+fn unasked<'a>(fits: impl Iterator<Item = &'a Pool>) -> Refusal {
+    let mut offered: Vec<String> = fits.map(|pool| pool.name.to_string()).collect();
+    offered.sort();
+    let message = format!(
+        "only pools whose actions have their input root as / could run it, and such a pool has to be asked for by its name \
+         ({POOL_PROPERTY}); on offer: {}",
+        list(&offered)
+    );
+    Refusal { property: POOL_PROPERTY.to_owned(), value: String::new(), offered, message }
 }
 
 impl Wish<'_> {

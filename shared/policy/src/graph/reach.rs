@@ -55,7 +55,7 @@ fn check(
     let platform: Vec<(String, String)> =
         platform.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let asked = read_needs(&platform, &[]).map_err(|invalid| refused(invalid.to_string()))?;
-    match admit(&asked.platform, &asked.needs, pools) {
+    match admit(&asked.platform, &asked.needs, pools, |_| true) {
         Ok(_) => Ok(()),
         Err(AdmitError::NothingRegistered) => Err(Unreachable::NothingRegistered { at: graph.place(at) }),
         Err(AdmitError::Refused(refusal)) => Err(refused(refusal.message)),

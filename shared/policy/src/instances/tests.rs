@@ -48,6 +48,14 @@ fn a_priority_stays_inside_the_band() {
 }
 
 #[test]
+fn a_name_can_stand_for_a_pool() {
+    let rules = rules("bst=g;pool=buildstream *=g");
+    let pool = |name| rules.admit(name, None, 0).unwrap().pool.map(|pool| pool.to_string());
+    assert_eq!((pool("bst").as_deref(), pool("other")), (Some("buildstream"), None));
+    assert!("bst=g;pool=a.b".parse::<InstanceRules>().is_err());
+}
+
+#[test]
 fn what_is_no_rule_is_named() {
     for bad in ["", "a", "a=", "a=b c", "a=g;priority=5..1", "a=g;x", "a*=g", "/a=g", "/*=g", "a=g,b.c"] {
         assert!(bad.parse::<InstanceRules>().is_err(), "{bad:?}");

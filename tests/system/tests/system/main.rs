@@ -33,6 +33,7 @@ mod merging;
 mod models;
 mod packing;
 mod placing;
+mod pools;
 mod positions;
 mod python;
 mod quota;

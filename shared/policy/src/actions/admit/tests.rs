@@ -3,6 +3,11 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Where executors of all pools live.
+fn admit(platform: &[Asked], needs: &Needs, pools: &[Pool]) -> Result<PoolName, AdmitError> {
+    super::admit(platform, needs, pools, |_| true)
+}
+
 fn pool(name: &str, properties: &[(&str, &[&str])]) -> Pool {
     let owned = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect();
     Pool {
@@ -59,6 +64,44 @@ fn nothing_asked_goes_to_the_default_pool_else_to_the_plainest() {
 fn of_several_the_plainest_wins() {
     assert_eq!(admitted(&[("OSFamily", "linux")]), "default");
     assert_eq!(admitted(&[("OSFamily", "linux"), ("gpu", "h100")]), "gpu");
+}
+
+fn rooted(name: &str, properties: &[(&str, &[&str])]) -> Pool {
+    Pool { root_is_input: true, ..pool(name, properties) }
+}
+
+/// The pool of a client that asks for `pairs`, where executors of the pools `live` live.
+fn among(pools: &[Pool], pairs: &[(&str, &str)], live: &[&str]) -> Result<String, AdmitError> {
+    let lives = |name: &PoolName| live.contains(&name.as_str());
+    super::admit(&ask(pairs), &Needs::default(), pools, lives).map(|name| name.to_string())
+}
+
+#[test]
+fn pools_that_offer_the_same_are_taken_by_life_then_the_default_then_by_name() {
+    let linux: &[(&str, &[&str])] = &[("OSFamily", &["linux"])];
+    let pools = [pool("default", linux), pool("b", linux), pool("a", linux)];
+    let name = |live: &[&str]| among(&pools, &[("OSFamily", "linux")], live).unwrap();
+    assert_eq!(name(&["a", "b", "default"]), "default");
+    assert_eq!(name(&["a", "b"]), "a");
+    assert_eq!(name(&["b"]), "b");
+    assert_eq!(name(&[]), "default", "what waits, waits there");
+}
+
+#[test]
+fn the_input_root_is_slash_only_for_who_asks() {
+    let linux: &[(&str, &[&str])] = &[("OSFamily", &["linux"])];
+    let pools = [rooted("buildstream", linux), pool("default", linux)];
+    let name = |pairs: &[(&str, &str)], live: &[&str]| among(&pools, pairs, live).unwrap();
+    let bazel = [("OSFamily", "linux")];
+    assert_eq!(name(&bazel, &["buildstream", "default"]), "default");
+    assert_eq!(name(&bazel, &["buildstream"]), "default", "it waits rather than fail");
+    assert_eq!(name(&[("Pool", "buildstream"), bazel[0]], &[]), "buildstream");
+    // A property of its own asks for it too, and so does any where there is no other pool.
+    let own = [rooted("buildstream", &[("OSFamily", &["linux"]), ("for", &["bst"])]), pools[1].clone()];
+    assert_eq!(among(&own, &[("for", "bst"), bazel[0]], &[]).unwrap(), "buildstream");
+    assert_eq!(among(&own[..1], &bazel, &[]).unwrap(), "buildstream");
+    let Err(AdmitError::Refused(refusal)) = among(&own[..1], &[], &[]) else { panic!("it asked for nothing") };
+    assert_eq!((refusal.property.as_str(), refusal.offered.as_slice()), ("Pool", &["buildstream".to_owned()][..]));
 }
 
 #[test]
@@ -250,6 +293,34 @@ proptest! {
                 prop_assert!(!refusal.offered.is_empty() || refusal.message.ends_with("nothing"));
             }
             Err(AdmitError::NothingRegistered) => prop_assert!(pools.is_empty()),
+        }
+    }
+
+    #[test]
+    fn what_lives_and_is_asked_for_goes_first(
+        pools in any_pools(),
+        rooted in proptest::collection::vec(any::<bool>(), 5),
+        living in proptest::collection::vec(any::<bool>(), 5),
+        platform in proptest::collection::vec(("[a-d]", "[x-z]"), 0..3),
+    ) {
+        let with = |(pool, root_is_input): (&Pool, &bool)| Pool { root_is_input: *root_is_input, ..pool.clone() };
+        let pools: Vec<Pool> = pools.iter().zip(&rooted).map(with).collect();
+        let lives = |name: &PoolName| {
+            pools.iter().zip(&living).any(|(pool, lives)| *lives && pool.name == *name)
+        };
+        let met = |pool: &Pool| platform.iter().all(|asked| Wish::Property(asked).is_met_by(pool));
+        let Ok(chosen) = super::admit(&platform, &Needs::default(), &pools, lives) else { return Ok(()) };
+        let chosen = pools.iter().find(|pool| pool.name == chosen).unwrap();
+        prop_assert!(met(chosen));
+        if chosen.root_is_input {
+            let offered = |asked: &Asked| {
+                pools.iter().any(|pool| !pool.root_is_input && Wish::Property(asked).is_met_by(pool))
+            };
+            prop_assert!(platform.iter().any(|asked| !offered(asked)));
+        }
+        if !lives(&chosen.name) {
+            let better = |pool: &&Pool| met(pool) && lives(&pool.name) && !pool.root_is_input;
+            prop_assert!(pools.iter().find(better).is_none());
         }
     }
 

@@ -1,0 +1,65 @@
+//! Pools that offer the same.
+
+use std::collections::BTreeMap;
+
+use farm::{Farm, SOON};
+use model::{Pool, Resources};
+use reapi::execution::{Action, Platform, platform::Property};
+use remote::Remote;
+
+use crate::acting::{SHA256, builder, executed, histories, remote, sh, upload_as};
+
+/// Runs a new action that asks for `asked`; the pool that it ran in.
+async fn ran_in(farm: &Farm, remote: &Remote, asked: &[(&str, &str)]) -> String {
+    let before = histories(farm).await;
+    let property = |(name, value): &(&str, &str)| Property { name: (*name).into(), value: (*value).into() };
+    let platform = Some(Platform { properties: asked.iter().map(property).collect() });
+    let salt = model::BuildId::generate();
+    let command = sh(&format!("echo {salt} > kept"));
+    let action = Action { platform, ..Action::default() };
+    let action = upload_as(remote, &command, action, &SHA256.empty()).await;
+    let response = executed(remote, action).await;
+    assert_eq!(response.result.as_ref().map(|result| result.exit_code), Some(0), "{response:#?}");
+    let after = histories(farm).await;
+    let new = after.into_iter().find(|(key, _)| !before.contains_key(key)).unwrap();
+    new.1[0].execution.pool.to_string()
+}
+
+#[tokio::test]
+async fn a_pool_that_lives_goes_first_and_one_with_another_root_only_when_asked_for() {
+    let farm = builder().without("executor").start().await;
+    let linux = BTreeMap::from([("OSFamily".to_owned(), vec!["linux".to_owned()])]);
+    // First by name, and known for ever.
+    let rooted = Pool {
+        name: "buildstream".parse().unwrap(),
+        properties: linux,
+        root_is_input: true,
+        capacity: Resources::default(),
+    };
+    farm.bus().announce_pool(&rooted).await.unwrap();
+    let remote = remote(&farm).await;
+    let mut usual = farm.spawn("executor").await;
+    let asked = [("OSFamily", "linux")];
+    assert_eq!(ran_in(&farm, &remote, &asked).await, "default");
+    let _another = farm.spawn_with_env("executor", &[("FOREBAY_POOL", "another")]).await;
+    assert_eq!(ran_in(&farm, &remote, &asked).await, "default", "it is the default");
+    assert_eq!(ran_in(&farm, &remote, &[("Pool", "another")]).await, "another");
+    usual.term();
+    usual.wait_exit(SOON).await;
+    // The gateway heard of it.
+    assert_eq!(ran_in(&farm, &remote, &asked).await, "another");
+    assert_eq!(ran_in(&farm, &remote, &[]).await, "another");
+    let _usual = farm.spawn("executor").await;
+    assert_eq!(ran_in(&farm, &remote, &asked).await, "default");
+}
+
+#[tokio::test]
+async fn an_instance_name_can_stand_for_a_pool() {
+    let farm = builder().env("FOREBAY_INSTANCES", "=default bst=default;pool=another").start().await;
+    let _another = farm.spawn_with_env("executor", &[("FOREBAY_POOL", "another")]).await;
+    let remote = remote(&farm).await;
+    assert_eq!(ran_in(&farm, &remote, &[]).await, "default");
+    let named = remote.with_instance("bst");
+    assert_eq!(ran_in(&farm, &named, &[("OSFamily", "linux")]).await, "another");
+    assert_eq!(ran_in(&farm, &named, &[("Pool", "default")]).await, "default", "what it names goes before");
+}
