@@ -1,6 +1,6 @@
 //! The commands, and what is set up before one runs.
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -80,6 +80,9 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Check that everything a farm needs is there and works
     Doctor,
+    /// End what a killed `forebay up` left; `up` starts this by itself
+    #[command(hide = true)]
+    Watchdog,
     /// Print the JSON Schemas of every public message
     Schema(schema::SchemaArgs),
     /// Print what a shell needs to complete commands and options
@@ -92,6 +95,7 @@ impl Command {
         match self {
             Self::Up(_) => "up",
             Self::Serve(args) => args.name(),
+            Self::Watchdog => up::watchdog::NAME,
             Self::Submit(_)
             | Self::Watch(_)
             | Self::Logs(_)
@@ -117,9 +121,14 @@ impl Command {
         }
     }
 
-    /// Servers log what they do; a command only what is wrong.
+    /// Servers log what they do; a command only what is wrong, and so does `up` to a person.
     fn log_filter(&self) -> &'static str {
-        if self.name() == "cli" { "warn" } else { "info" }
+        if self.name() == "cli" || self.is_quiet() { "warn" } else { "info" }
+    }
+
+    /// Whether it is an `up` whose log goes to a file, and only problems to the terminal.
+    fn is_quiet(&self) -> bool {
+        matches!(self, Self::Up(args) if !args.verbose) && std::io::stderr().is_terminal()
     }
 }
 
@@ -143,6 +152,12 @@ impl Cli {
         let mut telemetry = telemetry::Settings::from_env(self.command.name(), &instance, log);
         if std::env::var_os("FOREBAY_LOG").is_none() {
             self.command.log_filter().clone_into(&mut telemetry.filter);
+            telemetry.file = self.command.is_quiet().then(|| settings.data.join("logs/up.log"));
+        }
+        // A service that `up` started has what `up` warned of.
+        if std::env::var_os("FOREBAY_LISTEN_FILE").is_none() {
+            let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+            telemetry.warnings.extend(settings::unknown_variables(names));
         }
         let guard = telemetry::init_with(telemetry);
         let mut runtime = if matches!(&self.command, Command::Serve(args) if args.is_one_loop()) {
@@ -169,6 +184,7 @@ async fn dispatch(
         Command::Up(args) => {
             Ok(ExitCode::from(up::run(args, settings, globals.wait()?.patience(), globals.json).await?))
         }
+        Command::Watchdog => Ok(up::watchdog::run(&settings).await?),
         Command::Serve(args) => serve::run(&args, globals, settings).await,
         Command::Submit(args) => submit::run(&args, globals, &settings).await,
         Command::Watch(args) => watch::run(args, globals, &settings).await,

@@ -31,7 +31,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOST:PORT")]
     grpc_listen: Option<String>,
     /// Actions that the executor runs at a time [default: two for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     executor_slots: Option<u16>,
     /// How the executor confines actions: bubblewrap or none
     #[arg(long, value_name = "HOW")]
@@ -40,7 +40,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "POOL")]
     pool: Option<String>,
     /// Workspaces of the worker [default: two for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workspaces: Option<u16>,
     #[arg(long, help = "Where blobs are kept, as file:///PATH", value_name = "URL")]
     store: Option<String>,

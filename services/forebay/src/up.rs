@@ -14,9 +14,11 @@ mod ports;
 mod process;
 mod redis;
 mod roster;
+mod running;
 mod scale;
 mod services;
 mod signals;
+pub(crate) mod watchdog;
 
 use std::{fmt::Write as _, io::Write as _};
 
@@ -56,7 +58,7 @@ pub(crate) struct UpArgs {
     #[arg(long)]
     pub(crate) no_services: bool,
     /// Workspaces of each worker: how many builds it runs at once [default: one for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workspaces: Option<u16>,
     /// Workers; with `--autoscale workers=...` as many as wait for them
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -65,7 +67,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) executors: u16,
     /// Actions that each executor runs at a time [default: two for each processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) executor_slots: Option<u16>,
     /// Has the number of workers or executors follow the work, as `workers=0..4`, `executors=1..8`; how patiently, the
     /// setting `autoscale` says. May be given for each
@@ -79,6 +81,9 @@ pub(crate) struct UpArgs {
     /// farm's other services afterwards
     #[arg(long)]
     pub(crate) take_over: bool,
+    /// Show on a terminal what `up` logs; without it only problems, and the rest is in logs/up.log of the data folder
+    #[arg(long, short)]
+    pub(crate) verbose: bool,
     /// How actions are confined: `none` where the machine cannot [default: the setting `sandbox`, bubblewrap]
     #[arg(long, value_name = "HOW", value_parser = ["bubblewrap", "none"])]
     pub(crate) sandbox: Option<String>,
@@ -120,8 +125,10 @@ pub(crate) async fn run(
             () = farm.scale(&endpoints.nats) => {}
         }
     }
-    if started.is_ok() {
-        tell("forebay stops; once more kills it\n");
+    match &started {
+        Ok(Some(endpoints)) => tell(&farm.what_stops(&endpoints.nats).await),
+        Ok(None) => tell("forebay stops; once more kills it\n"),
+        Err(_) => {}
     }
     farm.stop(&mut signals).await;
     started.map(|_| 0)

@@ -83,6 +83,7 @@ impl Default for Settings {
             workspaces: 0,
             kill_grace_ms: 2000,
             drain_seconds: 10,
+            orphan_seconds: 60,
             console_bytes_max: 4 << 20,
             log_bytes_max: 64 << 20,
             output_bytes_max: 4 << 30,

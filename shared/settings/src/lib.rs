@@ -20,9 +20,11 @@ mod check;
 mod defaults;
 mod jobs;
 mod limits;
+mod variables;
 
 pub use autoscale::PoolScaling;
 pub use check::SettingsError;
+pub use variables::unknown_variables;
 
 /// All settings of all services.
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
@@ -141,6 +143,9 @@ pub struct Settings {
     pub kill_grace_ms: u64,
     /// Seconds a worker that is told to stop lets its builds run on before it gives them back.
     pub drain_seconds: u64,
+    /// Seconds after which what a killed `forebay up` left running ends by itself, once its builds have ended, unless another `up`
+    /// takes it over. 0: never.
+    pub orphan_seconds: u64,
     /// Bytes of console output of one build on the bus at most; the rest goes to the store.
     pub console_bytes_max: u64,
     /// Bytes of console output of one build kept at all.

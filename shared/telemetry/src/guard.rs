@@ -51,10 +51,18 @@ pub fn init_with(mut settings: Settings) -> Guard {
         }
         None => None,
     };
+    let file = settings.file.as_deref().map(log::file_layer).transpose().unwrap_or_else(|error| {
+        settings.warnings.push(format!("no log file is written: {}", error_chain(&error)));
+        None
+    });
     let installed = match &provider {
+        None if file.is_some() => tracing_subscriber::registry()
+            .with(file)
+            .with(log::layer(settings.log).with_filter(filter))
+            .try_init(),
         // One filter for everything is cheaper than a filter for each layer.
         None => tracing_subscriber::registry().with(filter).with(log::layer(settings.log)).try_init(),
-        Some(provider) => install_traced(filter, settings.log, provider),
+        Some(provider) => install_traced(filter, settings.log, file, provider),
     };
     let guard = Guard { provider };
     if installed.is_err() {
@@ -69,6 +77,7 @@ pub fn init_with(mut settings: Settings) -> Guard {
 fn install_traced(
     filter: tracing_subscriber::EnvFilter,
     log: LogFormat,
+    file: Option<log::BoxedLayer>,
     provider: &SdkTracerProvider,
 ) -> Result<(), TryInitError> {
     let tracer = provider.tracer("forebay");
@@ -80,7 +89,8 @@ fn install_traced(
         .with_target(false)
         .with_tracked_inactivity(false)
         .with_filter(FilterFn::new(exported).with_max_level_hint(LevelFilter::DEBUG));
-    tracing_subscriber::registry().with(log::layer(log).with_filter(filter)).with(spans).try_init()?;
+    let logs = log::layer(log).with_filter(filter);
+    tracing_subscriber::registry().with(file).with(logs).with(spans).try_init()?;
     // Never set twice: try_init lets only one caller through.
     let _ = TRACER.set(tracer);
     Ok(())

@@ -1,12 +1,16 @@
 //! Log lines on stderr.
 
+use std::fs;
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::str::FromStr;
+use std::sync::Mutex;
 
 use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::{Layer, fmt};
+use tracing_subscriber::{Layer, Registry, fmt};
 
 /// What a log line looks like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +54,19 @@ where
         }
         LogFormat::Json => Box::new(layer.json().flatten_event(true).with_span_list(false)),
     }
+}
+
+/// A layer beside that for stderr.
+pub(crate) type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// The layer that writes log lines to a file, made with its folder if need be.
+pub(crate) fn file_layer(path: &Path) -> std::io::Result<BoxedLayer> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+    let layer = fmt::layer().with_writer(Mutex::new(file)).log_internal_errors(false).with_ansi(false);
+    Ok(Box::new(layer.with_filter(LevelFilter::INFO)))
 }
 
 /// The filter of log lines, and a warning when `directives` could not be read.

@@ -6,6 +6,7 @@
 //! `_COMPRESSION` (no compression is built in: asking for one switches tracing
 //! off with a warning). The others are read here.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::log::LogFormat;
@@ -23,6 +24,8 @@ pub struct Settings {
     pub log: LogFormat,
     /// Which log lines are written, in the syntax of `tracing-subscriber`'s `EnvFilter`.
     pub filter: String,
+    /// A file that gets all log lines down to info, whatever `filter` says.
+    pub file: Option<PathBuf>,
     /// Where spans go; none switches tracing off.
     pub traces: Option<Traces>,
     /// Remarks about the settings, logged once logging works.
@@ -61,6 +64,7 @@ impl Settings {
             instance: instance.to_owned(),
             log,
             filter: lookup("FOREBAY_LOG").unwrap_or_else(|| "info".to_owned()),
+            file: None,
             traces: Traces::from_lookup(&lookup, &mut warnings),
             warnings,
         }

@@ -17,7 +17,7 @@ use nix::{
     sys::signal::Signal,
 };
 use tokio::{
-    process::{Child, Command},
+    process::{Child, ChildStdin, Command},
     sync::{Notify, watch},
     task::JoinHandle,
     time::Instant,
@@ -41,6 +41,8 @@ pub(super) struct Spec {
     pub(super) log: PathBuf,
     /// A file that it keeps locked while it lives, so that no second one touches the same data.
     pub(super) lock: Option<PathBuf>,
+    /// Whether its standard input is a pipe that ends with this process.
+    pub(super) tethered: bool,
     /// Run when it died: what to add to `env` next time.
     pub(super) remember: fn(&Spec) -> BTreeMap<String, String>,
 }
@@ -168,10 +170,11 @@ impl Work {
         let start = log.metadata()?.len();
         let lock = spec.lock.as_deref().map(lock).transpose()?;
         let stdin = match &lock {
+            None if spec.tethered => Stdio::piped(),
             None => Stdio::null(),
             Some(lock) => lock.try_clone()?.into(),
         };
-        let child = Command::new(&spec.program)
+        let mut child = Command::new(&spec.program)
             .args(&spec.args)
             .envs(&spec.env)
             .stdin(stdin)
@@ -183,7 +186,8 @@ impl Work {
         let pid = child.id().unwrap_or_default();
         self.roster.started(&spec.name, pid);
         info!(name = spec.name, pid, "started");
-        Ok((Attended { child, pid, _lock: lock }, start))
+        let tether = child.stdin.take();
+        Ok((Attended { child, pid, _lock: lock, _tether: tether }, start))
     }
 
     /// Waits for the end of the process. None: it was told to end.
@@ -247,6 +251,7 @@ struct Attended {
     child: Child,
     pid: u32,
     _lock: Option<Flock<File>>,
+    _tether: Option<ChildStdin>,
 }
 
 /// How a process ended, with the last it said; one that was killed had no time to say why.

@@ -11,7 +11,7 @@ use bus::{Bus, Patience};
 use disk::Reserve;
 use futures::future::try_join_all;
 use jetstream::Topology;
-use model::{Endpoints, Millis};
+use model::{BuildKey, Endpoints, Millis};
 use policy::Claim;
 use service::StartError;
 use settings::Settings;
@@ -26,9 +26,11 @@ use super::{
     folder::Folder,
     nats, ports, redis,
     roster::Roster,
+    running::running,
     scale::Pool,
     services,
     signals::Signals,
+    watchdog,
 };
 
 /// A farm on this machine.
@@ -55,6 +57,12 @@ const PORT_TRIES: u32 = 5;
 const STILL_WAITING: Duration = Duration::from_secs(10);
 /// From the SIGTERM of a service to its SIGKILL, beside what a worker may need for its builds.
 const GRACE: Duration = Duration::from_secs(2);
+/// How many stages there are in which children stop.
+pub(super) const STAGES: u8 = 6;
+/// How long workers may take to say what runs.
+const ASKING: Duration = Duration::from_secs(3);
+/// Builds that are named when they are waited for.
+const NAMED: usize = 5;
 const REDIS_GRACE: Duration = Duration::from_secs(1);
 const NATS_GRACE: Duration = Duration::from_secs(3);
 
@@ -115,6 +123,7 @@ impl Farm {
             metrics: std::collections::BTreeMap::new(),
             processes: std::collections::BTreeMap::new(),
         };
+        self.start_watchdog(&endpoints)?;
         if !self.args.no_services {
             self.start_services(&mut endpoints).await?;
         }
@@ -249,14 +258,23 @@ impl Farm {
         Ok(())
     }
 
+    /// Starts the process that ends the others when this one is killed.
+    fn start_watchdog(&mut self, endpoints: &Endpoints) -> Result<(), UpError> {
+        if self.settings.orphan_seconds > 0 {
+            let maker = services::Maker::new(&self.child_settings(endpoints))?;
+            let spec = services::watchdog(&self.folder, &maker);
+            self.keepers.push(Keeper::start(spec, self.roster.clone()));
+        }
+        Ok(())
+    }
+
+    fn child_settings(&self, endpoints: &Endpoints) -> Settings {
+        let Endpoints { nats, redis, store, .. } = endpoints;
+        services::child_settings(&self.settings, &self.folder, nats, redis, store)
+    }
+
     async fn start_services(&mut self, endpoints: &mut Endpoints) -> Result<(), UpError> {
-        let settings = services::child_settings(
-            &self.settings,
-            &self.folder,
-            &endpoints.nats,
-            &endpoints.redis,
-            &endpoints.store,
-        );
+        let settings = self.child_settings(endpoints);
         let fixed = |service: &str, count| {
             let scaled = self.pools.iter().any(|pool| pool.service() == service);
             (!scaled).then_some(count)
@@ -288,17 +306,17 @@ impl Farm {
         Ok(())
     }
 
-    /// Takes everything down, users' side first; a signal meanwhile kills what is left at once.
+    /// Takes everything down, workers first, while the farm can still be looked at; a signal meanwhile kills what is left at once.
     pub(super) async fn stop(&mut self, signals: &mut Signals) {
-        self.roster.withdraw();
         if let Some(watch) = self.watch.take() {
             watch.abort();
         }
         let drain = Duration::from_secs(self.settings.drain_seconds);
         tokio::select! {
-            () = take_down(&mut self.keepers, drain) => {}
+            () = take_down(&mut self.keepers, &self.roster, drain) => {}
             () = signals.next() => {
                 info!("told to stop again: killing everything");
+                self.roster.withdraw();
                 self.keepers.iter().for_each(Keeper::kill);
                 for keeper in &mut self.keepers {
                     keeper.gone().await;
@@ -307,6 +325,41 @@ impl Farm {
         }
         self.roster.close();
     }
+}
+
+impl Farm {
+    /// For which builds it is waited, for how long, and what becomes of them then.
+    pub(super) async fn what_stops(&self, nats: &str) -> String {
+        let asked = async {
+            let bus = Bus::connect(nats, "forebay up", Patience::None).await.ok()?;
+            let found = running(&bus, &self.roster.workers()).await;
+            // The server stops soon: that is no loss to be told of.
+            bus.close(Duration::from_secs(1)).await;
+            Some(found)
+        };
+        let found = tokio::time::timeout(ASKING, asked).await.ok().flatten().unwrap_or_default();
+        let builds: Vec<BuildKey> = found.into_values().flatten().collect();
+        stopping_text(&builds, self.settings.drain_seconds, self.folder.text())
+    }
+}
+
+fn stopping_text(builds: &[BuildKey], drain_seconds: u64, data: &str) -> String {
+    let (count, verb) = match builds {
+        [] => return "forebay stops; once more kills it\n".to_owned(),
+        [_] => ("1 build".to_owned(), "runs"),
+        more => (format!("{} builds", more.len()), "run"),
+    };
+    let mut named: Vec<String> = builds.iter().take(NAMED).map(ToString::to_string).collect();
+    if builds.len() > NAMED {
+        named.push(format!("{} more", builds.len() - NAMED));
+    }
+    format!(
+        "forebay stops when its builds have ended, within {drain_seconds} s (drain_seconds): {count} {verb}: {}\n  \
+         a build that still runs then is queued again, and runs when the farm is up again\n  \
+         look   forebay watch ID --data {data}\n  \
+         stop   once more kills everything now\n",
+        named.join(", ")
+    )
 }
 
 fn not_started(folder: &Folder, name: &str, how: String) -> UpError {
@@ -333,9 +386,10 @@ async fn patiently<T>(name: &str, what: impl Future<Output = T>) -> T {
 }
 
 /// Who stops when, and how long it may take.
-fn stage(name: &str, drain: Duration) -> (u8, Duration) {
+pub(super) fn stage(name: &str, drain: Duration) -> (u8, Duration) {
     match name {
-        services::GATEWAY | services::ENQUEUER => (0, GRACE),
+        // Builds that run on use them, and so does who looks.
+        services::GATEWAY | services::ENQUEUER => (1, GRACE),
         services::DISPATCHER
         | services::GOVERNOR
         | services::AUTOSCALER
@@ -345,13 +399,18 @@ fn stage(name: &str, drain: Duration) -> (u8, Duration) {
         | services::CAS => (2, GRACE),
         redis::NAME => (3, REDIS_GRACE),
         nats::NAME => (4, NATS_GRACE),
-        // The workers and executors.
+        watchdog::NAME => (5, GRACE),
+        name if services::is_worker(name) => (0, drain + GRACE),
+        // The executors: builds on workers use them.
         _ => (1, drain + GRACE),
     }
 }
 
-async fn take_down(keepers: &mut [Keeper], drain: Duration) {
-    for now in 0..=4 {
+async fn take_down(keepers: &mut [Keeper], roster: &Roster, drain: Duration) {
+    for now in 0..STAGES {
+        if now == 1 {
+            roster.withdraw();
+        }
         let mut part: Vec<&mut Keeper> =
             keepers.iter_mut().filter(|keeper| stage(keeper.name(), drain).0 == now).collect();
         for keeper in &part {
@@ -365,19 +424,43 @@ async fn take_down(keepers: &mut [Keeper], drain: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Duration, nats, redis, services, stage};
+    use model::{BuildId, BuildKey};
+
+    use super::{Duration, STAGES, nats, redis, services, stage, stopping_text, watchdog};
 
     #[test]
     fn stopping_is_ordered_and_bounded() {
         let drain = Duration::from_secs(10);
-        let names =
-            ["gateway", "enqueuer", "worker", "worker-2", "dispatcher", "reaper", redis::NAME, nats::NAME];
+        let names = [
+            "worker",
+            "worker-2",
+            "gateway",
+            "executor-1",
+            "dispatcher",
+            redis::NAME,
+            nats::NAME,
+            watchdog::NAME,
+        ];
         let stages: Vec<u8> = names.iter().map(|name| stage(name, drain).0).collect();
-        assert_eq!(stages, [0, 0, 1, 1, 2, 2, 3, 4]);
-        let longest: Duration = ["gateway", "worker", services::REAPER, redis::NAME, nats::NAME]
-            .iter()
-            .map(|name| stage(name, drain).1)
-            .sum();
-        assert_eq!(longest, drain + Duration::from_secs(10));
+        assert_eq!(stages, [0, 0, 1, 1, 2, 3, 4, 5]);
+        assert!(stages.iter().all(|stage| *stage < STAGES));
+        let longest: Duration =
+            ["worker", "executor", services::REAPER, redis::NAME, nats::NAME, watchdog::NAME]
+                .iter()
+                .map(|name| stage(name, drain).1)
+                .sum();
+        assert_eq!(longest, 2 * drain + Duration::from_secs(12));
+    }
+
+    #[test]
+    fn who_stops_it_hears_for_what_it_waits() {
+        assert_eq!(stopping_text(&[], 10, "/d"), "forebay stops; once more kills it\n");
+        let builds: Vec<BuildKey> =
+            (0..7).map(|_| BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() }).collect();
+        let text = stopping_text(&builds, 10, "/d");
+        for part in ["within 10 s", "7 builds run: g/", ", 2 more", "queued again", "--data /d", "once more"]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 }

@@ -84,6 +84,12 @@ fn lock(root: &Path) -> Result<Flock<File>, UpError> {
     }
 }
 
+/// Whether a `forebay up` has the folder now.
+pub(super) fn is_held(root: &Path) -> bool {
+    let Ok(file) = File::open(root.join("lock")) else { return false };
+    matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::errno::Errno::EWOULDBLOCK)))
+}
+
 /// Writes a file so that a reader sees the old content or the new, never a part.
 pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("partial");
@@ -93,7 +99,7 @@ pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Folder, UpError, write_whole};
+    use super::{Folder, UpError, is_held, write_whole};
 
     fn scratch(name: &str) -> std::path::PathBuf {
         let path = std::env::temp_dir().join(format!("forebay-up-{name}-{}", std::process::id()));
@@ -108,7 +114,9 @@ mod tests {
         let error = Folder::hold(&data).unwrap_err();
         assert!(matches!(&error, UpError::Held { holder, .. } if *holder == std::process::id().to_string()));
         assert_eq!(error.exit_code(), 2);
+        assert!(is_held(&data));
         drop(first);
+        assert!(!is_held(&data));
         drop(Folder::hold(&data).unwrap());
         std::fs::remove_dir_all(&data).unwrap();
     }

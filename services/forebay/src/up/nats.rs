@@ -75,6 +75,7 @@ impl Server {
             log: folder.log(NAME),
             // Two servers on one store would destroy it.
             lock: Some(folder.root().join("nats/lock")),
+            tethered: false,
             remember: |_| BTreeMap::new(),
         })
     }

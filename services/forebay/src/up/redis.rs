@@ -56,6 +56,7 @@ pub(super) fn spec(program: PathBuf, folder: &Folder, port: u16) -> Spec {
         env: BTreeMap::new(),
         log: folder.log(NAME),
         lock: None,
+        tethered: false,
         remember: |_| BTreeMap::new(),
     }
 }

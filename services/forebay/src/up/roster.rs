@@ -12,7 +12,7 @@ use model::Endpoints;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::{folder::write_whole, nats, process, redis};
+use super::{folder::write_whole, nats, process, redis, services, watchdog};
 
 /// Which children run. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -63,23 +63,37 @@ impl Roster {
     /// Ends what an earlier `forebay up` left running, services first.
     pub(super) async fn end_leftovers(&self) {
         let _ = fs::remove_file(&self.0.endpoints_file);
-        let Ok(text) = fs::read(&self.0.children_file) else { return };
-        let Ok(listed) = serde_json::from_slice::<Listed>(&text) else { return };
+        let (servers, services): (Vec<_>, Vec<_>) =
+            self.left().into_iter().partition(|(name, _)| [nats::NAME, redis::NAME].contains(&name.as_str()));
+        // The one that ends the others goes first.
+        let (watchdog, services): (Vec<_>, Vec<_>) =
+            services.into_iter().partition(|(name, _)| name == watchdog::NAME);
+        for part in [watchdog, services, servers] {
+            for (name, (pid, _)) in &part {
+                warn!(name, pid, "an earlier `forebay up` left this running: ending it");
+            }
+            let part: Vec<_> = part.into_iter().map(|(_, process)| process).collect();
+            process::end_all(&part, LEFTOVER_GRACE).await;
+        }
+    }
+
+    /// What is listed in the folder and lives: process ids with their start, by name.
+    pub(super) fn left(&self) -> Vec<(String, (u32, u64))> {
+        let Ok(text) = fs::read(&self.0.children_file) else { return Vec::new() };
+        let Ok(listed) = serde_json::from_slice::<Listed>(&text) else { return Vec::new() };
         if listed.boot_id != self.0.boot {
-            return;
+            return Vec::new();
         }
         let lives = |process: &Process| process::start_of(process.pid) == Some(process.start_ticks);
         let living = listed.children.into_iter().filter(|(_, process)| lives(process));
-        let (servers, services): (Vec<_>, Vec<_>) =
-            living.partition(|(name, _)| [nats::NAME, redis::NAME].contains(&name.as_str()));
-        for part in [services, servers] {
-            for (name, process) in &part {
-                warn!(name, pid = process.pid, "an earlier `forebay up` left this running: ending it");
-            }
-            let part: Vec<_> =
-                part.into_iter().map(|(_, process)| (process.pid, process.start_ticks)).collect();
-            process::end_all(&part, LEFTOVER_GRACE).await;
-        }
+        living.map(|(name, process)| (name, (process.pid, process.start_ticks))).collect()
+    }
+
+    /// The process ids of the workers.
+    pub(super) fn workers(&self) -> Vec<u32> {
+        let state = self.state();
+        let workers = state.children.iter().filter(|(name, _)| services::is_worker(name));
+        workers.map(|(_, process)| process.pid).collect()
     }
 
     /// A child runs now.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use settings::Settings;
 
-use super::{UpError, child::Spec, folder::Folder, ports};
+use super::{UpError, child::Spec, folder::Folder, ports, watchdog};
 
 /// The HTTP API.
 pub(super) const GATEWAY: &str = "gateway";
@@ -105,6 +105,25 @@ pub(super) fn specs(folder: &Folder, settings: &Settings, maker: &Maker, counts:
     specs
 }
 
+/// Whether this child is a worker.
+pub(super) fn is_worker(name: &str) -> bool {
+    name.strip_prefix(WORKER).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// How to start the process that ends the others when `up` was killed.
+pub(super) fn watchdog(folder: &Folder, maker: &Maker) -> Spec {
+    Spec {
+        name: watchdog::NAME.to_owned(),
+        program: maker.program.clone(),
+        args: vec!["watchdog".into(), "--data".into(), folder.root().into()],
+        env: maker.variables.clone(),
+        log: folder.log(watchdog::NAME),
+        lock: None,
+        tethered: true,
+        remember: |_| BTreeMap::new(),
+    }
+}
+
 fn spec(
     folder: &Folder,
     program: PathBuf,
@@ -124,6 +143,7 @@ fn spec(
         env,
         log: folder.log(name),
         lock: None,
+        tethered: false,
         remember: remembered,
     }
 }
@@ -248,6 +268,7 @@ mod tests {
             env,
             log: "x".into(),
             lock: None,
+            tethered: false,
             remember: remembered,
         };
         let found = remembered(&spec);

@@ -50,6 +50,7 @@ async fn up_says_where_everything_is_and_runs_builds() {
         "redis-server",
         "scheduler",
         "trainer",
+        "watchdog",
         "worker-1",
         "worker-2",
     ];
@@ -158,6 +159,91 @@ async fn a_killed_up_is_recovered_by_the_next_one() {
     }
     let left: Vec<&String> = before.iter().filter(|(_, pid)| alive(**pid)).map(|(name, _)| name).collect();
     assert!(left.is_empty(), "of the first one still live {left:?}");
+}
+
+#[tokio::test]
+async fn children_of_a_killed_up_end_by_themselves_when_their_builds_have() {
+    let place = Place::new();
+    let env = [("FOREBAY_ORPHAN_SECONDS", "1"), ("FOREBAY_LEASE_TTL_SECONDS", "3")];
+    let mut up = Up::start(place.folder.path(), &place.guard, &["--workspaces", "1"], &env).await;
+    let go = place.folder.path().join("go");
+    let running =
+        submit(&mut up, &format!("while [ ! -e {} ]; do sleep 0.1; done; echo done", go.display())).await;
+    until("it runs", SOON, || !crate::check::processes_of(running.id).is_empty()).await;
+    let children = up.children();
+    let mut signals = up.client().await.bus().client().subscribe("forebay.worker.control.>").await.unwrap();
+    up.process().kill9();
+    up.process().wait_exit(SOON).await;
+    // Its workers are told to take nothing new, and run what they have.
+    tokio::time::timeout(SOON, futures::StreamExt::next(&mut signals)).await.unwrap().unwrap();
+    assert!(!crate::check::processes_of(running.id).is_empty());
+    std::fs::write(&go, "").unwrap();
+    until("all ended", SOON, || children.values().all(|pid| !alive(*pid))).await;
+    assert!(!up.data().join("endpoints.json").exists());
+    let mut next = place.up(&["--workspaces", "1"]).await;
+    let view = next.client().await.get(&running).await.unwrap();
+    assert_eq!((view.state, view.record.attempt), (State::Finished, model::Attempt::FIRST), "{view:?}");
+    assert_eq!(view.record.result().unwrap().outcome, Outcome::Succeeded);
+}
+
+#[tokio::test]
+async fn while_up_waits_for_builds_it_says_so_and_can_be_looked_at() {
+    let place = Place::new();
+    let env = [("FOREBAY_DRAIN_SECONDS", "120")];
+    let mut up = Up::start(place.folder.path(), &place.guard, &["--workspaces", "1"], &env).await;
+    let go = place.folder.path().join("go");
+    let running = submit(&mut up, &format!("while [ ! -e {} ]; do sleep 0.1; done", go.display())).await;
+    until("it runs", SOON, || !crate::check::processes_of(running.id).is_empty()).await;
+    up.process().term();
+    let text = format!("within 120 s (drain_seconds): 1 build runs: {running}");
+    let log = up.process().log().to_owned();
+    until("it says so", SOON, || std::fs::read_to_string(&log).unwrap().contains(&text)).await;
+    let view = json(&up.cli(&["get", &running.to_string(), "--json"]).await);
+    assert_eq!(view["state"], "IN_PROGRESS");
+    std::fs::write(&go, "").unwrap();
+    assert!(up.process().wait_exit(SOON).await.success());
+    assert!(!up.data().join("endpoints.json").exists());
+    drop(up);
+    let mut next = place.up(&[]).await;
+    let view = next.client().await.get(&running).await.unwrap();
+    assert_eq!((view.state, view.record.attempt), (State::Finished, model::Attempt::FIRST), "{view:?}");
+}
+
+/// On a terminal, which `script` makes.
+#[tokio::test]
+async fn on_a_terminal_up_shows_its_banner_and_logs_to_its_folder() {
+    let place = Place::new();
+    let data = place.folder.path().join("quiet");
+    let program = farm::forebay_binary();
+    let up = format!(
+        "exec {} up --no-services --nats-port 0 --redis-port 0 --http-port 0 --grpc-port 0 --data {}",
+        program.display(),
+        data.display()
+    );
+    let mut command = tokio::process::Command::new("script");
+    command.args(["-qec", &up, "/dev/null"]).env("PATH", farm::with_tools()).env_remove("FOREBAY_LOG");
+    let log = place.folder.path().join("terminal.log");
+    let mut terminal = farm::Process::start("script", command, &log, &place.guard);
+    until("it is up", SOON, || data.join("endpoints.json").exists()).await;
+    let endpoints: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(data.join("endpoints.json")).unwrap()).unwrap();
+    let pid = i32::try_from(endpoints["pid"].as_i64().unwrap()).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
+    terminal.wait_exit(SOON).await;
+    let shown = terminal.log_text();
+    assert!(shown.contains("forebay is up after") && !shown.contains("INFO"), "{shown}");
+    let logged = std::fs::read_to_string(data.join("logs/up.log")).unwrap();
+    assert!(logged.contains("INFO") && logged.contains("started"), "{logged}");
+}
+
+#[tokio::test]
+async fn slips_are_refused_or_warned_of() {
+    let none = Output::of(bare_command(&["up", "--workspaces", "0"])).await;
+    assert!(none.code == 2 && none.stderr.contains("--workspaces"), "{none:?}");
+    let mut command = bare_command(&["ls", "--no-wait", "--nats", "nats://127.0.0.1:1"]);
+    command.env("FOREBAY_WORKSPACEZ", "3");
+    let output = Output::of(command).await;
+    assert!(output.stderr.contains("did you mean FOREBAY_WORKSPACES?"), "{output:?}");
 }
 
 #[tokio::test]

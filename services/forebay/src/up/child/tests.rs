@@ -18,6 +18,7 @@ fn shell(folder: &std::path::Path, script: &str) -> Spec {
         env: BTreeMap::new(),
         log: folder.join("child.log"),
         lock: Some(folder.join("child.lock")),
+        tethered: false,
         remember: |_| BTreeMap::from([("AGAIN".to_owned(), "yes".to_owned())]),
     }
 }

@@ -100,8 +100,13 @@ fn the_input_root_is_slash_only_for_who_asks() {
     let own = [rooted("buildstream", &[("OSFamily", &["linux"]), ("for", &["bst"])]), pools[1].clone()];
     assert_eq!(among(&own, &[("for", "bst"), bazel[0]], &[]).unwrap(), "buildstream");
     assert_eq!(among(&own[..1], &bazel, &[]).unwrap(), "buildstream");
-    let Err(AdmitError::Refused(refusal)) = among(&own[..1], &[], &[]) else { panic!("it asked for nothing") };
-    assert_eq!((refusal.property.as_str(), refusal.offered.as_slice()), ("Pool", &["buildstream".to_owned()][..]));
+    let Err(AdmitError::Refused(refusal)) = among(&own[..1], &[], &[]) else {
+        panic!("it asked for nothing")
+    };
+    assert_eq!(
+        (refusal.property.as_str(), refusal.offered.as_slice()),
+        ("Pool", &["buildstream".to_owned()][..])
+    );
 }
 
 #[test]

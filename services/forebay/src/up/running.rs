@@ -1,0 +1,36 @@
+//! Which builds run on the workers of this `up`: asked of the workers themselves, so that the answer is as of now.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use bus::{Bus, Encoding, Subject, decode};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use model::{BuildKey, Heartbeat, WorkerId, WorkerStatus, WorkspaceState};
+use service::host_name;
+use tokio::time::Instant;
+
+/// How long all of them may take to answer.
+const ANSWERS: Duration = Duration::from_secs(1);
+
+/// What the workers among the processes `pids` run, by worker. Those that do not answer in time are left out.
+pub(super) async fn running(bus: &Bus, pids: &[u32]) -> BTreeMap<WorkerId, Vec<BuildKey>> {
+    let mut found = BTreeMap::new();
+    let Ok(mut beats) = bus.client().subscribe(Subject::Heartbeat.to_string()).await else { return found };
+    let _ = bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await;
+    let until = Instant::now() + ANSWERS;
+    let host = host_name();
+    while found.len() < pids.len()
+        && let Ok(Some(message)) = tokio::time::timeout_at(until, beats.next()).await
+    {
+        let Ok(beat) = decode::<Heartbeat>(Encoding::Json, &message.payload) else { continue };
+        if beat.host != host || !pids.contains(&beat.pid) || beat.status == WorkerStatus::Gone {
+            continue;
+        }
+        let builds = beat.workspaces.into_iter().filter_map(|workspace| match workspace {
+            WorkspaceState::Busy { group, id } => Some(BuildKey { group, id }),
+            WorkspaceState::Idle { .. } | WorkspaceState::Broken => None,
+        });
+        found.insert(beat.worker, builds.collect());
+    }
+    found
+}

@@ -1,0 +1,87 @@
+//! Variables that look like settings and are none.
+
+use serde_json::Value;
+
+use crate::Settings;
+
+/// Variables that are read elsewhere than in the settings, or set for builds.
+const OTHERS: [&str; 18] = [
+    "LOG",
+    "LISTEN_FILE",
+    "CRASH_AT",
+    "NATS_SERVER",
+    "REDIS_SERVER",
+    "NATS_SYNC",
+    "GRPC",
+    "BUILD",
+    "BUILD_ID",
+    "GROUP",
+    "PRIORITY",
+    "ATTEMPT",
+    "WORKSPACE",
+    "LONG",
+    "KEEP",
+    "WAIT",
+    "CHAOS",
+    "E2E",
+];
+const PREFIX: &str = "FOREBAY_";
+
+/// For each of these variables that begins like a setting and is none, a sentence that says so and names the nearest one.
+pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let Ok(Value::Object(settings)) = serde_json::to_value(Settings::default()) else { return Vec::new() };
+    let known: Vec<String> = settings.keys().map(|name| name.to_uppercase()).collect();
+    let mut unknown: Vec<String> = names
+        .filter_map(|name| name.strip_prefix(PREFIX).map(str::to_owned))
+        .filter(|name| !known.contains(name) && !OTHERS.contains(&name.as_str()))
+        .filter(|name| !name.starts_with("CHAOS_"))
+        .map(|name| {
+            let near = known.iter().map(|known| (distance(&name, known), known)).min();
+            let hint = near.filter(|(steps, _)| *steps <= NEAR);
+            let hint = hint.map(|(_, known)| format!("; did you mean {PREFIX}{known}?")).unwrap_or_default();
+            format!("{PREFIX}{name} is no setting and has no effect{hint}")
+        })
+        .collect();
+    unknown.sort();
+    unknown
+}
+
+/// Characters that may differ for a name to be meant.
+const NEAR: usize = 3;
+
+/// How many characters have to be put in, left out or replaced to make `a` into `b`.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (done, from) in a.chars().enumerate() {
+        let mut next = vec![done + 1];
+        for ((to, above), diagonal) in b.iter().zip(row.iter().skip(1)).zip(&row) {
+            let left = next.last().copied().unwrap_or_default();
+            next.push((diagonal + usize::from(from != *to)).min(above + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{distance, unknown_variables};
+
+    #[test]
+    fn a_slip_is_named_with_what_was_meant() {
+        let names = ["FOREBAY_WORKSPACEZ", "FOREBAY_WORKSPACES", "FOREBAY_LOG", "PATH", "FOREBAY_QQQQQQQQ"];
+        assert_eq!(
+            unknown_variables(names.into_iter().map(str::to_owned)),
+            [
+                "FOREBAY_QQQQQQQQ is no setting and has no effect",
+                "FOREBAY_WORKSPACEZ is no setting and has no effect; did you mean FOREBAY_WORKSPACES?",
+            ]
+        );
+    }
+
+    #[test]
+    fn distances() {
+        assert_eq!([distance("", "abc"), distance("kitten", "sitting"), distance("x", "x")], [3, 3, 0]);
+    }
+}
