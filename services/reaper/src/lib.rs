@@ -4,6 +4,7 @@
 //! decides with `policy::after_loss`
 
 mod expiry;
+mod stale;
 mod sweep;
 mod verdict;
 
@@ -19,6 +20,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let index = context.index().await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(expiry::serve(context.clone()));
+    tasks.spawn(stale::run(context.clone()));
     tasks.spawn(sweep::run(context.clone(), index));
     context.ready(Ready::default()).await?;
     while let Some(ended) = tasks.join_next().await {

@@ -18,7 +18,7 @@ pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
     let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
     let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
     // Read after the record: a lease that is held now belongs to this run or to a later one.
-    if bus.lease(key).await?.is_some() {
+    if !bus.lease_is_gone(key).await? {
         return Ok(());
     }
     let worker = invocation.worker.clone();

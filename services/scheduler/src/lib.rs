@@ -20,6 +20,7 @@ mod projector;
 mod recall;
 mod reserve;
 mod shared;
+mod stale;
 mod view;
 
 use std::sync::Arc;
@@ -71,6 +72,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     tasks.spawn(recall::run(shared.clone()));
     tasks.spawn(losses::serve(shared.clone()));
     tasks.spawn(losses::sweep(shared.clone()));
+    tasks.spawn(stale::run(shared.clone()));
     tasks.spawn(overdue::run(shared.clone()));
     tasks.spawn(hedges::run(shared.clone()));
     tasks.spawn(ask::run(context.clone(), shared.wakes.clone()));

@@ -25,7 +25,7 @@ const WRITES: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
-enum LossError {
+pub(crate) enum LossError {
     #[error(transparent)]
     Index(#[from] IndexError),
     #[error(transparent)]
@@ -117,9 +117,9 @@ async fn sweep_once(shared: &Shared) -> Result<(), LossError> {
 
 /// Moves on what `executor` had, unless it holds a lease. The claims stay in the index until the projection has read what
 /// is written here: whoever takes over from a scheduler that dies meanwhile finds the rest of them.
-async fn lost(shared: &Shared, executor: &ExecutorId) -> Result<(), LossError> {
+pub(crate) async fn lost(shared: &Shared, executor: &ExecutorId) -> Result<(), LossError> {
     let context = &shared.context;
-    if context.bus.lease(executor).await?.is_some() {
+    if !context.bus.lease_is_gone(executor).await? {
         return Ok(());
     }
     shared.view.lost(executor);

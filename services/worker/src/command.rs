@@ -184,7 +184,7 @@ impl Watched<'_> {
         match event {
             Event::Started { at, .. } => {
                 crash_point(Step::CommandSpawned);
-                let at = self.clock.of_local(at);
+                let at = self.clock.of_local(at.system_time());
                 self.started_at_us = micros(at);
                 tell_start(self.record, at);
                 None

@@ -1,6 +1,6 @@
 //! Reading a stream in order, for ever, through reconnections, restarts and lost consumers.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream::{
     self,
@@ -136,8 +136,8 @@ impl Follower {
     /// Puts `message` into `batch`; false when one before it is missing and the consumer was dropped.
     fn take(&mut self, message: jetstream::Message, batch: &mut Vec<Stored>) -> bool {
         let Some(source) = self.source.as_mut() else { return false };
-        let (stream_sequence, consumer_sequence, pending) = match message.info() {
-            Ok(info) => (info.stream_sequence, info.consumer_sequence, info.pending),
+        let (stream_sequence, consumer_sequence, pending, published) = match message.info() {
+            Ok(info) => (info.stream_sequence, info.consumer_sequence, info.pending, info.published),
             Err(error) => {
                 debug!(%error, "a message without position");
                 self.reopen();
@@ -160,6 +160,7 @@ impl Follower {
             batch.push(Stored {
                 subject: message.subject.to_string(),
                 sequence: self.cursor,
+                at: SystemTime::from(published).into(),
                 headers: message.headers,
                 payload: message.payload,
             });

@@ -7,7 +7,7 @@ use std::{fmt::Display, time::Duration};
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
-use model::{BuildKey, ExecutorHeartbeat, ExecutorId, Sequence, WorkerId};
+use model::{BuildKey, ExecutorHeartbeat, ExecutorId, Millis, Sequence, WorkerId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -25,8 +25,14 @@ pub trait LeaseName: Clone + Display + Eq + std::fmt::Debug + Send + Sync {
     /// The stream of the bucket.
     const STREAM: &str;
 
+    /// The subjects of all leases there.
+    const ALL: &str;
+
     /// The lease's subject there.
     fn subject(&self) -> String;
+
+    /// On what the lease with this subject is.
+    fn of_subject(subject: &str) -> Option<Self>;
 
     /// Seconds that the holder's lease lives without renewal.
     fn ttl_seconds(holder: &Self::Holder) -> u64;
@@ -35,9 +41,14 @@ pub trait LeaseName: Clone + Display + Eq + std::fmt::Debug + Send + Sync {
 impl LeaseName for BuildKey {
     type Holder = LeaseHolder;
     const STREAM: &str = stream::LEASES;
+    const ALL: &str = LeaseSubject::ALL;
 
     fn subject(&self) -> String {
         LeaseSubject(self.clone()).to_string()
+    }
+
+    fn of_subject(subject: &str) -> Option<Self> {
+        subject.parse().ok().map(|LeaseSubject(key)| key)
     }
 
     fn ttl_seconds(holder: &LeaseHolder) -> u64 {
@@ -49,9 +60,14 @@ impl LeaseName for BuildKey {
 impl LeaseName for ExecutorId {
     type Holder = ExecutorHeartbeat;
     const STREAM: &str = stream::EXECUTORS;
+    const ALL: &str = ExecutorLeaseSubject::ALL;
 
     fn subject(&self) -> String {
         ExecutorLeaseSubject(self.clone()).to_string()
+    }
+
+    fn of_subject(subject: &str) -> Option<Self> {
+        subject.parse().ok().map(|ExecutorLeaseSubject(executor)| executor)
     }
 
     fn ttl_seconds(holder: &ExecutorHeartbeat) -> u64 {
@@ -119,12 +135,35 @@ impl LeaseChange {
     }
 }
 
+/// What stands in the bucket under the name of a lease.
+enum Standing<H> {
+    /// A lease that is held.
+    Held(Sequence, H),
+    /// A lease that should have expired: nats-server 2.15 forgets times to live when it is killed and rebuilds a stream.
+    Stale(Sequence),
+    /// Nothing, or the trace of a lease that ended.
+    Free,
+}
+
+impl<H> Standing<H> {
+    fn held(self) -> Option<(Sequence, H)> {
+        match self {
+            Self::Held(revision, holder) => Some((revision, holder)),
+            Self::Stale(_) | Self::Free => None,
+        }
+    }
+}
+
+/// How much later than a lease's end it counts as ended where the server has not said so: the server takes a moment to say it.
+const STALE_MARGIN: Duration = Duration::from_secs(1);
+/// Leases read at a time.
+const PAGE: usize = 500;
 const REVOKE_TRIES: u32 = 3;
 /// How long the trace of a released lease stays.
 const RELEASED_TTL_SECONDS: u64 = 1;
 
 impl Bus {
-    /// Takes the lease on `key` if nobody holds it.
+    /// Takes the lease on `key` if nobody holds it, or its holder let it run out unnoticed.
     pub async fn acquire_lease<K: LeaseName>(
         &self,
         key: &K,
@@ -138,10 +177,10 @@ impl Bus {
             match self.compare_and_set(&write, patience).await? {
                 Ok(revision) => return Ok(Acquired::Held(Lease { key: key.clone(), holder, revision })),
                 Err(None) => expected = Sequence(0),
-                Err(Some(last)) if LeaseChange::of(last.headers.as_ref()) == LeaseChange::Held => {
-                    return Ok(Acquired::Taken);
-                }
-                Err(Some(last)) => expected = last.sequence,
+                Err(Some(last)) => match self.standing::<K>(&last) {
+                    Standing::Held(..) => return Ok(Acquired::Taken),
+                    Standing::Stale(_) | Standing::Free => expected = last.sequence,
+                },
             }
         }
         Ok(Acquired::Taken)
@@ -172,9 +211,10 @@ impl Bus {
     pub async fn revoke_lease<K: LeaseName>(&self, key: &K) -> Result<(), BusError> {
         // Again where a renewal came in between.
         for _ in 0..REVOKE_TRIES {
-            match self.lease(key).await? {
-                Some((revision, _)) if !self.purge_lease(key, revision).await? => {}
-                Some(_) | None => return Ok(()),
+            match self.standing_on(key).await? {
+                Standing::Held(revision, _) | Standing::Stale(revision)
+                    if !self.purge_lease(key, revision).await? => {}
+                Standing::Held(..) | Standing::Stale(_) | Standing::Free => return Ok(()),
             }
         }
         Ok(())
@@ -197,17 +237,46 @@ impl Bus {
 
     /// Who holds the lease on `key`, and its revision.
     pub async fn lease<K: LeaseName>(&self, key: &K) -> Result<Option<(Sequence, K::Holder)>, BusError> {
-        let last = self.last_stored(K::STREAM, &key.subject()).await?;
-        Ok(last.and_then(|stored| held(&stored)))
+        Ok(self.standing_on(key).await?.held())
+    }
+
+    /// Whether nobody holds the lease on `key`. One that ran out unnoticed is purged first: its holder cannot renew it then.
+    pub async fn lease_is_gone<K: LeaseName>(&self, key: &K) -> Result<bool, BusError> {
+        match self.standing_on(key).await? {
+            Standing::Held(..) => Ok(false),
+            Standing::Stale(revision) => self.purge_lease(key, revision).await,
+            Standing::Free => Ok(true),
+        }
+    }
+
+    /// Purges the leases that ran out unnoticed, and returns on what they were. Reads the whole bucket.
+    pub async fn purge_stale_leases<K: LeaseName>(&self) -> Result<Vec<K>, BusError> {
+        let mut purged = Vec::new();
+        let mut from = Sequence(1);
+        loop {
+            let page = self.stored_from(K::STREAM, K::ALL, from, PAGE).await?;
+            for stored in &page.events {
+                if let Standing::Stale(revision) = self.standing::<K>(stored)
+                    && let Some(key) = K::of_subject(&stored.subject)
+                    && self.purge_lease(&key, revision).await?
+                {
+                    purged.push(key);
+                }
+            }
+            match page.events.last() {
+                Some(last) if page.more => from = Sequence(last.sequence.0 + 1),
+                Some(_) | None => return Ok(purged),
+            }
+        }
     }
 
     /// Those of `keys` whose lease is held by someone, with its revision.
     pub async fn leases_held(&self, keys: &[BuildKey]) -> Result<Vec<(BuildKey, Sequence)>, BusError> {
-        let subjects: Vec<String> = keys.iter().map(|key| LeaseSubject(key.clone()).to_string()).collect();
+        let subjects: Vec<String> = keys.iter().map(BuildKey::subject).collect();
         let found = self.last_of_many(stream::LEASES, &subjects).await?;
         let keep = |stored: &Stored| {
-            let key = stored.subject.parse::<LeaseSubject>().ok()?.0;
-            held::<LeaseHolder>(stored).map(|(revision, _)| (key, revision))
+            let key = BuildKey::of_subject(&stored.subject)?;
+            self.standing::<BuildKey>(stored).held().map(|(revision, _)| (key, revision))
         };
         Ok(found.iter().filter_map(keep).collect())
     }
@@ -215,16 +284,32 @@ impl Bus {
     /// The executors that hold their lease, as they were when they last renewed it; from any replica.
     pub async fn executors(&self) -> Result<Vec<ExecutorHeartbeat>, BusError> {
         let found = self.last_of_many(stream::EXECUTORS, &[ExecutorLeaseSubject::ALL.to_owned()]).await?;
-        Ok(found.iter().filter_map(held).map(|(_, heartbeat)| heartbeat).collect())
+        let live = found.iter().filter_map(|stored| self.standing::<ExecutorId>(stored).held());
+        Ok(live.map(|(_, heartbeat)| heartbeat).collect())
+    }
+
+    async fn standing_on<K: LeaseName>(&self, key: &K) -> Result<Standing<K::Holder>, BusError> {
+        let last = self.last_stored(K::STREAM, &key.subject()).await?;
+        Ok(last.map_or(Standing::Free, |stored| self.standing::<K>(&stored)))
+    }
+
+    /// What `stored` says, by its age: its time and the farm's now are of the same clock.
+    fn standing<K: LeaseName>(&self, stored: &Stored) -> Standing<K::Holder> {
+        if LeaseChange::of(stored.headers.as_ref()) != LeaseChange::Held {
+            return Standing::Free;
+        }
+        let Ok(holder) = decode::<K::Holder>(Encoding::Json, &stored.payload) else { return Standing::Free };
+        let life = Duration::from_secs(K::ttl_seconds(&holder).max(1));
+        if self.clock.at_least().is_some_and(|now| has_ended(stored.at, life, now)) {
+            return Standing::Stale(stored.sequence);
+        }
+        Standing::Held(stored.sequence, holder)
     }
 }
 
-fn held<H: DeserializeOwned>(stored: &Stored) -> Option<(Sequence, H)> {
-    if LeaseChange::of(stored.headers.as_ref()) != LeaseChange::Held {
-        return None;
-    }
-    let holder = decode(Encoding::Json, &stored.payload).ok()?;
-    Some((stored.sequence, holder))
+/// Whether a lease that was renewed `at` and lives for `life` has ended, beyond doubt.
+fn has_ended(at: Millis, life: Duration, now: Millis) -> bool {
+    now > at.after(life + STALE_MARGIN)
 }
 
 fn lease_write<K: LeaseName>(key: &K, holder: &K::Holder, expected: Sequence) -> Write {

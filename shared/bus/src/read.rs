@@ -1,12 +1,13 @@
 //! Reading what is stored: the last word on a build, many builds in one trip, and a build's events.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_nats::{HeaderMap, Message, StatusCode};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use model::{BuildKey, BuildRecord, ExecutionKey, ExecutionRecord, Sequence};
+use model::{BuildKey, BuildRecord, ExecutionKey, ExecutionRecord, Millis, Sequence};
 use serde::{Serialize, de::DeserializeOwned};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{ActionSubject, Bus, BusError, Encoding, EventSubject, decode, stream};
 
@@ -17,6 +18,8 @@ pub struct Stored {
     pub subject: String,
     /// Its position.
     pub sequence: Sequence,
+    /// When the server stored it, by its clock.
+    pub at: Millis,
     /// Its headers.
     pub headers: Option<HeaderMap>,
     /// Its content.
@@ -48,7 +51,14 @@ impl Stored {
         let headers = message.headers?;
         let subject = headers.get("Nats-Subject")?.as_str().to_owned();
         let sequence = headers.get("Nats-Sequence")?.as_str().parse().ok()?;
-        Some(Self { subject, sequence: Sequence(sequence), headers: Some(headers), payload: message.payload })
+        let at = OffsetDateTime::parse(headers.get("Nats-Time-Stamp")?.as_str(), &Rfc3339).ok()?;
+        Some(Self {
+            subject,
+            sequence: Sequence(sequence),
+            at: SystemTime::from(at).into(),
+            headers: Some(headers),
+            payload: message.payload,
+        })
     }
 
     /// Reads a message of a live subject, and the position of the one before it on the same subject.
@@ -149,6 +159,7 @@ impl Bus {
             Ok(message) => Ok(Some(Stored {
                 subject: message.subject.to_string(),
                 sequence: Sequence(message.sequence),
+                at: SystemTime::from(message.time).into(),
                 headers: Some(message.headers),
                 payload: message.payload,
             })),

@@ -147,6 +147,7 @@ impl<'slot> Running<'slot> {
             };
             match event {
                 Some(shim::Event::Started { at, .. }) => {
+                    let at = at.system_time();
                     self.started_at = Some(at);
                     self.count_from(at);
                     return Ok(Event::Started(at));

@@ -6,11 +6,13 @@ mod limits;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
-use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Measured, Mode, SpawnErrorKind, Stream};
+use crate::model::{
+    Cause, Command, Deadline, Event, Exit, Limits, Measured, Mode, Moment, SpawnErrorKind, Stream,
+};
 use limits::{get_limits, get_over, put_limits, put_over};
 
 /// Bytes before each body.
@@ -206,7 +208,7 @@ pub(crate) fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         }),
         Reply::Event(Event::Started { pid, at }) => framed(out, STARTED, |out| {
             out.put_u32_le(*pid);
-            put_duration(out, at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+            put_duration(out, at.0);
         }),
         Reply::Event(Event::Output { stream, data }) => {
             framed(out, output_kind(*stream), |out| out.put_slice(data));
@@ -252,9 +254,7 @@ pub(crate) fn reply(kind: u8, mut body: Bytes) -> Result<Reply, Malformed> {
             let measured = Measured { cpu: get_duration(body)?, memory_bytes: body.try_get_u64_le()? };
             return Ok(Reply::Measured(run, measured));
         }
-        STARTED => {
-            Event::Started { pid: body.try_get_u32_le()?, at: SystemTime::UNIX_EPOCH + get_duration(body)? }
-        }
+        STARTED => Event::Started { pid: body.try_get_u32_le()?, at: Moment(get_duration(body)?) },
         STDOUT => Event::Output { stream: Stream::Stdout, data: std::mem::take(body) },
         STDERR => Event::Output { stream: Stream::Stderr, data: std::mem::take(body) },
         EXITED => Event::Exited(get_exit(body)?),

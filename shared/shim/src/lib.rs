@@ -38,7 +38,8 @@ mod server;
 
 pub use client::{Shim, ShimError};
 pub use model::{
-    Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Over, SpawnErrorKind, Stream,
+    Cause, Command, Deadline, Event, Exit, Limit, Limits, Measured, Mode, Moment, Over, SpawnErrorKind,
+    Stream,
 };
 pub use options::{Files, Options, STATUS_DESCRIPTOR, User};
 pub use outer::main;

@@ -60,6 +60,22 @@ impl Deadline {
     }
 }
 
+/// A moment of `CLOCK_BOOTTIME`, which all processes of a machine share whatever time of day they see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(pub(crate) Duration);
+
+impl Moment {
+    /// This very moment.
+    pub fn now() -> Self {
+        Self(clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from))
+    }
+
+    /// What the time of day was then, as this process sees it.
+    pub fn system_time(self) -> SystemTime {
+        SystemTime::now() - Self::now().0.saturating_sub(self.0)
+    }
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -82,7 +98,7 @@ pub enum Event {
         /// Its process id as the shim sees it: the host's in [`Mode::Subreaper`], the namespace's otherwise.
         pid: u32,
         /// When it was started.
-        at: SystemTime,
+        at: Moment,
     },
     /// Output, at most 64 KiB at a time, in the order in which the shim read it.
     Output {

@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -24,7 +24,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::frame::{self, HEADER, Reply, Request};
 use crate::guardian::Guardian;
-use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, SpawnErrorKind, Stream};
+use crate::model::{Cause, Command, Deadline, Event, Exit, Limits, Mode, Moment, SpawnErrorKind, Stream};
 use alarm::Alarm;
 use outbox::Outbox;
 use remains::Remains;
@@ -305,7 +305,7 @@ impl Server {
         signals.thread_block()?;
         match spawned {
             Ok(spawned) => {
-                let event = Event::Started { pid: spawned.pid, at: SystemTime::now() };
+                let event = Event::Started { pid: spawned.pid, at: Moment::now() };
                 self.outbox.put(&Reply::Event(event));
                 let terms = Terms { number, deadline: command.deadline, keep, adopted_cpu, limits };
                 let mut run = Run::new(terms, started, spawned);

@@ -12,6 +12,7 @@
 
 mod binary;
 mod builder;
+mod clock;
 mod effects;
 mod farm;
 mod guard;
@@ -25,6 +26,7 @@ mod up;
 
 pub use binary::{forebay_binary, repository, tool, with_tools};
 pub use builder::{ACTION_SERVICES, Builder, SERVICES};
+pub use clock::WrongClock;
 pub use effects::{Effect, Effects};
 pub use farm::{Farm, Output, bare_command};
 pub use guard::Guard;

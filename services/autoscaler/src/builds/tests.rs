@@ -22,6 +22,7 @@ fn message(sequence: u64, number: u8, event: &str, more: &Value) -> Stored {
     Stored {
         subject: format!("forebay.build.event.g.{}.lifecycle", id(number)),
         sequence: Sequence(sequence),
+        at: NOW,
         headers: None,
         payload: Bytes::from(all.to_string()),
     }

@@ -13,7 +13,13 @@ fn record(sequence: u64, number: u8, event: &str, more: &Value) -> Stored {
     });
     all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let payload = Bytes::from(all.to_string());
-    Stored { subject: "x".to_owned(), sequence: Sequence(sequence), headers: None, payload }
+    Stored {
+        subject: "x".to_owned(),
+        sequence: Sequence(sequence),
+        at: model::Millis(0),
+        headers: None,
+        payload,
+    }
 }
 
 fn accepted(sequence: u64, number: u8) -> Stored {
