@@ -75,5 +75,6 @@ pub(crate) fn content(shared: &Shared, status: ExecutorStatus) -> ExecutorHeartb
         queued: u32::try_from(shared.queue().len()).unwrap_or(u32::MAX),
         window,
         ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
+        clock_skew_ms: shared.context.bus.clock().skew(),
     }
 }

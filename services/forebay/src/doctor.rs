@@ -2,6 +2,7 @@
 
 mod address_checks;
 mod bus_checks;
+mod clock_checks;
 mod disk_checks;
 mod executor_checks;
 mod machine_checks;

@@ -8,6 +8,7 @@ use settings::Settings;
 
 use crate::{
     bytes_text::{age, size},
+    clock_text::with_skew,
     failure::Failure,
     farm::Farm,
     globals::Globals,
@@ -49,7 +50,7 @@ fn table(executors: &[ExecutorHeartbeat], now: Millis) -> Table {
             it.pool.to_string(),
             it.host.clone(),
             it.pid.to_string(),
-            status(it),
+            with_skew(status(it), it.clock_skew_ms),
             format!("{}/{}", processors(held), processors(all)),
             format!("{}/{}", size(held.memory_bytes), size(all.memory_bytes)),
             custom(held, all),

@@ -5,6 +5,7 @@ mod bytes_text;
 mod cancel;
 mod cas;
 mod cli;
+mod clock_text;
 mod completions;
 mod conform;
 mod doctor;

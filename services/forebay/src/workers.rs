@@ -6,7 +6,7 @@ use comfy_table::{Table, presets};
 use model::{Millis, WorkerStatus, WorkerView, WorkspaceState};
 use settings::Settings;
 
-use crate::{bytes_text::age, failure::Failure, farm::Farm, globals::Globals, stdout};
+use crate::{bytes_text::age, clock_text::with_skew, failure::Failure, farm::Farm, globals::Globals, stdout};
 
 /// Lists the workers that live.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
@@ -31,7 +31,7 @@ fn table(workers: &[WorkerView], now: Millis) -> Table {
             heartbeat.worker.to_string(),
             heartbeat.host.clone(),
             heartbeat.pid.to_string(),
-            status(heartbeat.status).to_owned(),
+            with_skew(status(heartbeat.status).to_owned(), heartbeat.clock_skew_ms),
             format!("{}/{}", builds.len(), heartbeat.workspaces.len()),
             age(heartbeat.started_at_ms, now),
             builds.join(" "),

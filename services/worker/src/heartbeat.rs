@@ -65,6 +65,7 @@ async fn say(shared: &Shared, status: WorkerStatus) {
         short: shared.slots.shortage(),
         workspaces,
         ttl_ms: u64::try_from((every * 3).as_millis()).unwrap_or(u64::MAX),
+        clock_skew_ms: shared.context.bus.clock().skew(),
     };
     let payload = encode(Encoding::Json, &heartbeat);
     if let Err(error) = shared.context.bus.client().publish(Subject::Heartbeat.to_string(), payload).await {

@@ -57,6 +57,7 @@ impl Test {
             short: None,
             workspaces: vec![WorkspaceState::Idle { warm: None }; workspaces],
             ttl_ms: 60_000,
+            clock_skew_ms: None,
         };
         let heard = test.index.announce(&heartbeat, b"{}", NOW).await.unwrap();
         assert_eq!(heard, (true, workspaces as u64));

@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, Millis, PoolName, Resources, Sequence};
+use crate::{
+    ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, Millis, PoolName, Resources, Sequence, Skew,
+};
 
 /// What the executors of a pool offer. In the settings bucket under `pool.<name>`, written by each executor at its
 /// start: what stands there is known, even when no executor lives.
@@ -60,6 +62,9 @@ pub struct ExecutorHeartbeat {
     pub window: WindowState,
     /// Milliseconds after which it counts as gone.
     pub ttl_ms: u64,
+    /// How far the clock of its machine is ahead of the farm's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_skew_ms: Option<Skew>,
 }
 
 /// A congestion window, in points, and how it came to be so.

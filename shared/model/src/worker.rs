@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Attempt, BuildId, Group, Millis, Sequence, TaskReport, WorkerId, WorkspaceKeys, WorkspaceKind};
+use crate::{
+    Attempt, BuildId, Group, Millis, Sequence, Skew, TaskReport, WorkerId, WorkspaceKeys, WorkspaceKind,
+};
 
 /// A worker says that it lives and what is free. Plain message, worker to any dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +27,9 @@ pub struct Heartbeat {
     pub workspaces: Vec<WorkspaceState>,
     /// Milliseconds after which it counts as gone.
     pub ttl_ms: u64,
+    /// How far the clock of its machine is ahead of the farm's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_skew_ms: Option<Skew>,
 }
 
 /// Whether a worker takes offers.

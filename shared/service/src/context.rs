@@ -17,7 +17,7 @@ use settings::Settings;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
-use crate::{StartError, join_cas, join_store};
+use crate::{StartError, clock, join_cas, join_store};
 
 /// A service that runs. Boxed, so that its code is compiled with its own crate and not again with every program that
 /// starts it.
@@ -81,6 +81,7 @@ impl Context {
         }
         // Again: what says when leases run out is there now.
         bus.measure_clock(CLOCK_PATIENCE).await?;
+        tokio::spawn(clock::watch_skew(bus.clone(), stop.clone()));
         Ok(Self {
             settings: Arc::new(settings),
             bus,

@@ -1,5 +1,6 @@
 //! What every service does the same way: start, wait, be ready, drain, and (in tests) die at a chosen step.
 
+mod clock;
 mod context;
 mod crash;
 mod error;

@@ -60,6 +60,7 @@ async fn serve(bus: Bus, accepted: Arc<AtomicU64>) -> Result<(), Failure> {
         short: None,
         workspaces: vec![WorkspaceState::Idle { warm: None }; WORKSPACES],
         ttl_ms: 3_600_000,
+        clock_skew_ms: None,
     };
     let payload = encode(Encoding::Json, &heartbeat);
     client.publish(Subject::Heartbeat.to_string(), payload).await.map_err(|error| failed(&error))?;

@@ -12,7 +12,7 @@ use settings::Settings;
 use store::Store;
 use telemetry::error_chain;
 
-use super::{Finding, address_checks, disk_checks, executor_checks, quota_checks};
+use super::{Finding, address_checks, clock_checks, disk_checks, executor_checks, quota_checks};
 use crate::globals::Globals;
 
 const START_NATS: &str = "start nats-server (`forebay up` does), or name it with --nats";
@@ -42,6 +42,7 @@ pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> 
         findings.push(enqueuer(&client).await);
         findings.push(workers(&client).await);
         findings.push(executor_checks::run(&client).await);
+        findings.push(clock_checks::run(&client).await);
         findings.extend(quota_checks::run(&client, settings).await);
     }
     findings

@@ -288,6 +288,7 @@ mod tests {
             queued: 0,
             window: WindowState::default(),
             ttl_ms: 1000,
+            clock_skew_ms: None,
         }
     }
 

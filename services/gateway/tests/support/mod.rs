@@ -292,6 +292,7 @@ impl Executor {
             queued: 0,
             window: WindowState::default(),
             ttl_ms: 60_000,
+            clock_skew_ms: None,
         };
         bus.acquire_lease(&id, heartbeat, SOON).await.unwrap();
         let mut live = bus.client().subscribe("forebay.action.live.>").await.unwrap();

@@ -40,6 +40,7 @@ fn of(names: &[&str]) -> View {
             queued: 0,
             window: WindowState::default(),
             ttl_ms: 60_000,
+            clock_skew_ms: None,
         });
     }
     view

@@ -230,6 +230,7 @@ impl Inner {
             queued: 0,
             window: WindowState::default(),
             ttl_ms: 30_000,
+            clock_skew_ms: None,
         }
     }
 

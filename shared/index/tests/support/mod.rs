@@ -53,6 +53,7 @@ pub fn heartbeat(executor: &str, running: &[ExecutionKey]) -> ExecutorHeartbeat 
         queued: 0,
         window: WindowState::default(),
         ttl_ms: 900_000,
+        clock_skew_ms: None,
     }
 }
 

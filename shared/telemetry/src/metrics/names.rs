@@ -149,6 +149,7 @@ metrics! {
         PoolWaiting "forebay_pool_waiting" [Pool] "Builds or executions that wait for a pool";
         EstimatePermille "forebay_estimate_permille" [Share] "Of the last 1000 estimates of runs, thousandths that were within 10 or 20 percent, too high, or too low";
         Workspaces "forebay_workspaces" [State] "Workspaces of this worker";
+        ClockSkewMilliseconds "forebay_clock_skew_milliseconds" [] "How far the clock of this machine is ahead of the one of nats-server, by which the farm goes; negative when it is behind";
         BuildsRunning "forebay_builds_running" [] "Builds running in this process";
         ExecutionsWaiting "forebay_executions_waiting" [] "Executions that wait for an executor";
         ExecutionsWaitedFor "forebay_executions_waited_for" [] "Streams of clients that wait for an execution";
