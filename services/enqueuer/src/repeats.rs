@@ -39,7 +39,7 @@ pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), Servic
             .push(one.map_err(|error| ServiceError::failed(format!("subscribing to {subject}"), error))?);
     }
     let mut messages = select_all(subscribed);
-    let mut lately = Lately::default();
+    let mut recent = Recent::default();
     let mut tasks = JoinSet::new();
     loop {
         let message = tokio::select! {
@@ -48,7 +48,7 @@ pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), Servic
             Some(_) = tasks.join_next() => continue,
             Some(message) = messages.next(), if tasks.len() < PAIRS_MAX => message,
         };
-        for message in lately.pair(message, Instant::now()) {
+        for message in recent.pair(message, Instant::now()) {
             let (context, intake) = (context.clone(), intake.clone());
             tasks.spawn(async move { queue(&context, &intake, &message).await });
         }
@@ -71,15 +71,15 @@ async fn queue(context: &Context, intake: &Intake, message: &Message) {
     }
 }
 
-/// The bare ids that were published lately.
+/// The bare ids that were published within [`WINDOW`].
 #[derive(Default)]
-struct Lately {
+struct Recent {
     first: HashMap<BuildId, Message>,
     order: VecDeque<(Instant, BuildId)>,
     bytes: usize,
 }
 
-impl Lately {
+impl Recent {
     /// The messages of which one may not be stored: this one and the one before it of the same bare id, when they are of
     /// two groups.
     fn pair(&mut self, message: Message, now: Instant) -> Vec<Message> {
@@ -142,25 +142,25 @@ mod tests {
 
     #[test]
     fn a_bare_id_in_two_groups_is_a_pair() {
-        let mut lately = Lately::default();
+        let mut recent = Recent::default();
         let (id, now) = (BuildId::generate().to_string(), Instant::now());
-        assert!(lately.pair(message("a", &id, 1), now).is_empty());
-        assert!(lately.pair(message("a", &id, 1), now).is_empty());
-        assert_eq!(subjects(&lately.pair(message("b", &id, 1), now)), ["a", "b"]);
-        assert_eq!(subjects(&lately.pair(message("c", &id, 1), now)), ["a", "c"]);
-        assert!(lately.pair(message("b", &format!("b/{id}"), 1), now).is_empty());
-        assert!(lately.pair(message("d", &id, 1), now + WINDOW).is_empty());
+        assert!(recent.pair(message("a", &id, 1), now).is_empty());
+        assert!(recent.pair(message("a", &id, 1), now).is_empty());
+        assert_eq!(subjects(&recent.pair(message("b", &id, 1), now)), ["a", "b"]);
+        assert_eq!(subjects(&recent.pair(message("c", &id, 1), now)), ["a", "c"]);
+        assert!(recent.pair(message("b", &format!("b/{id}"), 1), now).is_empty());
+        assert!(recent.pair(message("d", &id, 1), now + WINDOW).is_empty());
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let (mut lately, now) = (Lately::default(), Instant::now());
+        let (mut recent, now) = (Recent::default(), Instant::now());
         for _ in 0..200 {
             let id = BuildId::generate().to_string();
-            assert!(lately.pair(message("a", &id, 1 << 20), now).is_empty());
+            assert!(recent.pair(message("a", &id, 1 << 20), now).is_empty());
         }
-        assert!(lately.bytes <= BYTES_MAX + (1 << 20) && lately.first.len() == lately.order.len());
-        lately.forget(now + WINDOW);
-        assert!(lately.bytes == 0 && lately.first.is_empty());
+        assert!(recent.bytes <= BYTES_MAX + (1 << 20) && recent.first.len() == recent.order.len());
+        recent.forget(now + WINDOW);
+        assert!(recent.bytes == 0 && recent.first.is_empty());
     }
 }

@@ -267,7 +267,7 @@ async fn keep_outputs(
         | Ending::NotOurs => return (ending, Vec::new()),
     };
     let most = shared.context.settings.output_bytes_max;
-    let deadline = Instant::now() + ROOM_PATIENCE;
+    let (deadline, mut waits) = (Instant::now() + ROOM_PATIENCE, false);
     loop {
         let reason = match outputs::keep(&shared.store, root, &record.build.outputs, most).await {
             Ok(outputs) => return (ending, outputs),
@@ -275,7 +275,9 @@ async fn keep_outputs(
         };
         let no_room = reason.code == ReasonCode::DiskFull;
         if no_room && stop.cause().is_none() && Instant::now() < deadline {
-            debug!(build = %record.build.id, reason = reason.message, "waiting for room in the store");
+            if !std::mem::replace(&mut waits, true) {
+                let _ = console.say(&format!("waiting for room: {}", reason.message)).await;
+            }
             tokio::select! {
                 () = stop.wanted() => {}
                 () = tokio::time::sleep(ROOM_RETRY) => {}

@@ -7,6 +7,9 @@ use crate::{Bus, BusError};
 /// A subject that no stream has anything on.
 const NOTHING: &str = r#"{"filter":"forebay.nothing"}"#;
 
+/// The server's number for a purge that its store refused.
+const PURGE_FAILED: u16 = 10051;
+
 #[derive(Debug, Deserialize)]
 struct Reply {
     error: Option<Fault>,
@@ -15,6 +18,8 @@ struct Reply {
 #[derive(Debug, Deserialize)]
 struct Fault {
     code: u16,
+    #[serde(default)]
+    err_code: u16,
     description: String,
 }
 
@@ -28,9 +33,10 @@ impl Bus {
         let reply = self.client().request(subject, NOTHING.into()).await.map_err(BusError::failed(what()))?;
         let reply: Reply = serde_json::from_slice(&reply.payload).map_err(BusError::failed(what()))?;
         Ok(match reply.error {
-            // No such stream: others tell of that.
+            // No such stream: that is found elsewhere.
             Some(Fault { code: 404, .. }) | None => None,
-            Some(Fault { description, .. }) => Some(description),
+            Some(Fault { err_code: PURGE_FAILED, description, .. }) => Some(description),
+            Some(Fault { description, .. }) => return Err(BusError::failed(what())(description)),
         })
     }
 }

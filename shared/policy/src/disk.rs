@@ -3,7 +3,7 @@
 /// What one run has on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUse {
-    /// Bytes that it had when room began to be short, or 0 where nobody looked then.
+    /// Bytes that it had when room began to be short, or 0 where it was not measured then.
     pub before: u64,
     /// Bytes that it has now.
     pub now: u64,

@@ -15,7 +15,9 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Between two questions to the server where the disk never seemed full: it may have been for a moment.
 const ASK: Duration = Duration::from_secs(15);
 /// How long the server may take to start again before it is looked at again.
-const AGAIN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_secs(3);
+/// The same where starting it again did not help.
+const AGAIN_MAX: Duration = Duration::from_secs(300);
 
 /// The nats-server that `up` started.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl BusWatch {
     /// Watches for ever, and has the server started again by `again` when a stream refuses writes though there is room.
     pub(super) async fn heal(self, again: Arc<Notify>) {
         let Ok(bus) = nats::connect(&self.url, Patience::Wait).await else { return };
-        let (mut asked, mut was_low) = (Instant::now(), false);
+        let (mut asked, mut was_low, mut pause) = (Instant::now(), false, AGAIN);
         loop {
             tokio::time::sleep(LOOK).await;
             let Ok(space) = Space::of(&self.folder) else { continue };
@@ -47,11 +49,13 @@ impl BusWatch {
             asked = Instant::now();
             let Some((stream, why)) = self.fault(&bus).await else {
                 was_low = false;
+                pause = AGAIN;
                 continue;
             };
             warn!(stream, why, "nats-server refuses writes though the disk has room: starting it again");
             again.notify_one();
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(AGAIN_MAX);
         }
     }
 

@@ -30,7 +30,7 @@ const PROGRAM: Program = Program {
 };
 /// Message TTLs with limit markers came in 2.11, their last corrections and scheduled messages in 2.12.
 const VERSION: &str = "2.12";
-/// What an empty farm needs by far not.
+/// An empty farm needs far less.
 const MAX_FILE_MIN: u64 = 16 << 20;
 
 /// A nats-server that can be started.

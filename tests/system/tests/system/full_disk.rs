@@ -8,8 +8,9 @@ use std::{
     time::Duration,
 };
 
-use client::Client;
-use farm::{Guard, Up};
+use bus::EventKind;
+use client::{Client, WatchBody, WatchEvent};
+use farm::{Farm, Guard, Up};
 use model::{BuildId, BuildKey, BuildRecord, BuildRequest, Outcome, ReasonCode, State};
 use tempfile::TempDir;
 
@@ -126,6 +127,29 @@ async fn a_build_that_fills_the_disk_is_ended_and_disturbs_nobody() {
     }
     is_well(&up).await;
     assert_eq!(up.children()["nats-server"], server, "nats-server met a full disk");
+}
+
+#[tokio::test]
+async fn output_waits_for_room_in_the_store() {
+    let Some(disk) = SmallDisk::mount(20) else { return };
+    let url = format!("file://{}", disk.path().join("objects").display());
+    let farm = Farm::builder().without("gateway").env("FOREBAY_STORE_URL", url).start().await;
+    let fill = disk.fill();
+    let request = BuildRequest { outputs: vec!["out".to_owned()], ..script("echo kept > out") };
+    let key = farm.submit("g", request).await;
+    let waits = |event: &WatchEvent| match &event.body {
+        WatchBody::Console(chunk) => String::from_utf8_lossy(&chunk.data).contains("waiting for room"),
+        WatchBody::Lifecycle(_) | WatchBody::Tool(_) => false,
+    };
+    farm.wait_event(&key, BOUND, &[EventKind::Console], waits).await;
+    fs::remove_file(fill).unwrap();
+    let record = farm.wait_finished(&key, BOUND).await;
+    let result = record.result().unwrap();
+    assert_eq!(
+        (result.outcome, result.outputs.len(), record.attempt.0),
+        (Outcome::Succeeded, 1, 1),
+        "{record:#?}"
+    );
 }
 
 #[tokio::test]
