@@ -109,12 +109,13 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         Some(ended) = tasks.join_next() => return Err(ended_early(ended)),
         Some(ended) = places.join_next() => return Err(ended_early(ended)),
     }
+    // A heartbeat behind the last one would keep a worker that is gone in the index until its time is over.
+    tasks.shutdown().await;
     heartbeat::say_gone(&shared).await;
     // With what they keep; what does not end now dies with us.
     shared.slots.closing.cancel();
     let _ = tokio::time::timeout(CLOSING, async { while places.join_next().await.is_some() {} }).await;
     places.shutdown().await;
-    tasks.shutdown().await;
     shared.folder.remove();
     Ok(())
 }
