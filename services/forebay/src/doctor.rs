@@ -82,7 +82,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
         stdout::json(&findings)?;
     } else {
         for finding in &findings {
-            stdout::line(&finding.line(|tone, text| tone.stdout(text)))?;
+            stdout::line(&finding.line(Tone::stdout))?;
         }
     }
     Ok(ExitCode::from(exit_code(&findings)))

@@ -15,6 +15,7 @@ const NATS_HELP: &str = "Where nats-server listens [env: FOREBAY_NATS_URL] [defa
     folder, else nats://127.0.0.1:4222]";
 const REDIS_HELP: &str = "Where Redis listens [env: FOREBAY_REDIS_URL] [default: as `forebay up` wrote it into the data \
     folder, else redis://127.0.0.1:6379]";
+const DATA_HELP: &str = "The data folder [env: FOREBAY_DATA] [default: ./forebay-data]";
 const WAIT_HELP: &str = "How long to wait for a server or service that does not answer, as 30s or 5m; 0: not at all; forever. \
     After it, the exit code is 4. Services and `up` wait without an end unless it is 0. [env: FOREBAY_WAIT] [default: 30s]";
 
@@ -27,8 +28,7 @@ pub(crate) struct Globals {
     nats: Option<String>,
     #[arg(long, help = REDIS_HELP, value_name = "URL", global = true)]
     redis: Option<String>,
-    /// The data folder [env: FOREBAY_DATA] [default: ./forebay-data]
-    #[arg(long, value_name = "DIR", global = true)]
+    #[arg(long, help = DATA_HELP, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
     /// The settings file [default: ./forebay.toml where there is one]
     #[arg(long, value_name = "FILE", global = true)]

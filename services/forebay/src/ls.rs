@@ -26,6 +26,9 @@ Examples:
 
 An id may be shortened wherever a command asks for one, as long as only one build begins so.";
 
+const OUTCOME_HELP: &str =
+    "Only builds that ended so: succeeded, failed, timed_out, cancelled, expired, lost or rejected";
+
 /// Options of `forebay ls`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -35,8 +38,7 @@ pub(crate) struct LsArgs {
     group: Option<Group>,
     #[arg(long, help = "Only builds in this state: enqueued, in_progress or finished", value_parser = parse_state)]
     state: Option<State>,
-    /// Only builds that ended so: succeeded, failed, timed_out, cancelled, expired, lost or rejected
-    #[arg(long, value_parser = parse_outcome)]
+    #[arg(long, help = OUTCOME_HELP, value_parser = parse_outcome)]
     outcome: Option<Outcome>,
     /// Only builds with this label; may be repeated: then with all of them
     #[arg(long, value_name = "NAME=VALUE", value_parser = crate::exec::pair)]

@@ -32,11 +32,18 @@ pub(crate) struct Shown<'a> {
     pub(crate) positions: bool,
 }
 
+/// How events are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    Text,
+    TextWithPositions,
+}
+
 /// Shows events.
 pub(crate) struct Presenter {
     kinds: Vec<WatchKind>,
-    json: bool,
-    positions: bool,
+    form: Form,
     /// The reader of stdout has gone. The build is followed nevertheless: how it ends is the exit code.
     unread: bool,
     result: Option<BuildResult>,
@@ -54,12 +61,17 @@ impl Presenter {
     /// A presenter of what is asked for.
     pub(crate) fn new(Shown { kinds, json, positions }: Shown<'_>) -> Self {
         let tasks = (kinds.is_empty() && !json).then(TaskProgress::default);
+        let form = match (json, positions) {
+            (true, _) => Form::Json,
+            (false, true) => Form::TextWithPositions,
+            (false, false) => Form::Text,
+        };
         let kinds = match kinds {
             [] if json => WatchKind::ALL.to_vec(),
             [] => vec![EventKind::Lifecycle.into(), EventKind::Console.into(), WatchKind::Queue],
             some => some.to_vec(),
         };
-        Self { kinds, json, positions, unread: false, result: None, mid_line: false, spinner: None, tasks }
+        Self { kinds, form, unread: false, result: None, mid_line: false, spinner: None, tasks }
     }
 
     /// How the build ended, when that was seen.
@@ -95,7 +107,7 @@ impl Presenter {
         if !self.kinds.contains(&event.kind().into()) {
             return Ok(());
         }
-        if self.json {
+        if self.form == Form::Json {
             return self.print(|| stdout::json(&event.to_json()));
         }
         match &event.body {
@@ -117,7 +129,7 @@ impl Presenter {
         if !self.kinds.contains(&WatchKind::Queue) {
             return Ok(());
         }
-        if self.json {
+        if self.form == Form::Json {
             return self.print(|| stdout::json(&place.to_json()));
         }
         self.waiting(queue_line(place, now));
@@ -126,7 +138,7 @@ impl Presenter {
 
     /// Says that the build's place in the queue is not known, and why.
     pub(crate) fn unplaced(&mut self, why: &str) {
-        if !self.json && self.kinds.contains(&WatchKind::Queue) {
+        if self.form != Form::Json && self.kinds.contains(&WatchKind::Queue) {
             self.waiting(format!("waiting, its place in the queue is not known: {why}"));
         }
     }
@@ -141,7 +153,10 @@ impl Presenter {
 
     /// A line about an event, with its position where that is asked for.
     fn placed(&self, position: Sequence, line: &str) -> String {
-        if self.positions { format!("[{position}] {line}") } else { line.to_owned() }
+        match self.form {
+            Form::TextWithPositions => format!("[{position}] {line}"),
+            Form::Json | Form::Text => line.to_owned(),
+        }
     }
 
     /// Shows what the worker does: on a terminal that the workspace is prepared; of a job its failures, and on a terminal the

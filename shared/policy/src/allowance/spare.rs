@@ -16,7 +16,7 @@ impl Spare {
     /// That of `record`: of each group's quota what it neither uses nor waits for, without what groups borrow already. A
     /// group that the governor has not seen yet counts as using nothing. Of this no more is lent than the governor would lend.
     pub fn of(quotas: &Quotas, record: &GovernorRecord) -> Self {
-        let share = GovernorSettings::default().borrow_share;
+        let lendable = GovernorSettings::default().borrow_share;
         let mut spare: BTreeMap<ExecutorType, Esu> = BTreeMap::new();
         for (group, quota) in &quotas.groups {
             let decided = record.groups.get(group);
@@ -26,7 +26,7 @@ impl Spare {
                     own.min(governed.quota) - governed.pv.max(governed.in_progress) - governed.waiting
                 });
                 let left = spare.entry(kind.clone()).or_default();
-                *left = *left + unused.or_zero().times(share);
+                *left = *left + unused.or_zero().times(lendable);
             }
         }
         for (kind, governed) in record.groups.values().flatten() {
