@@ -1,10 +1,12 @@
 //! Lists: from the index, each build's record from the stream.
 
+use std::collections::HashSet;
+
 use bus::Bus;
 use index::Index;
 use model::{
     ApiError, BuildId, BuildKey, BuildView, ErrorCode, Group, GroupsReply, Heartbeat, ListReply, ListRequest,
-    Millis, Outcome, State, WorkerView, Workspace, WorkspaceState,
+    Outcome, State, WorkerView, Workspace, WorkspaceState,
 };
 
 use crate::failure::unavailable;
@@ -84,10 +86,15 @@ pub(crate) async fn groups(index: &Index) -> Result<GroupsReply, ApiError> {
 
 /// Workers that live, with what their workspaces do now: heartbeats are some seconds old, the index follows every event.
 pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>, ApiError> {
-    let mut views = live_workers(index, bus.now()).await?;
+    let found = index.workers(bus.now()).await.map_err(unavailable)?;
+    let read = |raw: &Vec<u8>| bus::decode::<Heartbeat>(bus::Encoding::Json, raw).ok();
+    let mut views: Vec<WorkerView> =
+        found.iter().filter_map(read).map(|heartbeat| WorkerView { heartbeat }).collect();
     let said: Vec<BuildKey> =
         views.iter().flat_map(|view| &view.heartbeat.workspaces).filter_map(build_of).collect();
     let unfinished = index.unfinished_of(&said).await.map_err(unavailable)?;
+    let unfinished: HashSet<BuildKey> = unfinished.into_iter().collect();
+    let said: HashSet<BuildKey> = said.into_iter().collect();
     let mut taken = index.taken().await.map_err(unavailable)?;
     // Those that started since the heartbeats.
     let mut started = index.running(RUNNING_MAX).await.map_err(unavailable)?;
@@ -108,13 +115,6 @@ pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>,
     Ok(views)
 }
 
-/// Workers that live, as they last said.
-pub(crate) async fn live_workers(index: &Index, now: Millis) -> Result<Vec<WorkerView>, ApiError> {
-    let found = index.workers(now).await.map_err(unavailable)?;
-    let read = |raw: &Vec<u8>| bus::decode::<Heartbeat>(bus::Encoding::Json, raw).ok();
-    Ok(found.iter().filter_map(read).map(|heartbeat| WorkerView { heartbeat }).collect())
-}
-
 /// The build that a worker said it runs there.
 fn build_of(state: &WorkspaceState) -> Option<BuildKey> {
     match state {
@@ -125,7 +125,11 @@ fn build_of(state: &WorkspaceState) -> Option<BuildKey> {
 
 /// What a workspace does that was in `state`, and has this `build` by the index; `unfinished` are the builds that workers said
 /// they run and that have not ended.
-fn now_of(state: &WorkspaceState, build: Option<&BuildKey>, unfinished: &[BuildKey]) -> WorkspaceState {
+fn now_of(
+    state: &WorkspaceState,
+    build: Option<&BuildKey>,
+    unfinished: &HashSet<BuildKey>,
+) -> WorkspaceState {
     match (state, build) {
         (WorkspaceState::Broken, _) => WorkspaceState::Broken,
         (_, Some(build)) => WorkspaceState::Busy { group: build.group.clone(), id: build.id },

@@ -6,12 +6,12 @@ use bus::Bus;
 use index::{Index, Standing, StandingLimits, WaitingBuild};
 use model::{
     ApiError, BuildKey, BuildRecord, ErrorCode, GovernorRecord, Group, GroupStanding, InProgress, Millis,
-    Occupancy, QuotaReply, State, Waiting, WhyReply, WorkerCounts, WorkerStatus,
+    Occupancy, QuotaReply, State, Waiting, WhyReply,
 };
 use policy::{Allowance, Busy, Stand, Workspaces, share_of, weight, why, why_text, with_workers};
 use service::Governance;
 
-use crate::{failure::unavailable, list::live_workers};
+use crate::failure::unavailable;
 
 /// Builds before one that are looked at, builds in progress that are named, builds of all groups in progress that are looked
 /// at, and groups that wait likewise.
@@ -100,24 +100,11 @@ async fn waiting(
     let allowance = Allowance::of(&key.group, &quotas, &totals, &decided).lending(spare.amount().clone());
     let mut waiting = why(&stand, &allowance);
     if waiting.idle_workspaces == 0 {
-        waiting = with_workers(waiting, worker_counts(index, now).await?);
+        waiting = with_workers(waiting, index.worker_counts(now).await.map_err(unavailable)?);
     }
     let named = |build: WaitingBuild| InProgress { id: build.id, occupancy: build.traits.occupancy };
     waiting.in_progress = standing.running.into_iter().map(named).collect();
     Ok(Some(waiting))
-}
-
-/// The workers that live.
-async fn worker_counts(index: &Index, now: Millis) -> Result<WorkerCounts, ApiError> {
-    let mut counts = WorkerCounts::default();
-    for view in live_workers(index, now).await? {
-        match view.heartbeat.status {
-            WorkerStatus::Ready => counts.ready += 1,
-            WorkerStatus::Draining | WorkerStatus::Full => counts.draining += 1,
-            WorkerStatus::Gone => {}
-        }
-    }
-    Ok(counts)
 }
 
 /// What the farm's workspaces are busy with.

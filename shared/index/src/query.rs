@@ -1,8 +1,11 @@
 //! What the reaper, the API and `doctor` ask.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
-use model::{BuildId, BuildKey, Group, Millis, Sequence, Workspace};
+use model::{BuildId, BuildKey, Group, Millis, Sequence, WorkerCounts, Workspace};
 use redis::{Cmd, FromRedisValue, cmd};
 
 use crate::{
@@ -151,6 +154,21 @@ impl Index {
             self.ask("unfinished", cmd("HMGET").arg(key("builds")).arg(names)).await?;
         let known = builds.iter().zip(found).filter(|(_, entry)| entry.is_some());
         Ok(known.map(|(build, _)| build.clone()).collect())
+    }
+
+    /// How many workers live at `now`, and how many of them drain. Names only: heartbeats are long.
+    pub async fn worker_counts(&self, now: Millis) -> Result<WorkerCounts, IndexError> {
+        let what = "worker_counts";
+        let later = format!("({}", now.0);
+        let live: HashSet<String> =
+            self.ask(what, cmd("ZRANGEBYSCORE").arg(key("workers")).arg(later).arg("+inf")).await?;
+        if live.is_empty() {
+            return Ok(WorkerCounts::default());
+        }
+        let draining: HashSet<String> = self.ask(what, cmd("SMEMBERS").arg(key("draining"))).await?;
+        let draining = live.intersection(&draining).count();
+        let count = |workers: usize| u64::try_from(workers).unwrap_or(u64::MAX);
+        Ok(WorkerCounts { ready: count(live.len() - draining), draining: count(draining) })
     }
 
     /// Bytes that Redis uses for its data.
