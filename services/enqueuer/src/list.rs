@@ -6,7 +6,7 @@ use bus::Bus;
 use index::Index;
 use model::{
     ApiError, BuildId, BuildKey, BuildView, ErrorCode, Group, GroupsReply, Heartbeat, ListReply, ListRequest,
-    Outcome, State, WorkerView, Workspace, WorkspaceState,
+    Millis, Outcome, State, WorkerView, Workspace, WorkspaceState,
 };
 
 use crate::failure::unavailable;
@@ -86,10 +86,7 @@ pub(crate) async fn groups(index: &Index) -> Result<GroupsReply, ApiError> {
 
 /// Workers that live, with what their workspaces do now: heartbeats are some seconds old, the index follows every event.
 pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>, ApiError> {
-    let found = index.workers(bus.now()).await.map_err(unavailable)?;
-    let read = |raw: &Vec<u8>| bus::decode::<Heartbeat>(bus::Encoding::Json, raw).ok();
-    let mut views: Vec<WorkerView> =
-        found.iter().filter_map(read).map(|heartbeat| WorkerView { heartbeat }).collect();
+    let mut views = live_workers(index, bus.now()).await?;
     let said: Vec<BuildKey> =
         views.iter().flat_map(|view| &view.heartbeat.workspaces).filter_map(build_of).collect();
     let unfinished = index.unfinished_of(&said).await.map_err(unavailable)?;
@@ -113,6 +110,13 @@ pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>,
     }
     views.sort_by(|a, b| a.heartbeat.worker.cmp(&b.heartbeat.worker));
     Ok(views)
+}
+
+/// Workers that live, as they last said.
+pub(crate) async fn live_workers(index: &Index, now: Millis) -> Result<Vec<WorkerView>, ApiError> {
+    let found = index.workers(now).await.map_err(unavailable)?;
+    let read = |raw: &Vec<u8>| bus::decode::<Heartbeat>(bus::Encoding::Json, raw).ok();
+    Ok(found.iter().filter_map(read).map(|heartbeat| WorkerView { heartbeat }).collect())
 }
 
 /// The build that a worker said it runs there.

@@ -11,7 +11,7 @@ use model::{
 use policy::{Allowance, Busy, Stand, Workspaces, share_of, weight, why, why_text, with_workers};
 use service::Governance;
 
-use crate::failure::unavailable;
+use crate::{failure::unavailable, list::live_workers};
 
 /// Builds before one that are looked at, builds in progress that are named, builds of all groups in progress that are looked
 /// at, and groups that wait likewise.
@@ -42,7 +42,11 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
         (State::Enqueued | State::InProgress, _) => {
             let waiting = waiting(bus, index, &build.key(), record).await?;
             reply.reason = match &waiting {
-                Some(waiting) => format!("{}{}", why_text(waiting), full_workers(bus, index).await?),
+                // Only then some may be full; a build that waits for quota needs no look at all workers.
+                Some(waiting) if waiting.workers.is_some_and(|workers| workers.draining > 0) => {
+                    format!("{}{}", why_text(waiting), full_workers(bus, index).await?)
+                }
+                Some(waiting) => why_text(waiting),
                 None => "it is offered to a worker, or about to be in the queue".to_owned(),
             };
             reply.waiting = waiting;

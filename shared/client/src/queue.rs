@@ -251,7 +251,7 @@ impl Places {
         };
         (self.unknown_since, self.unknown_told) = (None, false);
         let waiting = reply.waiting?;
-        let late = self.told.as_ref().is_some_and(|told| has_passed(told, self.late, now));
+        let late = self.told.as_ref().is_some_and(|told| has_passed(told, Duration::ZERO, now));
         let place = QueuePlace {
             place: waiting.place,
             queued: waiting.queued,
@@ -263,7 +263,10 @@ impl Places {
         if let Some(start) = place.expected_start_ms {
             self.pause = (start.since(now) / PART).clamp(PAUSE_MIN, PAUSE_MAX);
         }
-        if self.told.as_ref().is_some_and(|told| !late && !is_news(told, &place, now)) {
+        // Less and less often where nothing else changes.
+        let grace = STEADY.saturating_mul(1 << self.late.min(5));
+        let is_news = |told: &QueuePlace| has_passed(told, grace, now) || is_news(told, &place, now);
+        if self.told.as_ref().is_some_and(|told| !is_news(told)) {
             return None;
         }
         self.late = if late { self.late.saturating_add(1) } else { 0 };
@@ -284,10 +287,9 @@ impl Places {
     }
 }
 
-/// Whether the reported start has passed: by two seconds, and by twice as much after each report in a row.
-fn has_passed(told: &QueuePlace, times: u32, now: Millis) -> bool {
-    let grace = STEADY.saturating_mul(1 << times.min(5));
-    told.expected_start_ms.is_some_and(|at| at.after(grace) <= now)
+/// Whether the reported start has passed, by at least `grace`.
+fn has_passed(told: &QueuePlace, grace: Duration, now: Millis) -> bool {
+    told.expected_start_ms.is_some_and(|at| at.after(grace) < now)
 }
 
 fn is_news(told: &QueuePlace, place: &QueuePlace, now: Millis) -> bool {
@@ -334,13 +336,12 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_has_passed_is_late_and_said_less_and_less_often() {
+    fn a_start_has_passed_when_its_time_and_the_grace_are_over() {
         let told = place(1, Some(0));
         let after = |seconds: u64| Millis(NOW.0 + seconds * 1000);
-        assert!(!has_passed(&told, 0, after(1)) && has_passed(&told, 0, after(2)));
-        assert!(!has_passed(&told, 2, after(7)) && has_passed(&told, 2, after(8)));
-        assert!(has_passed(&told, 99, after(64)));
-        assert!(!has_passed(&place(1, None), 0, after(999)));
+        assert!(!has_passed(&told, Duration::ZERO, NOW) && has_passed(&told, Duration::ZERO, after(1)));
+        assert!(!has_passed(&told, STEADY, after(2)) && has_passed(&told, STEADY, after(3)));
+        assert!(!has_passed(&place(1, None), Duration::ZERO, after(999)));
     }
 
     #[test]

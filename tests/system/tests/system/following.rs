@@ -3,7 +3,7 @@
 use std::{process::Stdio, time::Duration};
 
 use farm::{Farm, Output, SOON, bare_command};
-use model::{BuildRequest, ListRequest, Outcome, State, WorkspaceState};
+use model::{BuildRequest, ExecutorStatus, ListRequest, Outcome, State, WorkspaceState};
 
 use crate::check::{ended_as, script, until};
 
@@ -142,8 +142,8 @@ async fn labels_do_not_steer_the_terminal() {
 
 #[tokio::test]
 async fn workers_and_waits_are_told_as_they_are_now() {
-    // With heartbeats a minute apart only events tell.
-    let farm = Farm::builder().env("FOREBAY_HEARTBEAT_SECONDS", "60").without("gateway").start().await;
+    // Sooner than heartbeats tell.
+    let farm = Farm::builder().env("FOREBAY_HEARTBEAT_SECONDS", "5").without("gateway").start().await;
     let busy = async || {
         let workers = farm.client().workers().await.unwrap();
         let states = workers.iter().flat_map(|worker| &worker.heartbeat.workspaces);
@@ -174,7 +174,7 @@ async fn workers_and_waits_are_told_as_they_are_now() {
     let mut worker = farm.take("worker");
     worker.term();
     assert!(worker.wait_exit(SOON).await.success());
-    tokio::time::timeout(SOON, told("no worker is running")).await.expect("why says what it waits for");
+    tokio::time::timeout(2 * SOON, told("no worker is running")).await.expect("why says what it waits for");
     let mut watch = farm.command(&["watch", &waits.to_string()]);
     let log = farm.folder().join("watch.log");
     let file = std::fs::File::create(&log).unwrap();
@@ -182,6 +182,20 @@ async fn workers_and_waits_are_told_as_they_are_now() {
         watch.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true).spawn().unwrap();
     let says = || std::fs::read_to_string(&log).unwrap().contains("no worker is running");
     until("a watch says what the build waits for", SOON, says).await;
+}
+
+#[tokio::test]
+async fn a_drained_executor_is_shown_as_draining_at_once() {
+    // Its lease would be renewed after twenty seconds.
+    let farm = crate::acting::builder().lease_ttl(60).start().await;
+    let executor = farm.bus().executors().await.unwrap()[0].executor.clone();
+    assert_eq!(farm.cli(&["drain", executor.as_str()]).await.code, 0);
+    let draining = async {
+        while farm.bus().executors().await.unwrap()[0].status != ExecutorStatus::Draining {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), draining).await.expect("its lease says so");
 }
 
 #[tokio::test]

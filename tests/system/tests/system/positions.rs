@@ -104,6 +104,28 @@ async fn a_watcher_sees_its_place_and_nothing_is_stored_of_it() {
 }
 
 #[tokio::test]
+async fn a_start_that_has_passed_is_late_and_expected_again() {
+    let farm = Farm::builder().workspaces(1).without("gateway").start().await;
+    teach(&farm, "g", &labelled("short", "sleep 0.3"), 300..1000).await;
+    // It runs far longer than builds of its kind do.
+    let running = queue(&farm, &[&labelled("short", "sleep 600")]).await.pop().unwrap();
+    farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
+    let last = queue(&farm, &[&labelled("short", "true")]).await.pop().unwrap();
+    let mut following = farm.client().follow(&last, Sequence(0), &[WatchKind::Queue]);
+    let late = async {
+        loop {
+            if let Some(Followed::Queue(place)) = following.next().await.unwrap()
+                && place.late
+            {
+                return place;
+            }
+        }
+    };
+    let late = tokio::time::timeout(SOON, late).await.expect("what has passed is not promised for ever");
+    assert!(late.expected_start_ms.is_some() && late.place == 1, "{late:?}");
+}
+
+#[tokio::test]
 async fn places_come_as_server_sent_events_without_an_id() {
     let farm = Farm::builder().workspaces(2).start().await;
     let last = waiting(&farm).await;
