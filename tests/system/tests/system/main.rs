@@ -18,6 +18,7 @@ mod clocks;
 mod cluster;
 mod command_line;
 mod contexts;
+mod documents;
 mod estimates;
 mod executor_faults;
 mod following;
