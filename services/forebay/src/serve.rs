@@ -30,7 +30,7 @@ pub(crate) struct ServeArgs {
     /// Address of the Remote Execution API, for gateway and cas
     #[arg(long, value_name = "HOST:PORT")]
     grpc_listen: Option<String>,
-    /// Actions that the executor runs at a time [default: two for each processor]
+    /// Actions that the executor runs at a time [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     executor_slots: Option<u16>,
     /// How the executor confines actions: bubblewrap or none

@@ -57,7 +57,7 @@ pub(crate) struct UpArgs {
     /// Start the servers and set them up, and no service
     #[arg(long)]
     pub(crate) no_services: bool,
-    /// Workspaces of each worker: how many builds it runs at once [default: one for each processor]
+    /// Workspaces of each worker: how many builds it runs at once [default: two for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workspaces: Option<u16>,
     /// Workers; with `--autoscale workers=...` as many as wait for them
@@ -66,7 +66,7 @@ pub(crate) struct UpArgs {
     /// Executors; with `--autoscale executors=...` as many as wait for them
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) executors: u16,
-    /// Actions that each executor runs at a time [default: two for each processor]
+    /// Actions that each executor runs at a time [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) executor_slots: Option<u16>,
     /// Has the number of workers or executors follow the work, as `workers=0..4`, `executors=1..8`; how patiently, the
