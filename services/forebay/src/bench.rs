@@ -8,6 +8,7 @@ mod cas;
 mod deaths;
 mod decisions;
 mod farm;
+mod files;
 mod fit;
 mod floor;
 mod input_roots;

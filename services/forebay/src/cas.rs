@@ -4,6 +4,9 @@ mod get;
 mod list;
 mod put;
 
+pub(crate) use get::folder as get_folder;
+pub(crate) use put::hash;
+
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -18,7 +21,7 @@ Examples:
   forebay cas ls e3b0c442...852b855/83
       lists a folder by its digest
   forebay cas get e3b0c442...852b855/83 --output copy/
-      writes that folder to copy/";
+      writes that folder to copy/; without --output it is listed";
 
 /// What `forebay cas` is asked for.
 #[derive(Debug, Args)]
@@ -34,7 +37,7 @@ pub(crate) struct CasArgs {
 enum What {
     /// Upload files and folders, and print their digests
     Put(put::PutArgs),
-    /// Fetch a blob, or a folder with --output FOLDER/
+    /// Fetch a blob, or a folder with --output FOLDER/; list a folder without it
     Get(get::GetArgs),
     /// List a folder by its digest
     Ls(list::ListArgs),
@@ -45,7 +48,7 @@ pub(crate) async fn run(args: CasArgs, globals: &Globals, settings: &Settings) -
     let remote = args.remote.connect(globals, settings).await?;
     match args.what {
         What::Put(args) => put::run(&args, &remote, globals).await,
-        What::Get(args) => get::run(&args, &remote).await,
+        What::Get(args) => get::run(&args, &remote, globals).await,
         What::Ls(args) => list::run(&args, &remote, globals).await,
     }
 }

@@ -1,6 +1,6 @@
 //! `forebay exec`: one command as an action.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
 use model::BlobDigest;
@@ -8,7 +8,7 @@ use reapi::execution::{
     Action, Command, ExecuteOperationMetadata, Platform, command::EnvironmentVariable, execution_stage,
     platform::Property,
 };
-use remote::{Executed, Remote, action_of};
+use remote::{Executed, Meter, Remote, action_of};
 use settings::Settings;
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     exit_code::ExitCodeOf,
     failure::{FAILED, Failure, SUCCEEDED, say},
     globals::Globals,
+    progress::{Progress, When},
     remote::RemoteArgs,
     stdout,
 };
@@ -59,6 +60,12 @@ pub(crate) struct ExecArgs {
     /// What the exit code says: how it ended, or what the command itself ended with
     #[arg(long, value_name = "OF", value_enum, default_value_t)]
     exit_code: ExitCodeOf,
+    /// Fail when the command did not make all that --output names
+    #[arg(long, requires = "output")]
+    require_outputs: bool,
+    /// Whether to show what goes on
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    progress: When,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -84,19 +91,27 @@ struct Report {
     stdout: String,
     stderr: String,
     outputs: Vec<String>,
+    /// What was named by --output and not made.
+    missing_outputs: Vec<String>,
 }
 
 /// Runs the command on the farm and brings back what it made.
 pub(crate) async fn run(args: ExecArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let wanted = exec_outputs::Wanted::new(&args.output)?;
+    let progress = Progress::new(args.progress);
+    progress.phase("reading the inputs".to_owned());
     let (root, inputs) = exec_inputs::scan(&args.dir, &args.input, args.remote.function()).await?;
     let remote = args.remote.connect(globals, settings).await?;
     let (digest, mut blobs) =
         action_of(args.remote.function(), &command(&args, &wanted), action(&args), &root);
     blobs.extend(inputs);
-    remote.upload(&blobs).await?;
-    let executed = execute(&remote, &digest, &args).await?;
-    finish(&remote, &args, &wanted, digest, executed, globals).await
+    let meter = Arc::<Meter>::default();
+    let uploading = remote.upload_telling(&blobs, &meter);
+    progress.transfer("uploading the inputs", &meter, uploading).await?;
+    let executed = execute(&remote, &digest, &args, &progress).await?;
+    Finish { remote: &remote, args: &args, wanted: &wanted, progress: &progress }
+        .run(digest, executed, globals)
+        .await
 }
 
 fn command(args: &ExecArgs, wanted: &exec_outputs::Wanted) -> Command {
@@ -141,9 +156,15 @@ fn action(args: &ExecArgs) -> Action {
 }
 
 /// Waits for the result; Ctrl-C cancels the execution.
-async fn execute(remote: &Remote, action: &BlobDigest, args: &ExecArgs) -> Result<Executed, Failure> {
+async fn execute(
+    remote: &Remote,
+    action: &BlobDigest,
+    args: &ExecArgs,
+    shown: &Progress,
+) -> Result<Executed, Failure> {
     let operation = std::sync::Mutex::new(String::new());
     let mut told = None;
+    let mut phase = None;
     let progress = |name: &str, metadata: &ExecuteOperationMetadata| {
         if let Ok(mut operation) = operation.lock() {
             name.clone_into(&mut operation);
@@ -152,8 +173,17 @@ async fn execute(remote: &Remote, action: &BlobDigest, args: &ExecArgs) -> Resul
         let queued = metadata.stage == i32::from(execution_stage::Value::Queued);
         if queued && reason.is_some() && told != reason {
             say(reason.as_deref().unwrap_or_default());
+            shown.rest();
+            say(reason.as_deref().unwrap_or_default());
             told = reason;
         }
+        let now = exec_outputs::phase(metadata);
+        if phase != now
+            && let Some(line) = &now
+        {
+            shown.phase(line.clone());
+        }
+        phase = now;
     };
     tokio::select! {
         executed = remote.execute(action, args.no_cache, args.priority, progress) => Ok(executed?),
@@ -167,40 +197,62 @@ async fn execute(remote: &Remote, action: &BlobDigest, args: &ExecArgs) -> Resul
     }
 }
 
-async fn finish(
-    remote: &Remote,
-    args: &ExecArgs,
-    wanted: &exec_outputs::Wanted,
-    action: BlobDigest,
-    executed: Executed,
-    globals: &Globals,
-) -> Result<ExitCode, Failure> {
-    let Executed { operation, response } = executed;
-    let result = response.result.unwrap_or_default();
-    let (out, err) = exec_outputs::console(remote, &result).await?;
-    if !globals.json {
-        stdout::bytes(&out)?;
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), &err);
+/// What follows when the action has ended.
+struct Finish<'a> {
+    remote: &'a Remote,
+    args: &'a ExecArgs,
+    wanted: &'a exec_outputs::Wanted,
+    progress: &'a Progress,
+}
+
+impl Finish<'_> {
+    async fn run(
+        self,
+        action: BlobDigest,
+        executed: Executed,
+        globals: &Globals,
+    ) -> Result<ExitCode, Failure> {
+        let Self { remote, args, wanted, progress } = self;
+        progress.rest();
+        let Executed { operation, response } = executed;
+        let result = response.result.unwrap_or_default();
+        let (out, err) = exec_outputs::console(remote, &result).await?;
+        if !globals.json {
+            stdout::bytes(&out)?;
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), &err);
+        }
+        let status = response.status.unwrap_or_default();
+        if status.code != 0 {
+            return Err(Failure::plain(FAILED, status.message));
+        }
+        if response.cached_result {
+            progress.note("cached: this is the result of an earlier run");
+        }
+        let meter = Meter::default();
+        let fetching = exec_outputs::fetch(remote, &result, &args.dir, wanted, &meter);
+        let brought = progress.transfer("fetching the outputs", &meter, fetching).await?;
+        let missing_outputs = wanted.missing(&brought);
+        for missing in &missing_outputs {
+            say(&format!("warning: the command made no output {missing:?}"));
+        }
+        let exit_code = result.exit_code;
+        if globals.json {
+            stdout::json(&Report {
+                action,
+                operation,
+                exit_code,
+                cached: response.cached_result,
+                executor: result.execution_metadata.map(|it| it.worker).unwrap_or_default(),
+                stdout: String::from_utf8_lossy(&out).into_owned(),
+                stderr: String::from_utf8_lossy(&err).into_owned(),
+                outputs: brought.paths,
+                missing_outputs: missing_outputs.clone(),
+            })?;
+        } else if exit_code != 0 {
+            say(&format!("the command ended with exit code {exit_code}"));
+        }
+        let complete = missing_outputs.is_empty() || !args.require_outputs;
+        let outcome = if exit_code == 0 && complete { SUCCEEDED } else { FAILED };
+        Ok(ExitCode::from(args.exit_code.exit_code(Some(exit_code), outcome)))
     }
-    let status = response.status.unwrap_or_default();
-    if status.code != 0 {
-        return Err(Failure::plain(FAILED, status.message));
-    }
-    let outputs = exec_outputs::fetch(remote, &result, &args.dir, wanted).await?;
-    if globals.json {
-        stdout::json(&Report {
-            action,
-            operation,
-            exit_code: result.exit_code,
-            cached: response.cached_result,
-            executor: result.execution_metadata.map(|it| it.worker).unwrap_or_default(),
-            stdout: String::from_utf8_lossy(&out).into_owned(),
-            stderr: String::from_utf8_lossy(&err).into_owned(),
-            outputs,
-        })?;
-    } else if result.exit_code != 0 {
-        say(&format!("the command ended with exit code {}", result.exit_code));
-    }
-    let outcome = if result.exit_code == 0 { SUCCEEDED } else { FAILED };
-    Ok(ExitCode::from(args.exit_code.exit_code(Some(result.exit_code), outcome)))
 }

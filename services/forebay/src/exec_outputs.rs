@@ -1,25 +1,26 @@
 //! What an action brought: its console and its outputs.
 
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use model::BlobDigest;
 use prost::Message as _;
-use reapi::execution::{ActionResult, ExecuteOperationMetadata, Tree};
-use remote::Remote;
+use reapi::execution::{ActionResult, Directory, ExecuteOperationMetadata, Tree, execution_stage};
+use remote::{Meter, Placed, Remote};
 
 use crate::failure::{FAILED, Failure};
 
 /// What is to be brought back. The protocol knows paths alone: a glob is asked for as the folder that it is below.
 pub(crate) struct Wanted {
-    globs: GlobSet,
+    /// What the caller named, each with what it matches.
+    patterns: Vec<(String, GlobSet)>,
     paths: Vec<String>,
 }
 
 impl Wanted {
     /// Reads the globs.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, Failure> {
-        let mut builder = GlobSetBuilder::new();
+        let mut read = Vec::new();
         let mut paths = Vec::new();
         for pattern in patterns {
             let plain = pattern.trim_end_matches('/');
@@ -31,13 +32,15 @@ impl Wanted {
             let glob = |text: &str| {
                 Glob::new(text).map_err(|error| Failure::usage(format!("output {pattern:?}: {error}")))
             };
+            let mut builder = GlobSetBuilder::new();
             builder.add(glob(plain)?);
             builder.add(glob(&format!("{plain}/**"))?);
+            let globs = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
+            read.push((pattern.clone(), globs));
             let fixed: Vec<&str> =
                 plain.split('/').take_while(|part| !part.contains(['*', '?', '[', '{'])).collect();
             paths.push(fixed.join("/"));
         }
-        let globs = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
         paths.sort();
         paths.dedup();
         let outer: Vec<String> = paths
@@ -45,7 +48,7 @@ impl Wanted {
             .filter(|path| !paths.iter().any(|other| path != &other && is_below(path, other)))
             .cloned()
             .collect();
-        Ok(Self { globs, paths: outer })
+        Ok(Self { patterns: read, paths: outer })
     }
 
     /// As the protocol asks for them.
@@ -54,7 +57,14 @@ impl Wanted {
     }
 
     fn matches(&self, path: &str) -> bool {
-        self.globs.is_match(path)
+        self.patterns.iter().any(|(_, globs)| globs.is_match(path))
+    }
+
+    /// Those that nothing of what was brought matches, as the caller named them. An empty folder is an output too.
+    pub(crate) fn missing(&self, brought: &Brought) -> Vec<String> {
+        let missing =
+            |globs: &GlobSet| !brought.paths.iter().chain(&brought.folders).any(|path| globs.is_match(path));
+        self.patterns.iter().filter(|(_, globs)| missing(globs)).map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -67,6 +77,19 @@ pub(crate) fn reason(metadata: &ExecuteOperationMetadata) -> Option<String> {
     let partial = metadata.partial_execution_metadata.as_ref()?;
     let any = partial.auxiliary_metadata.iter().find(|any| any.type_url.ends_with("google.rpc.Status"))?;
     reapi::rpc::Status::decode(any.value.as_slice()).ok().map(|status| status.message)
+}
+
+/// What goes on with an operation, in some words.
+pub(crate) fn phase(metadata: &ExecuteOperationMetadata) -> Option<String> {
+    let worker =
+        metadata.partial_execution_metadata.as_ref().map(|it| it.worker.as_str()).unwrap_or_default();
+    let on = if worker.is_empty() { String::new() } else { format!(" on {worker}") };
+    match execution_stage::Value::try_from(metadata.stage).ok()? {
+        execution_stage::Value::CacheCheck => Some("looking whether the result is known".to_owned()),
+        execution_stage::Value::Queued => Some("waiting for an executor".to_owned()),
+        execution_stage::Value::Executing => Some(format!("running{on}")),
+        execution_stage::Value::Unknown | execution_stage::Value::Completed => None,
+    }
 }
 
 /// Standard output and standard error.
@@ -89,89 +112,104 @@ fn read(remote: &Remote, digest: Option<&reapi::execution::Digest>) -> Result<Bl
         .map_err(|error| Failure::new(FAILED, "an output", &error))
 }
 
-/// Writes the outputs that are wanted into `folder`; returns their paths.
+/// What was brought back.
+pub(crate) struct Brought {
+    /// Files and links.
+    pub(crate) paths: Vec<String>,
+    /// Folders, which may have nothing in them.
+    folders: Vec<String>,
+}
+
+/// Writes the outputs that are wanted into `folder`.
 pub(crate) async fn fetch(
     remote: &Remote,
     result: &ActionResult,
     folder: &Path,
     wanted: &Wanted,
-) -> Result<Vec<String>, Failure> {
-    let mut written = Vec::new();
-    for file in result.output_files.iter().filter(|file| wanted.matches(&file.path)) {
-        write(remote, folder, &file.path, &read(remote, file.digest.as_ref())?, file.is_executable).await?;
-        written.push(file.path.clone());
+    meter: &Meter,
+) -> Result<Brought, Failure> {
+    let brought = Brought { paths: Vec::new(), folders: Vec::new() };
+    let mut made = Made { remote, folder, wanted, files: Vec::new(), brought };
+    for file in &result.output_files {
+        made.file(&file.path, file.digest.as_ref(), file.is_executable)?;
     }
-    for link in result.output_symlinks.iter().filter(|link| wanted.matches(&link.path)) {
-        make_link(folder, &link.path, &link.target)?;
-        written.push(link.path.clone());
+    for link in &result.output_symlinks {
+        made.link(&link.path, &link.target)?;
     }
     for directory in &result.output_directories {
         let content = remote.read(&read(remote, directory.tree_digest.as_ref())?).await?;
         let tree = Tree::decode(content.as_slice())
             .map_err(|error| Failure::new(FAILED, "an output folder cannot be decoded", &error))?;
-        unfold(remote, &tree, folder, &directory.path, wanted, &mut written).await?;
+        made.unfold(&tree, &directory.path)?;
     }
-    Ok(written)
+    remote.fetch_many(made.files, meter).await?;
+    Ok(made.brought)
 }
 
-async fn unfold(
-    remote: &Remote,
-    tree: &Tree,
-    folder: &Path,
-    path: &str,
-    wanted: &Wanted,
-    written: &mut Vec<String>,
-) -> Result<(), Failure> {
-    let children: std::collections::HashMap<BlobDigest, &reapi::execution::Directory> =
-        tree.children.iter().map(|child| (remote.function().digest(&child.encode_to_vec()), child)).collect();
-    let Some(root) = &tree.root else { return Ok(()) };
-    let mut waiting = vec![(path.to_owned(), root)];
-    while let Some((path, directory)) = waiting.pop() {
-        reapi::directory::check_with(directory, reapi::directory::AbsoluteTargets::Allowed)
-            .map_err(|error| Failure::new(FAILED, "an output folder is not sound", &error))?;
-        let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-        for file in &directory.files {
-            let to = join(&file.name);
-            if wanted.matches(&to) {
-                write(remote, folder, &to, &read(remote, file.digest.as_ref())?, file.is_executable).await?;
-                written.push(to);
-            }
-        }
-        for link in &directory.symlinks {
-            let to = join(&link.name);
-            if wanted.matches(&to) {
-                make_link(folder, &to, &link.target)?;
-                written.push(to);
-            }
-        }
-        for child in &directory.directories {
-            let digest = read(remote, child.digest.as_ref())?;
-            let found = children.get(&digest);
-            let found = found
-                .ok_or_else(|| Failure::plain(FAILED, format!("folder {} is not in its tree", child.name)))?;
-            waiting.push((join(&child.name), found));
-        }
-    }
-    Ok(())
+/// What of a result is brought back.
+struct Made<'a> {
+    remote: &'a Remote,
+    folder: &'a Path,
+    wanted: &'a Wanted,
+    files: Vec<Placed>,
+    brought: Brought,
 }
 
-async fn write(
-    remote: &Remote,
-    folder: &Path,
-    path: &str,
-    digest: &BlobDigest,
-    executable: bool,
-) -> Result<(), Failure> {
-    let to = folder.join(path);
-    prepare(&to)?;
-    remote.fetch(digest, &to).await?;
-    if executable {
-        use std::os::unix::fs::PermissionsExt as _;
-        std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755)).map_err(|error| {
-            Failure::new(FAILED, format!("cannot make {} executable", to.display()), &error)
-        })?;
+impl Made<'_> {
+    fn file(
+        &mut self,
+        path: &str,
+        digest: Option<&reapi::execution::Digest>,
+        executable: bool,
+    ) -> Result<(), Failure> {
+        if self.wanted.matches(path) {
+            let digest = read(self.remote, digest)?;
+            let to = self.folder.join(path);
+            prepare(&to)?;
+            self.files.push(Placed { digest, path: to, executable });
+            self.brought.paths.push(path.to_owned());
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn link(&mut self, path: &str, target: &str) -> Result<(), Failure> {
+        if self.wanted.matches(path) {
+            make_link(self.folder, path, target)?;
+            self.brought.paths.push(path.to_owned());
+        }
+        Ok(())
+    }
+
+    fn unfold(&mut self, tree: &Tree, path: &str) -> Result<(), Failure> {
+        let function = self.remote.function();
+        let children: HashMap<BlobDigest, &Directory> =
+            tree.children.iter().map(|child| (function.digest(&child.encode_to_vec()), child)).collect();
+        let Some(root) = &tree.root else { return Ok(()) };
+        let mut waiting = vec![(path.to_owned(), root)];
+        while let Some((path, directory)) = waiting.pop() {
+            reapi::directory::check_with(directory, reapi::directory::AbsoluteTargets::Allowed)
+                .map_err(|error| Failure::new(FAILED, "an output folder is not sound", &error))?;
+            if self.wanted.matches(&path) {
+                self.brought.folders.push(path.clone());
+            }
+            let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            for file in &directory.files {
+                self.file(&join(&file.name), file.digest.as_ref(), file.is_executable)?;
+            }
+            for link in &directory.symlinks {
+                self.link(&join(&link.name), &link.target)?;
+            }
+            for child in &directory.directories {
+                let digest = read(self.remote, child.digest.as_ref())?;
+                let found = children.get(&digest);
+                let found = found.ok_or_else(|| {
+                    Failure::plain(FAILED, format!("folder {} is not in its tree", child.name))
+                })?;
+                waiting.push((join(&child.name), found));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn make_link(folder: &Path, path: &str, target: &str) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::{
     fs, io,
     os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use futures::StreamExt as _;
@@ -29,7 +29,8 @@ pub(crate) async fn fetch(
     if destination == "-" {
         return print(&store, &file.digest).await;
     }
-    let path = place(&file.path, Path::new(destination));
+    let path = place(&file.path, destination);
+    make_folder_of(&path)?;
     store.fetch(&file.digest, &path).await?;
     if file.executable {
         allow_execution(&path).map_err(|error| {
@@ -51,12 +52,38 @@ pub(crate) async fn open(farm: &Farm, settings: &Settings) -> Result<Store, Fail
     }
 }
 
-/// Into a folder under its own name.
-fn place(kept: &str, destination: &Path) -> PathBuf {
-    match Path::new(kept).file_name() {
-        Some(name) if destination.is_dir() => destination.join(name),
-        Some(_) | None => destination.to_owned(),
+/// Writes `files` below the folder `destination`, under the paths that they were kept as.
+pub(crate) async fn fetch_all(
+    farm: &Farm,
+    settings: &Settings,
+    files: &[&OutputFile],
+    destination: &str,
+) -> Result<(), Failure> {
+    for file in files {
+        let inside = Path::new(&file.path).components().all(|part| matches!(part, Component::Normal(_)));
+        if !inside {
+            return Err(Failure::plain(FAILED, format!("{:?} leads out of the folder", file.path)));
+        }
+        let path = Path::new(destination).join(&file.path);
+        let path = path.to_str().ok_or_else(|| Failure::usage(format!("{destination:?} is no text")))?;
+        fetch(farm, settings, file, path).await?;
     }
+    Ok(())
+}
+
+/// Into a folder under its own name; what ends in a slash is one.
+fn place(kept: &str, destination: &str) -> PathBuf {
+    let to = Path::new(destination);
+    match Path::new(kept).file_name() {
+        Some(name) if destination.ends_with('/') || to.is_dir() => to.join(name),
+        Some(_) | None => to.to_owned(),
+    }
+}
+
+fn make_folder_of(path: &Path) -> Result<(), Failure> {
+    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
+    fs::create_dir_all(folder)
+        .map_err(|error| Failure::new(FAILED, format!("cannot make the folder {}", folder.display()), &error))
 }
 
 fn allow_execution(path: &Path) -> io::Result<()> {
@@ -90,8 +117,10 @@ mod tests {
     #[test]
     fn a_folder_takes_the_file_under_its_name() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(place("out/a.txt", folder.path()), folder.path().join("a.txt"));
-        assert_eq!(place("out/a.txt", Path::new("b.txt")), Path::new("b.txt"));
+        let name = folder.path().to_str().unwrap();
+        assert_eq!(place("out/a.txt", name), folder.path().join("a.txt"));
+        assert_eq!(place("out/a.txt", "b.txt"), Path::new("b.txt"));
+        assert_eq!(place("out/a.txt", "new/"), Path::new("new/a.txt"));
     }
 
     #[test]

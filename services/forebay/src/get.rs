@@ -21,7 +21,8 @@ use crate::{
 pub(crate) struct GetArgs {
     #[command(flatten)]
     build: BuildArgs,
-    /// Fetch the kept file PATH to the file or folder DEST, `-` for stdout
+    /// Fetch the kept file PATH to the file or folder DEST, `-` for stdout; of a glob ('**' is all) every match, below the folder
+    /// DEST
     #[arg(long, num_args = 2, value_names = ["PATH", "DEST"])]
     output: Vec<String>,
 }
@@ -30,6 +31,14 @@ pub(crate) struct GetArgs {
 fn files(result: &BuildResult) -> impl Iterator<Item = &OutputFile> {
     let report = result.job.iter().filter_map(|job| job.report.as_ref());
     result.outputs.iter().chain(&result.log.overflow).chain(report)
+}
+
+/// The outputs that a glob matches.
+fn matching<'a>(outputs: &'a [OutputFile], pattern: &str) -> Result<Vec<&'a OutputFile>, Failure> {
+    let glob = globset::GlobBuilder::new(pattern).literal_separator(true).build();
+    let glob =
+        glob.map_err(|error| Failure::usage(format!("output {pattern:?}: {error}")))?.compile_matcher();
+    Ok(outputs.iter().filter(|file| glob.is_match(&file.path)).collect())
 }
 
 /// Shows the build, or fetches one of its files.
@@ -42,11 +51,22 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
         let result = result
             .ok_or_else(|| Failure::usage(format!("build {key} has not ended: no file is kept yet")))?;
         let kept: Vec<&OutputFile> = files(result).collect();
-        let Some(file) = kept.iter().find(|file| file.path == *path) else {
-            let names: Vec<&str> = kept.iter().map(|file| file.path.as_str()).collect();
-            return Err(Failure::plain(USAGE, format!("build {key} kept no file {path:?}, but {names:?}")));
-        };
-        fetch::fetch(&farm, settings, file, destination).await?;
+        if let Some(file) = kept.iter().find(|file| file.path == *path) {
+            fetch::fetch(&farm, settings, file, destination).await?;
+        } else {
+            let found = matching(&result.outputs, path)?;
+            if found.is_empty() {
+                let names: Vec<&str> = kept.iter().map(|file| file.path.as_str()).collect();
+                return Err(Failure::plain(
+                    USAGE,
+                    format!("build {key} kept no file {path:?}, but {names:?}"),
+                ));
+            }
+            if destination == "-" {
+                return Err(Failure::usage(format!("{path:?} may be several files: name a folder, not -")));
+            }
+            fetch::fetch_all(&farm, settings, &found, destination).await?;
+        }
     } else if globals.json {
         stdout::json(&view)?;
     } else {

@@ -29,6 +29,7 @@ mod ls;
 mod policy_line;
 mod pools;
 mod present;
+mod progress;
 mod quota;
 mod record_text;
 mod remote;

@@ -1,9 +1,15 @@
 //! The Remote Execution API that a command speaks to.
 
+use std::time::Duration;
+
 use clap::Args;
 use model::DigestFunction;
 use remote::{Remote, RemoteError};
 use settings::Settings;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 use crate::{
     failure::{FAILED, Failure, UNREACHABLE},
@@ -43,20 +49,51 @@ impl RemoteArgs {
         let mut wait = Wait::new(globals.wait()?);
         loop {
             let failure = match self.try_connect(globals, settings).await {
-                Ok(remote) => return Ok(remote),
+                Ok((remote, _)) if self.speaks_grpc(&remote).await => return Ok(remote),
+                Ok((_, url)) if speaks_http1(&url).await => return Err(no_grpc(&url)),
+                Ok((_, url)) => Failure::plain(UNREACHABLE, format!("what listens at {url} does not answer")),
                 Err(failure) => failure,
             };
             wait.more(failure).await?;
         }
     }
 
-    async fn try_connect(&self, globals: &Globals, settings: &Settings) -> Result<Remote, Failure> {
+    async fn try_connect(&self, globals: &Globals, settings: &Settings) -> Result<(Remote, String), Failure> {
         let url = match &self.grpc {
             Some(url) => url.clone(),
             None => globals.grpc_url(settings)?,
         };
-        Ok(Remote::connect(&url, &self.instance, self.digest_function).await?)
+        Ok((Remote::connect(&url, &self.instance, self.digest_function).await?, url))
     }
+
+    /// Whether it answers at all: a refusal is an answer too, and what is asked for next says it better.
+    async fn speaks_grpc(&self, remote: &Remote) -> bool {
+        !remote.capabilities().await.is_err_and(|error| error.is_unreachable())
+    }
+}
+
+fn no_grpc(url: &str) -> Failure {
+    Failure::plain(
+        UNREACHABLE,
+        format!(
+            "{url} is an HTTP server and does not speak gRPC; the Remote Execution API has an address of its own \
+             (by itself port 8980; `forebay up` writes it as \"grpc\" into endpoints.json)"
+        ),
+    )
+}
+
+/// Whether a server of HTTP/1 listens there.
+async fn speaks_http1(url: &str) -> bool {
+    let address = url.split_once("://").map_or(url, |(_, address)| address);
+    let address = address.split('/').next().unwrap_or_default();
+    let ask = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).await?;
+        std::io::Result::Ok(answer.starts_with(b"HTTP/1."))
+    };
+    tokio::time::timeout(Duration::from_secs(3), ask).await.is_ok_and(|answer| answer.unwrap_or(false))
 }
 
 impl From<RemoteError> for Failure {

@@ -15,8 +15,6 @@ use axum::{
 use client::{Followed, QueuePlace, WatchEvent, WatchKind};
 use futures::{Stream, stream};
 use model::{Sequence, State};
-
-use ahead::{Ahead, Next};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -24,6 +22,7 @@ use crate::{
     input::{self, Names, Pairs},
     routes::Gateway,
 };
+use ahead::{Ahead, Next};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const KEEP_ALIVE: Duration = Duration::from_secs(15);

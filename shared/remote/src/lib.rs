@@ -2,11 +2,16 @@
 //! benchmarks, and a store whose backing is another farm's.
 
 mod connect;
+mod download;
 mod error;
 mod execute;
+mod meter;
 mod transfer;
+mod tree;
 
 pub use connect::Remote;
+pub use download::Placed;
 pub use error::RemoteError;
 pub use execute::{Executed, action_of};
+pub use meter::{Meter, Reading};
 pub use transfer::{Source, batches, is_small};

@@ -1,6 +1,12 @@
 //! Blobs up and down.
 
-use std::{collections::HashMap, io::SeekFrom, path::PathBuf};
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
@@ -13,10 +19,10 @@ use reapi::{
         batch_update_blobs_request::Request as BatchRequest, compressor,
     },
 };
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
+use tokio::{sync::mpsc, task::spawn_blocking};
 use tonic::Code;
 
-use crate::{Remote, RemoteError};
+use crate::{Meter, Remote, RemoteError};
 
 /// Where the content of a blob comes from.
 #[derive(Debug, Clone)]
@@ -34,6 +40,8 @@ const BATCH: u64 = 3 << 20;
 /// Blobs of one batch at most.
 const BATCH_COUNT: usize = 1000;
 const PIECE: usize = 1 << 20;
+/// Pieces of a stream that are read ahead.
+const AHEAD: usize = 4;
 /// Calls on their way at once.
 const IN_FLIGHT: usize = 4;
 
@@ -61,24 +69,35 @@ impl Remote {
 
     /// Uploads what the server lacks; returns how many blobs and bytes these were.
     pub async fn upload(&self, blobs: &HashMap<BlobDigest, Source>) -> Result<(u64, u64), RemoteError> {
+        self.upload_telling(blobs, &Arc::default()).await
+    }
+
+    /// Likewise, and tells how far it is.
+    pub async fn upload_telling(
+        &self,
+        blobs: &HashMap<BlobDigest, Source>,
+        meter: &Arc<Meter>,
+    ) -> Result<(u64, u64), RemoteError> {
         let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
         let missing = self.missing(&digests).await?;
         let bytes = missing.iter().map(|digest| digest.size).sum();
-        self.send(blobs, &missing).await?;
+        self.send(blobs, &missing, meter).await?;
         Ok((missing.len() as u64, bytes))
     }
 
     /// Uploads all of them, without asking what the server lacks.
     pub async fn put_many(&self, blobs: &HashMap<BlobDigest, Source>) -> Result<(), RemoteError> {
         let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
-        self.send(blobs, &digests).await
+        self.send(blobs, &digests, &Arc::default()).await
     }
 
     async fn send(
         &self,
         blobs: &HashMap<BlobDigest, Source>,
         digests: &[BlobDigest],
+        meter: &Arc<Meter>,
     ) -> Result<(), RemoteError> {
+        meter.expect(digests.len() as u64, digests.iter().map(|digest| digest.size).sum());
         let (small, large): (Vec<_>, Vec<_>) = digests.iter().partition(|digest| is_small(digest));
         let source = |digest: &BlobDigest| {
             let missing = RemoteError::Missing { digest: *digest };
@@ -87,28 +106,27 @@ impl Remote {
         let batches =
             batches(&small).into_iter().map(|batch| batch.iter().map(source).collect::<Result<Vec<_>, _>>());
         let batches: Vec<_> = batches.collect::<Result<_, _>>()?;
-        futures::stream::iter(batches.into_iter().map(|batch| self.upload_batch(batch)))
+        futures::stream::iter(batches.into_iter().map(|batch| self.upload_batch(batch, meter)))
             .buffer_unordered(IN_FLIGHT)
             .try_collect::<()>()
             .await?;
         let large: Vec<_> = large.iter().map(source).collect::<Result<_, _>>()?;
         futures::stream::iter(large)
-            .map(|(digest, source)| async move { self.write(&digest, source).await })
+            .map(|(digest, source)| async move { self.write_telling(&digest, source, meter).await })
             .buffer_unordered(IN_FLIGHT)
             .try_collect()
             .await
     }
 
-    async fn upload_batch(&self, batch: Vec<(BlobDigest, Source)>) -> Result<(), RemoteError> {
-        let mut requests = Vec::with_capacity(batch.len());
-        for (digest, source) in batch {
-            let data = match source {
-                Source::Bytes(bytes) => bytes.to_vec(),
-                Source::File(path) => tokio::fs::read(&path).await.map_err(file(&path))?,
-            };
-            let compressor = compressor::Value::Identity.into();
-            requests.push(BatchRequest { digest: Some(to_proto(&digest)), data, compressor });
-        }
+    async fn upload_batch(
+        &self,
+        batch: Vec<(BlobDigest, Source)>,
+        meter: &Arc<Meter>,
+    ) -> Result<(), RemoteError> {
+        let (blobs, bytes) = (batch.len() as u64, batch.iter().map(|(digest, _)| digest.size).sum());
+        let from_memory = batch.iter().all(|(_, source)| matches!(source, Source::Bytes(_)));
+        // Files are read together, by one thread.
+        let requests = if from_memory { read_all(batch)? } else { blocking(|| read_all(batch)).await? };
         let request = BatchUpdateBlobsRequest {
             instance_name: self.instance.clone(),
             requests,
@@ -123,26 +141,41 @@ impl Remote {
                 return Err(RemoteError::refused(what)(refused));
             }
         }
+        meter.moved(blobs, bytes);
         Ok(())
     }
 
     /// Uploads one blob as a stream.
     pub async fn write(&self, digest: &BlobDigest, source: Source) -> Result<(), RemoteError> {
+        self.write_telling(digest, source, &Arc::default()).await
+    }
+
+    async fn write_telling(
+        &self,
+        digest: &BlobDigest,
+        source: Source,
+        meter: &Arc<Meter>,
+    ) -> Result<(), RemoteError> {
         let name = format!("{}uploads/{}/blobs/{digest}", self.prefix(), uuid::Uuid::new_v4());
         let size = digest.size;
-        let (sender, receiver) = tokio::sync::mpsc::channel::<WriteRequest>(2);
+        let (sender, receiver) = mpsc::channel::<WriteRequest>(AHEAD);
+        let feeder = Feeder { sender, name, meter: Arc::clone(meter) };
         let feed = async move {
             match source {
-                Source::Bytes(bytes) => send_bytes(&sender, &name, &bytes).await,
-                Source::File(path) => send_file(&sender, &name, &path, size).await?,
+                Source::Bytes(bytes) => {
+                    feeder.send_bytes(&bytes).await;
+                    Ok(())
+                }
+                Source::File(path) => blocking(move || feeder.send_file(&path, size)).await,
             }
-            Ok::<_, RemoteError>(())
         };
         let mut client = self.bytes();
         let call = client.write(tokio_stream::wrappers::ReceiverStream::new(receiver));
         let (sent, written) = tokio::join!(feed, call);
         sent?;
-        written.map(drop).map_err(RemoteError::refused(format!("uploading {digest}")))
+        written.map_err(RemoteError::refused(format!("uploading {digest}")))?;
+        meter.moved(1, 0);
+        Ok(())
     }
 
     /// The content of small blobs, in the order asked for.
@@ -221,13 +254,6 @@ impl Remote {
         Ok(content)
     }
 
-    /// Writes a blob to `path`.
-    pub async fn fetch(&self, digest: &BlobDigest, path: &std::path::Path) -> Result<(), RemoteError> {
-        let mut out = tokio::fs::File::create(path).await.map_err(file(path))?;
-        self.read_to(digest, async |piece| out.write_all(piece).await.map_err(file(path))).await?;
-        out.flush().await.map_err(file(path))
-    }
-
     /// Hands the pieces of a blob to `take`, verified at the end.
     pub async fn read_to(
         &self,
@@ -287,44 +313,73 @@ impl Remote {
     }
 }
 
-async fn send_bytes(sender: &tokio::sync::mpsc::Sender<WriteRequest>, name: &str, bytes: &[u8]) {
-    let mut offset = 0;
-    loop {
-        let rest = bytes.get(offset..).unwrap_or_default();
-        let piece = rest.get(..PIECE).unwrap_or(rest);
-        let last = piece.len() == rest.len();
-        // Closed: the server has answered already.
-        if sender.send(request(name, offset as u64, piece.to_vec(), last)).await.is_err() || last {
-            return;
-        }
-        offset += piece.len();
-    }
+fn read_all(batch: Vec<(BlobDigest, Source)>) -> Result<Vec<BatchRequest>, RemoteError> {
+    let read = |(digest, source): (BlobDigest, Source)| {
+        let data = match source {
+            Source::Bytes(bytes) => bytes.into(),
+            Source::File(path) => fs::read(&path).map_err(file(&path))?,
+        };
+        let compressor = compressor::Value::Identity.into();
+        Ok(BatchRequest { digest: Some(to_proto(&digest)), data, compressor })
+    };
+    batch.into_iter().map(read).collect()
 }
 
-async fn send_file(
-    sender: &tokio::sync::mpsc::Sender<WriteRequest>,
-    name: &str,
-    path: &std::path::Path,
-    size: u64,
-) -> Result<(), RemoteError> {
-    let mut input = tokio::fs::File::open(path).await.map_err(file(path))?;
-    input.seek(SeekFrom::Start(0)).await.map_err(file(path))?;
-    let mut offset = 0;
-    loop {
-        let mut piece = vec![0; PIECE];
-        let mut filled = 0;
-        while let Some(room) = piece.get_mut(filled..).filter(|room| !room.is_empty()) {
-            match input.read(room).await.map_err(file(path))? {
-                0 => break,
-                read => filled += read,
+/// On a thread that may wait for the disk.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, RemoteError> + Send + 'static,
+) -> Result<T, RemoteError> {
+    let broke_off = |error: tokio::task::JoinError| RemoteError::Answer {
+        what: "reading or writing files".into(),
+        why: error.to_string(),
+    };
+    spawn_blocking(work).await.map_err(broke_off)?
+}
+
+/// Sends a blob, piece by piece.
+struct Feeder {
+    sender: mpsc::Sender<WriteRequest>,
+    name: String,
+    meter: Arc<Meter>,
+}
+
+impl Feeder {
+    async fn send_bytes(&self, bytes: &[u8]) {
+        let mut offset = 0;
+        loop {
+            let rest = bytes.get(offset..).unwrap_or_default();
+            let piece = rest.get(..PIECE).unwrap_or(rest);
+            let last = piece.len() == rest.len();
+            let request = request(&self.name, offset as u64, piece.to_vec(), last);
+            // Closed: the server has answered already.
+            if self.sender.send(request).await.is_err() {
+                return;
             }
+            self.meter.moved(0, piece.len() as u64);
+            if last {
+                return;
+            }
+            offset += piece.len();
         }
-        piece.truncate(filled);
-        let last = offset + filled as u64 >= size || filled == 0;
-        if sender.send(request(name, offset, piece, last)).await.is_err() || last {
-            return Ok(());
+    }
+
+    fn send_file(&self, path: &Path, size: u64) -> Result<(), RemoteError> {
+        let mut input = File::open(path).map_err(file(path))?;
+        let mut offset = 0;
+        loop {
+            let mut piece = Vec::with_capacity(PIECE);
+            let read = (&mut input).take(PIECE as u64).read_to_end(&mut piece).map_err(file(path))? as u64;
+            let last = offset + read >= size || read == 0;
+            // Closed: the server has answered already.
+            if self.sender.blocking_send(request(&self.name, offset, piece, last)).is_err() {
+                return Ok(());
+            }
+            self.meter.moved(0, read);
+            if last {
+                return Ok(());
+            }
+            offset += read;
         }
-        offset += filled as u64;
     }
 }
 
@@ -363,7 +418,7 @@ pub fn batches(digests: &[BlobDigest]) -> Vec<Vec<BlobDigest>> {
     batches
 }
 
-fn file(path: &std::path::Path) -> impl Fn(std::io::Error) -> RemoteError {
+pub(crate) fn file(path: &Path) -> impl Fn(std::io::Error) -> RemoteError {
     let path = path.display().to_string();
     move |source| RemoteError::File { path: path.clone(), source }
 }

@@ -1,4 +1,4 @@
-//! `forebay bench cas`: look-ups, small blobs, and streams against a bare stream with the same hashing.
+//! `forebay bench cas`: look-ups, small blobs, streams against a bare stream with the same hashing, and files against `cp`.
 
 use std::{
     collections::HashMap,
@@ -17,6 +17,7 @@ use super::{
     actions::calls,
     bare_stream::BareStream,
     farm::BenchFarm,
+    files::{self, FilesReport},
     memory::Memory,
     report::{Machine, line},
 };
@@ -51,6 +52,7 @@ pub(crate) struct CasReport {
     bare_read_mb_per_s: f64,
     write_to_bare_ratio: f64,
     read_to_bare_ratio: f64,
+    files: FilesReport,
     pub(crate) memory: Memory,
 }
 
@@ -88,6 +90,7 @@ pub(crate) async fn measure(args: &CasArgs) -> Result<CasReport, Failure> {
     let bare = BareStream::start().await?;
     let (bare_write, bare_read) = streams(&bare.remote().await?, window).await?;
     let (write, read) = streams(&remote, window).await?;
+    let files = files::measure(&remote).await?;
     let mut memory = Memory::default();
     memory.note(&farm);
     farm.stop().await;
@@ -103,6 +106,7 @@ pub(crate) async fn measure(args: &CasArgs) -> Result<CasReport, Failure> {
         bare_read_mb_per_s: bare_read,
         write_to_bare_ratio: write / bare_write,
         read_to_bare_ratio: read / bare_read,
+        files,
         memory,
     })
 }
@@ -150,6 +154,7 @@ impl fmt::Display for CasReport {
         line(f, "ByteStream read, 64 MiB", Some(self.read_mb_per_s), "MB/s")?;
         line(f, "a bare stream, read", Some(self.bare_read_mb_per_s), "MB/s")?;
         line(f, "read to bare", Some(self.read_to_bare_ratio), "")?;
+        write!(f, "{}", self.files)?;
         write!(f, "{}", self.memory)
     }
 }

@@ -1,86 +1,144 @@
 //! `forebay cas get`
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use model::BlobDigest;
 use prost::Message as _;
-use reapi::execution::Directory;
-use remote::Remote;
+use reapi::{
+    directory::{AbsoluteTargets, check_with},
+    execution::Directory,
+};
+use remote::{Meter, Placed, Remote};
 
+use super::list;
 use crate::{
     failure::{FAILED, Failure},
+    globals::Globals,
+    progress::{Progress, When},
     stdout,
 };
 
 /// What to fetch.
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
-    /// The blob, or with --output FOLDER/ the folder: HASH/SIZE
+    /// The blob, or the folder: HASH/SIZE
     #[arg(value_name = "DIGEST")]
     digest: BlobDigest,
-    /// Where to write it [default: stdout]; with a slash at its end, a folder to be made
+    /// Where to write it, `-` for stdout; with a slash at its end, or a folder that is there, what the digest's folder has goes
+    /// into it [default: stdout, where a folder is listed]
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
+    /// Whether to show how far it is
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    progress: When,
 }
 
+/// A blob that is larger is no folder that anybody would list.
+const FOLDER_BYTES_MAX: u64 = 4 << 20;
+
 /// Fetches it.
-pub(super) async fn run(args: &GetArgs, remote: &Remote) -> Result<ExitCode, Failure> {
+pub(super) async fn run(args: &GetArgs, remote: &Remote, globals: &Globals) -> Result<ExitCode, Failure> {
+    let (meter, progress) = (Meter::default(), Progress::new(args.progress));
     match &args.output {
-        Some(path) if path.as_os_str().as_encoded_bytes().ends_with(b"/") => {
-            folder(remote, args.digest, path).await?;
+        Some(path) if path.as_os_str() == "-" => print(remote, &args.digest).await?,
+        Some(path) if path.as_os_str().as_encoded_bytes().ends_with(b"/") || path.is_dir() => {
+            let fetching = folder(remote, args.digest, path, &meter);
+            progress.transfer("fetching", &meter, fetching).await?;
         }
-        Some(path) => remote.fetch(&args.digest, path).await?,
-        None => {
-            let mut fault = None;
-            remote
-                .read_to(&args.digest, async |piece| {
-                    if fault.is_none() {
-                        fault = stdout::bytes(piece).err();
-                    }
-                    Ok(())
-                })
-                .await?;
-            if let Some(fault) = fault {
-                return Err(fault);
+        Some(path) => {
+            let placed = Placed { digest: args.digest, path: path.clone(), executable: false };
+            let fetching = remote.fetch_many(vec![placed], &meter);
+            progress.transfer("fetching", &meter, fetching).await?;
+        }
+        None if args.digest.size <= FOLDER_BYTES_MAX => {
+            let content = remote.read(&args.digest).await?;
+            if is_folder(&content) {
+                let listed = list::ListArgs::of(args.digest);
+                return list::run(&listed, remote, globals).await;
             }
+            stdout::bytes(&content)?;
         }
+        None => print(remote, &args.digest).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn folder(remote: &Remote, digest: BlobDigest, path: &std::path::Path) -> Result<(), Failure> {
-    let mut waiting = vec![(path.to_owned(), digest)];
+/// Whether it is a folder's message, to the byte: hardly anything else is.
+fn is_folder(content: &[u8]) -> bool {
+    Directory::decode(content).is_ok_and(|folder| {
+        let entries = folder.files.len() + folder.directories.len() + folder.symlinks.len();
+        entries > 0
+            && folder.encode_to_vec() == content
+            && check_with(&folder, AbsoluteTargets::Allowed).is_ok()
+    })
+}
+
+async fn print(remote: &Remote, digest: &BlobDigest) -> Result<(), Failure> {
+    let mut fault = None;
+    let print = async |piece: &[u8]| {
+        if fault.is_none() {
+            fault = stdout::bytes(piece).err();
+        }
+        Ok(())
+    };
+    remote.read_to(digest, print).await?;
+    fault.map_or(Ok(()), Err)
+}
+
+/// Makes the folders and links, and then the files, all of one digest together.
+pub(crate) async fn folder(
+    remote: &Remote,
+    root: BlobDigest,
+    path: &Path,
+    meter: &Meter,
+) -> Result<(), Failure> {
+    let folders = remote.folders(&root).await?;
+    let mut files = Vec::new();
+    let mut waiting = vec![(path.to_owned(), root)];
     while let Some((path, digest)) = waiting.pop() {
         let failed = |what: &str, error: &dyn std::error::Error| {
             Failure::new(FAILED, format!("{what} {}", path.display()), error)
         };
         std::fs::create_dir_all(&path).map_err(|error| failed("cannot make", &error))?;
-        let content = if digest.is_empty_blob() { Vec::new() } else { remote.read(&digest).await? };
-        let directory = Directory::decode(content.as_slice())
-            .map_err(|error| Failure::new(FAILED, format!("{digest} is no folder"), &error))?;
-        // Names that lead elsewhere are refused.
-        reapi::directory::check_with(&directory, reapi::directory::AbsoluteTargets::Allowed)
-            .map_err(|error| Failure::new(FAILED, format!("{digest} is no sound folder"), &error))?;
-        let of = |digest: Option<&reapi::execution::Digest>| {
-            digest
-                .and_then(|digest| reapi::digest::from_proto(digest, remote.function()).ok())
-                .unwrap_or_else(|| remote.function().empty())
-        };
-        for link in &directory.symlinks {
+        let missing = || Failure::plain(FAILED, format!("folder {digest} was not read"));
+        let folder = folders.get(&digest).ok_or_else(missing)?;
+        for link in &folder.symlinks {
             std::os::unix::fs::symlink(&link.target, path.join(&link.name))
                 .map_err(|error| failed("cannot make a link in", &error))?;
         }
-        for file in &directory.files {
-            let to = path.join(&file.name);
-            remote.fetch(&of(file.digest.as_ref()), &to).await?;
-            if file.is_executable {
-                use std::os::unix::fs::PermissionsExt as _;
-                std::fs::set_permissions(&to, std::fs::Permissions::from_mode(0o755))
-                    .map_err(|error| failed("cannot make a program in", &error))?;
-            }
+        for file in &folder.files {
+            files.push(Placed {
+                digest: remote.digest_of(file.digest.as_ref(), &digest)?,
+                path: path.join(&file.name),
+                executable: file.is_executable,
+            });
         }
-        waiting.extend(directory.directories.iter().map(|it| (path.join(&it.name), of(it.digest.as_ref()))));
+        for child in &folder.directories {
+            waiting.push((path.join(&child.name), remote.digest_of(child.digest.as_ref(), &digest)?));
+        }
     }
-    Ok(())
+    Ok(remote.fetch_many(files, meter).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use reapi::execution::{Directory, FileNode};
+
+    use super::is_folder;
+
+    #[test]
+    fn a_folder_is_told_from_a_file() {
+        let digest = reapi::digest::to_proto(&model::DigestFunction::Sha256.digest(b"a"));
+        let file = FileNode { name: "a".into(), digest: Some(digest), ..FileNode::default() };
+        let folder = Directory { files: vec![file], ..Directory::default() }.encode_to_vec();
+        assert!(is_folder(&folder));
+        for other in [&b""[..], b"a", b"hello\n", b"\n", &folder[..folder.len() - 1]] {
+            assert!(!is_folder(other), "{other:?}");
+        }
+    }
 }

@@ -27,6 +27,13 @@ pub(super) struct ListArgs {
     recursive: bool,
 }
 
+impl ListArgs {
+    /// What is in a folder, and no more.
+    pub(super) fn of(digest: BlobDigest) -> Self {
+        Self { digest, recursive: false }
+    }
+}
+
 /// One entry.
 #[derive(Debug, Serialize)]
 struct Entry {

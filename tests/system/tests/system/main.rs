@@ -33,6 +33,7 @@ mod limits;
 mod marks;
 mod merging;
 mod models;
+mod moving_files;
 mod packing;
 mod placing;
 mod pools;

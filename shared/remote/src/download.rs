@@ -1,0 +1,165 @@
+//! Many blobs down, into files: small ones by the batch, large ones as streams, and each written by a thread that has nothing
+//! else to do while the next is on its way.
+
+use std::{
+    collections::HashMap,
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _};
+use model::BlobDigest;
+use tokio::sync::mpsc;
+
+use crate::{
+    Meter, Remote, RemoteError, batches, is_small,
+    transfer::{blocking, file},
+};
+
+/// Calls on their way at once.
+const BATCHES: usize = 4;
+/// Streams at once.
+const STREAMS: usize = 2;
+/// Pieces of a stream that wait to be written.
+const AHEAD: usize = 4;
+
+/// A file to be: a blob and where it belongs.
+#[derive(Debug, Clone)]
+pub struct Placed {
+    /// The content.
+    pub digest: BlobDigest,
+    /// The file; its folder is there. What it is already is replaced.
+    pub path: PathBuf,
+    /// Whether it may be executed.
+    pub executable: bool,
+}
+
+type Places = HashMap<BlobDigest, Vec<Placed>>;
+
+impl Remote {
+    /// Writes blobs to files, each read once however many files have it.
+    pub async fn fetch_many(&self, files: Vec<Placed>, meter: &Meter) -> Result<(), RemoteError> {
+        let mut places = Places::new();
+        for file in files {
+            places.entry(file.digest).or_default().push(file);
+        }
+        meter.expect(places.len() as u64, places.keys().map(|digest| digest.size).sum());
+        let (small, large): (Places, Places) = places.into_iter().partition(|(digest, _)| is_small(digest));
+        let digests: Vec<BlobDigest> = small.keys().copied().collect();
+        let small = &mut { small };
+        let batches: Vec<Vec<(BlobDigest, Vec<Placed>)>> = batches(&digests)
+            .into_iter()
+            .map(|batch| batch.into_iter().filter_map(|digest| small.remove_entry(&digest)).collect())
+            .collect();
+        futures::stream::iter(batches.into_iter().map(|batch| self.fetch_batch(batch, meter)))
+            .buffer_unordered(BATCHES)
+            .try_collect::<()>()
+            .await?;
+        futures::stream::iter(
+            large.into_iter().map(|(digest, places)| self.fetch_large(digest, places, meter)),
+        )
+        .buffer_unordered(STREAMS)
+        .try_collect()
+        .await
+    }
+
+    /// Writes a blob to `path`.
+    pub async fn fetch(&self, digest: &BlobDigest, path: &Path) -> Result<(), RemoteError> {
+        let placed = Placed { digest: *digest, path: path.to_owned(), executable: false };
+        self.fetch_many(vec![placed], &Meter::default()).await
+    }
+
+    async fn fetch_batch(
+        &self,
+        batch: Vec<(BlobDigest, Vec<Placed>)>,
+        meter: &Meter,
+    ) -> Result<(), RemoteError> {
+        let digests: Vec<BlobDigest> = batch.iter().map(|(digest, _)| *digest).collect();
+        let contents = self.read_batch(&digests).await?;
+        blocking(move || {
+            for ((digest, places), content) in batch.into_iter().zip(contents) {
+                let content = content.ok_or(RemoteError::Missing { digest })?;
+                verify(&digest, &digest.function.digest(&content))?;
+                for placed in places {
+                    let written = fs::write(&placed.path, &content);
+                    written.and_then(|()| finish(&placed)).map_err(file(&placed.path))?;
+                }
+            }
+            Ok(())
+        })
+        .await?;
+        meter.moved(digests.len() as u64, digests.iter().map(|digest| digest.size).sum());
+        Ok(())
+    }
+
+    async fn fetch_large(
+        &self,
+        digest: BlobDigest,
+        places: Vec<Placed>,
+        meter: &Meter,
+    ) -> Result<(), RemoteError> {
+        let Some(mut pieces) = self.open(&digest, 0).await? else {
+            return Err(RemoteError::Missing { digest });
+        };
+        let (sender, receiver) = mpsc::channel::<Bytes>(AHEAD);
+        let writing = blocking(move || write(&digest, &places, receiver));
+        let reading = async move {
+            while let Some(piece) = pieces.try_next().await? {
+                meter.moved(0, piece.len() as u64);
+                // Closed: the writer has failed, and says why.
+                if sender.send(piece).await.is_err() {
+                    return Ok(());
+                }
+            }
+            Ok(())
+        };
+        let (read, written) = tokio::join!(reading, writing);
+        // Where reading failed, what was written is not complete either.
+        read.and(written)?;
+        meter.moved(1, 0);
+        Ok(())
+    }
+}
+
+/// Writes what comes to the first of the files, verified at the end, and copies that to the others.
+fn write(
+    digest: &BlobDigest,
+    places: &[Placed],
+    mut pieces: mpsc::Receiver<Bytes>,
+) -> Result<(), RemoteError> {
+    let Some((first, others)) = places.split_first() else { return Ok(()) };
+    let failed = file(&first.path);
+    let mut out = File::create(&first.path).map_err(&failed)?;
+    let mut hasher = digest.function.hasher();
+    while let Some(piece) = pieces.blocking_recv() {
+        out.write_all(&piece).map_err(&failed)?;
+        hasher.update(&piece);
+    }
+    if let Err(error) = verify(digest, &hasher.finish()) {
+        // Nobody should take it for what was asked for.
+        let _ = fs::remove_file(&first.path);
+        return Err(error);
+    }
+    finish(first).map_err(&failed)?;
+    for other in others {
+        fs::copy(&first.path, &other.path).and_then(|_| finish(other)).map_err(file(&other.path))?;
+    }
+    Ok(())
+}
+
+fn finish(placed: &Placed) -> io::Result<()> {
+    if placed.executable {
+        fs::set_permissions(&placed.path, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+fn verify(digest: &BlobDigest, found: &BlobDigest) -> Result<(), RemoteError> {
+    if found == digest {
+        return Ok(());
+    }
+    Err(RemoteError::Answer { what: format!("reading {digest}"), why: format!("its content is {found}") })
+}

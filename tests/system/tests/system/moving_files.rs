@@ -1,0 +1,156 @@
+//! `forebay cas` and `forebay exec`: files up and down, and what is said about them.
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
+
+use farm::{Farm, Output, SOON};
+
+async fn farm() -> Farm {
+    Farm::builder().only(&["gateway"]).with_actions().start().await
+}
+
+/// The command line of a farm, at its Remote Execution API.
+struct Cli<'a> {
+    farm: &'a Farm,
+}
+
+impl Cli<'_> {
+    async fn run(&self, args: &[&str]) -> Output {
+        let mut all = args.to_vec();
+        let grpc = self.farm.grpc_url();
+        all.splice(1..1, ["--grpc", &grpc]);
+        self.farm.cli(&all).await
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn make(folder: &Path) {
+    for number in 0..1500 {
+        let to = folder.join(format!("{}/{}", number % 7, number % 5));
+        fs::create_dir_all(&to).unwrap();
+        // Many are the same.
+        fs::write(to.join(format!("{number}.txt")), format!("{}\n", number % 400)).unwrap();
+    }
+    fs::create_dir(folder.join("empty")).unwrap();
+    fs::write(folder.join("empty.txt"), "").unwrap();
+    let large: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(folder.join("large"), &large).unwrap();
+    fs::write(folder.join("again"), &large).unwrap();
+    fs::write(folder.join("program"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(folder.join("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("large", folder.join("link")).unwrap();
+}
+
+#[tokio::test]
+async fn a_folder_goes_up_and_comes_down_as_it_was() {
+    let farm = farm().await;
+    let cli = Cli { farm: &farm };
+    let from = farm.folder().join("from");
+    fs::create_dir(&from).unwrap();
+    make(&from);
+    let put = cli.run(&["cas", "put", text(&from)]).await;
+    assert_eq!(put.code, 0, "{}", put.stderr);
+    let digest = put.stdout.split_whitespace().next().unwrap();
+    let to = farm.folder().join("to");
+    let got = cli.run(&["cas", "get", digest, "--output", &format!("{}/", to.display())]).await;
+    assert_eq!(got.code, 0, "{}", got.stderr);
+    let same = Command::new("diff").arg("-r").args([&from, &to]).output().unwrap();
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stdout));
+    assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("large"));
+    let mode = |name: &str| fs::metadata(to.join(name)).unwrap().permissions().mode() & 0o111;
+    assert!(mode("program") != 0 && mode("large") == 0);
+
+    let listed = cli.run(&["cas", "get", digest]).await;
+    assert_eq!(listed.code, 0, "{}", listed.stderr);
+    assert!(listed.stdout.contains("program") && listed.stdout.contains("folder"), "{}", listed.stdout);
+    let raw = cli.run(&["cas", "get", digest, "--output", "-"]).await;
+    assert!(raw.code == 0 && !raw.stdout.contains("KIND"), "{}", raw.stdout);
+
+    let file = cli.run(&["cas", "put", text(&from.join("0/0/0.txt"))]).await;
+    let digest = file.stdout.split_whitespace().next().unwrap();
+    assert_eq!(cli.run(&["cas", "get", digest]).await.stdout, "0\n");
+    let copy = farm.folder().join("copy");
+    assert_eq!(cli.run(&["cas", "get", digest, "--output", text(&copy)]).await.code, 0);
+    assert_eq!(fs::read(copy).unwrap(), b"0\n");
+    let missing = format!("{}/5", "0".repeat(64));
+    let missing = cli.run(&["cas", "get", &missing, "--output", text(&farm.folder().join("none"))]).await;
+    assert!(missing.code == 1 && missing.stderr.contains("the store has no blob"), "{}", missing.stderr);
+}
+
+#[tokio::test]
+async fn exec_says_what_was_not_made_and_what_was_cached() {
+    let farm = farm().await;
+    let cli = Cli { farm: &farm };
+    let folder = farm.folder().join("work");
+    fs::create_dir(&folder).unwrap();
+    let dir = text(&folder);
+    let command = ["sh", "-c", "sleep 1; mkdir out empty; echo a > out/a.txt"];
+    let mut args = vec!["exec", "--dir", dir, "--progress", "always"];
+    args.extend(["-o", "out/", "-o", "empty", "-o", "none.o", "-o", "out/*.log", "--"]);
+    args.extend(command);
+    let first = cli.run(&args).await;
+    assert_eq!(first.code, 0, "{}", first.stderr);
+    for missing in ["none.o", "out/*.log"] {
+        let warning = format!("warning: the command made no output {missing:?}");
+        assert!(first.stderr.contains(&warning), "{}", first.stderr);
+    }
+    assert_eq!(first.stderr.matches("warning: ").count(), 2, "{}", first.stderr);
+    assert!(first.stderr.contains("running on executor-"), "{}", first.stderr);
+    assert!(!first.stderr.contains("cached"), "{}", first.stderr);
+    assert_eq!(fs::read(folder.join("out/a.txt")).unwrap(), b"a\n");
+
+    args.insert(1, "--require-outputs");
+    let second = cli.run(&args).await;
+    assert_eq!(second.code, 1, "{}", second.stderr);
+    assert!(second.stderr.contains("cached: "), "{}", second.stderr);
+
+    let own = cli.run(&["exec", "--dir", dir, "--exit-code", "command", "--", "sh", "-c", "exit 77"]).await;
+    assert!(own.code == 77 && own.stderr.contains("exit code 77"), "{} {}", own.code, own.stderr);
+    let quiet = cli.run(&["exec", "--dir", dir, "--", "sh", "-c", "exit 77"]).await;
+    assert!(quiet.code == 1 && !quiet.stderr.contains("cached"), "{} {}", quiet.code, quiet.stderr);
+}
+
+#[tokio::test]
+async fn exec_says_that_it_speaks_to_the_wrong_port() {
+    let farm = Farm::builder().only(&["gateway"]).start().await;
+    let wrong = farm.cli(&["exec", "--grpc", &farm.http_url(), "--", "true"]).await;
+    assert_eq!(wrong.code, 4, "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("does not speak gRPC"), "{}", wrong.stderr);
+}
+
+#[tokio::test]
+async fn exec_says_that_all_executors_drain() {
+    let farm = farm().await;
+    let executors = farm.cli(&["executors", "--json"]).await;
+    let executors: serde_json::Value = serde_json::from_str(&executors.stdout).unwrap();
+    let name = executors[0]["executor"].as_str().unwrap();
+    let drained = farm.cli(&["drain", name]).await;
+    assert_eq!(drained.code, 0, "{}", drained.stderr);
+    let began = std::time::Instant::now();
+    loop {
+        let dir = farm.folder().display().to_string();
+        let mut exec =
+            farm.command(&["exec", "--grpc", &farm.grpc_url(), "--dir", &dir, "--", "date", "+%N"]);
+        exec.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).kill_on_drop(true);
+        let child = exec.spawn().unwrap();
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(3), read_line(child)).await;
+        if waited.is_ok_and(|line| line.contains("drain and take nothing new")) {
+            return;
+        }
+        assert!(began.elapsed() < 2 * SOON, "nothing is said of the draining");
+    }
+}
+
+/// The first line that says why it waits.
+async fn read_line(mut child: tokio::process::Child) -> String {
+    use tokio::io::AsyncBufReadExt as _;
+    let mut lines = tokio::io::BufReader::new(child.stderr.take().unwrap()).lines();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        if line.contains("drain") || line.contains("in hand") {
+            return line;
+        }
+    }
+    String::new()
+}
