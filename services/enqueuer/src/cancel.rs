@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bus::{Bus, Encoding, Subject, Written, encode};
+use bus::{Bus, Encoding, Subject, Written, decode, encode};
 use model::{
-    ApiError, BuildKey, BuildResult, BuildView, CancelReply, CancelRequest, Control, ErrorCode, Outcome,
-    ReasonCode, State,
+    ApiError, BuildKey, BuildRecord, BuildResult, BuildUse, BuildView, CancelReply, CancelRequest, Control,
+    ErrorCode, Outcome, ReasonCode, State,
 };
 use service::{Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
@@ -14,6 +14,9 @@ use tracing::debug;
 use crate::failure::unavailable;
 
 const PATIENCE: Duration = Duration::from_secs(4);
+/// How long a worker may take to say what a build has used: nobody waits long for the end of a build on a worker that
+/// does not answer.
+const MEASURED: Duration = Duration::from_millis(300);
 
 /// FINISHED (cancelled) by compare-and-set, then the lease is revoked, then the worker is told. A lost push costs
 /// one renewal.
@@ -36,6 +39,7 @@ pub(crate) async fn cancel(
         }
         let why = request.reason.clone().unwrap_or_else(|| "cancelled on request".to_owned());
         let result = BuildResult::without_run(Outcome::Cancelled, ReasonCode::Cancelled, why);
+        let result = with_use(bus, key, &record, result).await;
         let ended = record.placed(sequence).finished(result, bus.now());
         match bus.transition(&ended, sequence, PATIENCE).await.map_err(unavailable)? {
             Written::Won(position) => {
@@ -50,7 +54,30 @@ pub(crate) async fn cancel(
     }
 }
 
-async fn tell(bus: &Bus, key: &BuildKey, record: &model::BuildRecord) {
+/// With what the run has used until now, as far as its worker says so in time; how long it has run is in the record.
+async fn with_use(bus: &Bus, key: &BuildKey, record: &BuildRecord, result: BuildResult) -> BuildResult {
+    let Some(invocation) = record.invocation().filter(|_| record.state() == State::InProgress) else {
+        return result;
+    };
+    let order = Control::Measure { group: key.group.clone(), id: key.id, attempt: record.attempt };
+    let subject = Subject::Control(invocation.worker.clone()).to_string();
+    let asked = bus.client().request(subject, encode(Encoding::Json, &order));
+    let answer = match tokio::time::timeout(MEASURED, asked).await {
+        Ok(Ok(reply)) => decode::<BuildUse>(Encoding::Json, &reply.payload).ok(),
+        Ok(Err(_)) | Err(_) => None,
+    };
+    match answer {
+        Some(BuildUse { wall_seconds, cpu_seconds, usage }) => {
+            BuildResult { wall_seconds, cpu_seconds, usage, ..result }
+        }
+        None => {
+            let wall_seconds = bus.now().since(invocation.started_at_ms).as_secs_f64();
+            BuildResult { wall_seconds, ..result }
+        }
+    }
+}
+
+async fn tell(bus: &Bus, key: &BuildKey, record: &BuildRecord) {
     let Some(invocation) = record.invocation() else { return };
     if let Err(error) = bus.revoke_lease(key).await {
         debug!(%key, %error, "the lease was not revoked; its next renewal finds the build ended");

@@ -91,6 +91,7 @@ async fn end(
         lease_ttl_seconds: 0,
         max_attempts: Attempt::FIRST,
         outputs: Vec::new(),
+        require_outputs: false,
         labels: BTreeMap::new(),
         tool: None,
         workspace: WorkspaceUse::Fresh,

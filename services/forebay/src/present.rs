@@ -162,6 +162,15 @@ impl Presenter {
     /// Shows what the worker does: on a terminal that the workspace is prepared; of a job its failures, and on a terminal the
     /// counts in the last line.
     fn progress(&mut self, tool: &ToolEvent) {
+        if let ToolEvent::WorkspacePreparing { .. } = tool {
+            let line = printable(&tool_line(tool));
+            if std::io::stderr().is_terminal() {
+                self.spin(line.to_string())
+            } else {
+                self.state(&line)
+            }
+            return;
+        }
         if let (ToolEvent::WorkspacePrepared { .. }, Some(spinner)) = (tool, &self.spinner) {
             spinner.set_message(RUNNING);
         }
@@ -270,6 +279,10 @@ fn queue_line(place: &QueuePlace, now: Millis) -> String {
 
 fn tool_line(tool: &ToolEvent) -> String {
     match tool {
+        ToolEvent::WorkspacePreparing { what, files, files_total, bytes, .. } => {
+            let of = if *files_total == 0 { String::new() } else { format!(" of {files_total}") };
+            format!("{what}: {files}{of} files, {} copied", size(*bytes))
+        }
         ToolEvent::WorkspacePrepared { wall_seconds, .. } => {
             format!("workspace prepared in {}", seconds(*wall_seconds))
         }

@@ -124,6 +124,9 @@ fn result(text: &mut Facts, record: &BuildRecord) {
     if record.invocation().is_some() {
         let used =
             (seconds(result.wall_seconds), seconds(result.cpu_seconds), size(result.peak_memory_bytes));
+        if let Some(preparation) = result.preparation_seconds {
+            text.add("prepared", format!("in {}", seconds(preparation)));
+        }
         text.add("used", format!("{} of time, {} of CPU, {} of memory at its peak", used.0, used.1, used.2));
         let log = &result.log;
         let mut line = format!("{} of stdout, {} of stderr", size(log.stdout_bytes), size(log.stderr_bytes));
@@ -134,6 +137,16 @@ fn result(text: &mut Facts, record: &BuildRecord) {
     }
     if let Some(job) = &result.job {
         tasks(text, job);
+    }
+    for glob in &result.outputs_missing {
+        text.add("missing", format!("no file matches the output {glob}"));
+    }
+    for output in &result.outputs_not_kept {
+        text.add("not kept", format!("{}: {}", output.path, output.reason));
+    }
+    match result.outputs_not_kept_count.saturating_sub(result.outputs_not_kept.len() as u64) {
+        0 => {}
+        more => text.add("not kept", format!("and {more} more")),
     }
     for file in result.outputs.iter().chain(&result.log.overflow) {
         let mark = if file.executable { " executable" } else { "" };
@@ -219,7 +232,7 @@ fn command_text(command: &[String]) -> String {
 fn context_text(context: &Context) -> String {
     match context {
         Context::Empty => "an empty folder".to_owned(),
-        Context::Directory { path } => format!("a copy of {path}"),
+        Context::Directory { path, .. } => format!("a copy of {path}"),
         Context::Git { url, revision, patch: None } => format!("{url} at {revision}"),
         Context::Git { url, revision, patch: Some(_) } => format!("{url} at {revision} with a patch"),
         Context::Archive { location, .. } => format!("archive {location}"),

@@ -23,6 +23,7 @@ fn waiting() -> BuildRecord {
         lease_ttl_seconds: 15,
         max_attempts: Attempt(3),
         outputs: Vec::new(),
+        require_outputs: false,
         labels: BTreeMap::new(),
         tool: None,
         workspace: WorkspaceUse::Fresh,

@@ -26,6 +26,7 @@ pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildReque
         executor_types: args.executor_type.iter().cloned().collect(),
         occupancy: args.esu.iter().cloned().collect(),
         outputs: args.output.clone(),
+        require_outputs: args.require_outputs,
         labels: pairs("--label", &args.label)?,
     })
 }
@@ -78,7 +79,8 @@ fn whole_seconds(span: Duration) -> u64 {
 
 fn context(args: &SubmitArgs) -> Result<Context, Failure> {
     if let Some(folder) = &args.dir {
-        return Ok(Context::Directory { path: absolute("--dir", folder)? });
+        let path = absolute("--dir", folder)?;
+        return Ok(Context::Directory { path, ignore_files: args.ignore_files });
     }
     if let (Some(url), Some(revision)) = (&args.git, &args.revision) {
         let patch = args.patch.as_deref().map(read_patch).transpose()?;
@@ -175,7 +177,10 @@ mod tests {
         let found = request(&["--archive", &location, "true"]).unwrap().context;
         assert_eq!(found, Context::Archive { location, digest });
         let there = request(&["--dir", "/nowhere/on/this/machine", "true"]).unwrap().context;
-        assert_eq!(there, Context::Directory { path: "/nowhere/on/this/machine".into() });
+        assert_eq!(
+            there,
+            Context::Directory { path: "/nowhere/on/this/machine".into(), ignore_files: false }
+        );
         assert!(request(&["--dir", "nowhere", "true"]).unwrap_err().contains("--dir nowhere"));
         let git = request(&["--git", "https://h/r", "--revision", "main", "true"]).unwrap().context;
         let (url, revision) = ("https://h/r".into(), "main".into());

@@ -55,6 +55,9 @@ pub(crate) struct SubmitArgs {
     /// Run in a copy of this folder, which the worker must see
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["git", "archive"])]
     pub(crate) dir: Option<PathBuf>,
+    /// Leave out of the copy what the folder's .gitignore and .forebayignore files name
+    #[arg(long, requires = "dir")]
+    pub(crate) ignore_files: bool,
     /// Run in a checkout of this git repository
     #[arg(long, value_name = "URL", requires = "revision", conflicts_with = "archive")]
     pub(crate) git: Option<String>,
@@ -115,6 +118,9 @@ pub(crate) struct SubmitArgs {
     /// Files to keep, a glob relative to the workspace; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub(crate) output: Vec<String>,
+    /// Fail the build when an --output matches no file [default: warn]
+    #[arg(long, requires = "output")]
+    pub(crate) require_outputs: bool,
     /// Who asks for it, by whatever name; how long it takes is estimated from earlier builds of the same
     #[arg(long, value_name = "NAME")]
     pub(crate) submitter: Option<String>,

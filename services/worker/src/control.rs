@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_nats::Message;
-use bus::{Encoding, Subject, decode};
+use bus::{Encoding, Subject, decode, encode};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use model::{BuildKey, Control, Phase};
@@ -35,6 +35,13 @@ async fn obey(shared: Arc<Shared>, message: Message) {
         }
     };
     match order {
+        Control::Measure { group, id, attempt } => {
+            let measured = shared.usage.of_now(&group, id, attempt).await;
+            if let (Some(used), Some(reply)) = (measured, message.reply) {
+                let _ = shared.context.bus.client().publish(reply, encode(Encoding::Json, &used)).await;
+            }
+            return;
+        }
         Control::Drain => {
             info!("draining: nothing new is taken");
             shared.slots.set_draining(true);

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bus::{BusError, Written};
 use model::{
-    BuildRecord, BuildResult, LogSummary, Occupancy, Outcome, OutputFile, Reason, ReasonCode, Sequence,
-    WorkspaceKeys,
+    BuildRecord, BuildResult, LogSummary, Occupancy, Outcome, Reason, ReasonCode, Sequence, WorkspaceKeys,
 };
 use policy::{AfterLoss, after_loss};
 use service::{Step, crash_point};
@@ -17,6 +16,7 @@ use crate::{
     command::{Ended, exit_text},
     job::{JobEnd, shortcoming},
     lease_keeper::LeaseKeeper,
+    outputs::Outputs,
     run::Ending,
 };
 
@@ -36,7 +36,8 @@ pub(crate) struct Finish<'a> {
 /// What was kept of a run.
 #[derive(Default)]
 pub(crate) struct Kept {
-    pub(crate) outputs: Vec<OutputFile>,
+    pub(crate) preparation_seconds: Option<f64>,
+    pub(crate) outputs: Outputs,
     pub(crate) log: LogSummary,
     /// What it used of the executors.
     pub(crate) usage: Occupancy,
@@ -107,7 +108,7 @@ impl Finish<'_> {
 
     /// The record to write; `None` when the build is not ours any more.
     fn next(&self, ending: Ending, kept: Kept) -> Option<BuildRecord> {
-        let Kept { outputs, log, usage, left: _, job } = kept;
+        let Kept { preparation_seconds, outputs, log, usage, left: _, job } = kept;
         let result = match ending {
             Ending::NotOurs => return None,
             Ending::GiveBack(reason) => return Some(give_back(self.record, reason, self.shared)),
@@ -117,7 +118,16 @@ impl Finish<'_> {
             Ending::Failed(reason, ended) => of_failure(reason, ended.as_ref()),
             Ending::NoContent(reason) => of_failure(reason, None),
         };
-        let mut result = BuildResult { outputs, log, usage, ..result };
+        let mut result = BuildResult {
+            preparation_seconds,
+            outputs: outputs.files,
+            outputs_missing: outputs.missing,
+            outputs_not_kept: outputs.not_kept,
+            outputs_not_kept_count: outputs.not_kept_count,
+            log,
+            usage,
+            ..result
+        };
         if let Some(job) = job {
             result.command_started_at_us = job.started_at_us;
             result.wall_seconds = job.wall.as_secs_f64();

@@ -178,7 +178,8 @@ impl Repository {
             ],
         };
         if self.ground != Ground::Fresh {
-            let work = Work::Files(Box::new(move |_| view::make(&self.git, &self.work)));
+            let work =
+                Work::Files { work: Box::new(move |_| view::make(&self.git, &self.work)), progress: None };
             steps.push(PrepareStep { what: "making the build's repository".to_owned(), work });
         }
         steps

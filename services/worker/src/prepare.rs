@@ -1,7 +1,12 @@
 //! What a workspace holds when the command starts. Programs that fetch run under the shim, like the command itself:
 //! they die with the lease, and their output is the build's.
 
-use std::{io, path::Path, sync::atomic::AtomicBool, time::Duration};
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use futures::TryStreamExt as _;
 use model::{Context, Digest, Reason, ReasonCode};
@@ -11,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::{
     folder::RunFolder,
     git::{Repository, Wanted},
-    sync::{self, Means, Sync},
+    sync::{Choice, Means as By, Progress, Sync},
 };
 
 /// What the workspace is like before.
@@ -50,7 +55,21 @@ pub(crate) enum Work {
         env: Vec<(String, String)>,
     },
     /// What the worker does itself, to the workspace alone; it ends early when the flag is set.
-    Files(FileWork),
+    Files {
+        work: FileWork,
+        /// How far it has come, where it may take long.
+        progress: Option<Arc<Progress>>,
+    },
+}
+
+/// What holds for all preparations of a worker.
+pub(crate) struct Means<'a> {
+    /// The operator's file with settings of git.
+    pub(crate) git_settings: Option<&'a Path>,
+    /// The worker's data folder, which no copy holds.
+    pub(crate) data: &'a Path,
+    /// Bytes that an archive may unpack to.
+    pub(crate) unpacked_bytes_max: u64,
 }
 
 pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>;
@@ -58,21 +77,36 @@ pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>
 /// How a program of a step ends when what is wanted cannot be had and it has touched no file of the workspace.
 pub(crate) const NO_CONTENT: i32 = 69;
 
-const COPY: &str = r#"exec cp -a --reflink=auto -- "$1/." ."#;
+/// Bytes of a record, by which tar counts.
+const TAR_RECORD: u64 = 10_240;
+/// What unpacks to more than it may is stopped there: GNU's tar counts what it reads behind the decompression.
+const UNPACK: &str = r#"ulimit -f "$(($3 * 20))"
+if tar --version 2>/dev/null | grep -q GNU; then
+  export WORD="$4"
+  set -- "$1" "$2" "--checkpoint=$3" '--checkpoint-action=exec=echo "$WORD" >&2; kill "$PPID"'
+else
+  set -- "$1" "$2"
+fi
+file=$1 folder=$2
+shift 2
+tar "$@" -xf "$file" -C "$folder" || exit 69
+"#;
+const ASIDE: &str = r#"rm -rf "$2" && mkdir "$2" || exit
+"#;
 
-const UNPACK: &str = r#"exec tar -xf "$1""#;
-const UNPACK_ASIDE: &str = r#"rm -rf "$2" && mkdir "$2" || exit; tar -xf "$1" -C "$2" || exit 69"#;
-
-/// Does what needs no process, and returns the rest. `settings` is the operator's file with settings of git.
+/// Does what needs no process, and returns the rest.
 pub(crate) async fn steps(
     context: &Context,
     folder: &RunFolder,
     ground: Ground,
-    settings: Option<&Path>,
+    means: &Means<'_>,
 ) -> Result<Vec<PrepareStep>, Fault> {
     match context {
         Context::Empty => Ok(Vec::new()),
-        Context::Directory { path } => directory(path, folder, ground),
+        Context::Directory { path, ignore_files } => {
+            let choice = Choice { ignore_files: *ignore_files, data: Some(means.data.to_owned()) };
+            directory(path, choice, folder, ground)
+        }
         Context::Git { url, revision, patch } => {
             let own = own(folder)?;
             let patch = match patch {
@@ -84,53 +118,65 @@ pub(crate) async fn steps(
                     Some(file)
                 }
             };
-            let repository = Repository::ready(own, &folder.build, ground, settings)
+            let repository = Repository::ready(own, &folder.build, ground, means.git_settings)
                 .map_err(|error| Fault::Workspace(broken("making the repository ready", &error)))?;
             Ok(repository.steps(&Wanted { url, revision, patch }))
         }
         Context::Archive { location, digest } => {
             let file = archive(location, digest.as_ref(), folder).await?;
             let what = format!("unpacking {location}");
+            let most = means.unpacked_bytes_max;
+            let records = most.div_ceil(TAR_RECORD).max(1).to_string();
+            let told = format!("the archive holds more than {most} bytes (unpacked_bytes_max)");
             if ground == Ground::Fresh {
-                return Ok(vec![shell(what, UNPACK, &[&file])]);
+                return Ok(vec![shell(what, UNPACK, &[&file, ".", &records, &told])]);
             }
-            let sync = sync_from(&own(folder)?.join("unpacked"), Means::Move, folder, ground)?;
-            let aside = shell(what.clone(), UNPACK_ASIDE, &[&file, &sync.source.display().to_string()]);
+            let unpacked = own(folder)?.join("unpacked");
+            let sync = sync_from(&unpacked, Choice::default(), By::Move, folder, ground)?;
+            let script = format!("{ASIDE}{UNPACK}");
+            let aside =
+                shell(what.clone(), &script, &[&file, &unpacked.display().to_string(), &records, &told]);
             let work: FileWork = Box::new(move |cancelled| {
                 sync.run(cancelled)?;
                 std::fs::remove_dir_all(&sync.source)
             });
-            Ok(vec![aside, PrepareStep { what, work: Work::Files(work) }])
+            Ok(vec![aside, PrepareStep { what, work: Work::Files { work, progress: None } }])
         }
     }
 }
 
-fn directory(path: &str, folder: &RunFolder, ground: Ground) -> Result<Vec<PrepareStep>, Fault> {
+fn directory(
+    path: &str,
+    choice: Choice,
+    folder: &RunFolder,
+    ground: Ground,
+) -> Result<Vec<PrepareStep>, Fault> {
     if !Path::new(path).is_dir() {
         return Err(unavailable(format!("there is no folder {path} on this worker")));
     }
-    let what = format!("copying {path}");
-    let copy = shell(what.clone(), COPY, &[path]);
-    if ground == Ground::Fresh {
-        return Ok(vec![copy]);
-    }
-    let sync = sync_from(Path::new(path), Means::Copy, folder, ground)?;
-    let (work, then): (FileWork, _) = match ground {
-        Ground::Reused => (Box::new(move |cancelled| sync.run(cancelled).map(drop)), None),
-        Ground::New | Ground::Fresh => {
-            (Box::new(move |cancelled| sync::note(&sync.source, &sync.manifest, cancelled)), Some(copy))
-        }
-    };
-    Ok([PrepareStep { what, work: Work::Files(work) }].into_iter().chain(then).collect())
+    let sync = sync_from(Path::new(path), choice, By::Copy, folder, ground)?;
+    let progress = Some(Arc::clone(&sync.progress));
+    let work: FileWork = Box::new(move |cancelled| sync.run(cancelled).map(drop));
+    Ok(vec![PrepareStep { what: format!("copying {path}"), work: Work::Files { work, progress } }])
 }
 
-fn sync_from(source: &Path, means: Means, folder: &RunFolder, ground: Ground) -> Result<Sync, Fault> {
+fn sync_from(
+    source: &Path,
+    choice: Choice,
+    means: By,
+    folder: &RunFolder,
+    ground: Ground,
+) -> Result<Sync, Fault> {
+    // Nobody comes after a fresh one.
+    let manifest = if ground == Ground::Fresh { None } else { Some(own(folder)?.join("manifest")) };
     Ok(Sync {
         source: source.to_owned(),
         target: folder.build.clone(),
-        manifest: own(folder)?.join("manifest"),
+        choice,
+        manifest,
         means,
         fresh: ground != Ground::Reused,
+        progress: Arc::default(),
     })
 }
 

@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use bus::ChunkFault;
@@ -16,9 +17,14 @@ use tracing::debug;
 use crate::{
     command::{self, CommandEnd, exit_text},
     environment, home,
-    prepare::{self, Fault, FileWork, Ground, NO_CONTENT, PrepareStep, Work},
+    prepare::{self, Fault, FileWork, Ground, Means, NO_CONTENT, PrepareStep, Work},
     run::{Ending, Run},
+    sync::Progress,
 };
+
+/// How long a preparation may take before it is told how far it has come, and how often that is told then.
+const LONG: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_secs(2);
 
 /// Has work on files end when whoever wanted it does not wait any more.
 #[derive(Default)]
@@ -53,8 +59,9 @@ impl Run<'_> {
                 Err(ending) => Some(ending),
             };
         }
+        let wall_seconds = begun.elapsed().as_secs_f64();
+        self.preparation_seconds = Some(wall_seconds);
         if ending.is_none() {
-            let wall_seconds = begun.elapsed().as_secs_f64();
             let event = ToolEvent::WorkspacePrepared { attempt: self.record.attempt, wall_seconds };
             self.console.tool(&event).await?;
         }
@@ -94,7 +101,7 @@ impl Run<'_> {
     /// Removes what a similar build left, and its processes.
     async fn clear(&mut self) -> Result<(), Ending> {
         self.ground = Ground::New;
-        if let Err(error) = self.shim.forget(std::time::Duration::ZERO).await {
+        if let Err(error) = self.shim.forget(Duration::ZERO).await {
             return Err(self.ending(CommandEnd::ShimGone(error)));
         }
         self.folder.wipe().map_err(|error| {
@@ -104,9 +111,14 @@ impl Run<'_> {
     }
 
     async fn fill(&mut self) -> Result<Option<Ending>, ChunkFault> {
-        let settings = self.shared.context.settings.git_config_file.as_deref();
+        let settings = &self.shared.context.settings;
+        let means = Means {
+            git_settings: settings.git_config_file.as_deref(),
+            data: &settings.data,
+            unpacked_bytes_max: settings.unpacked_bytes_max,
+        };
         let steps = tokio::select! {
-            steps = prepare::steps(&self.record.build.context, self.folder, self.ground, settings) => steps,
+            steps = prepare::steps(&self.record.build.context, self.folder, self.ground, &means) => steps,
             () = self.stop.wanted() => return Ok(Some(self.stopped())),
             () = tokio::time::sleep_until(self.timeout_at) => return Ok(Some(Ending::TimedOut(None))),
         };
@@ -117,7 +129,7 @@ impl Run<'_> {
         for PrepareStep { what, work } in steps {
             let ending = match work {
                 Work::Command { argv, env } => self.prepare_command(&what, argv, env).await?,
-                Work::Files(work) => self.prepare_files(&what, work).await?,
+                Work::Files { work, progress } => self.prepare_files(&what, work, progress).await?,
             };
             if ending.is_some() {
                 return Ok(ending);
@@ -153,25 +165,51 @@ impl Run<'_> {
     }
 
     /// Work on files is over when this returns, whatever the reason: the workspace is for the next one then.
-    async fn prepare_files(&mut self, what: &str, work: FileWork) -> Result<Option<Ending>, ChunkFault> {
+    async fn prepare_files(
+        &mut self,
+        what: &str,
+        work: FileWork,
+        progress: Option<Arc<Progress>>,
+    ) -> Result<Option<Ending>, ChunkFault> {
         let cancel = Cancel::default();
         let flag = cancel.flag();
         let mut task = tokio::task::spawn_blocking(move || work(&flag));
-        let ending = tokio::select! {
-            done = &mut task => {
-                let error = match done {
-                    Ok(Ok(())) => return Ok(None),
-                    Ok(Err(error)) => error,
-                    Err(panicked) => std::io::Error::other(panicked),
-                };
-                return self.failed(Fault::Workspace(prepare::broken(what, &error))).await;
+        let mut ticks = tokio::time::interval_at(Instant::now() + LONG, TICK);
+        let ending = loop {
+            tokio::select! {
+                done = &mut task => {
+                    let error = match done {
+                        Ok(Ok(())) => return Ok(None),
+                        Ok(Err(error)) => error,
+                        Err(panicked) => std::io::Error::other(panicked),
+                    };
+                    return self.failed(Fault::Workspace(prepare::broken(what, &error))).await;
+                }
+                _ = ticks.tick(), if progress.is_some() => {
+                    let told = self.tell_progress(what, progress.as_deref()).await;
+                    if told.is_err() {
+                        break Ending::NotOurs;
+                    }
+                }
+                () = self.stop.wanted() => break self.stopped(),
+                () = tokio::time::sleep_until(self.timeout_at) => break Ending::TimedOut(None),
             }
-            () = self.stop.wanted() => self.stopped(),
-            () = tokio::time::sleep_until(self.timeout_at) => Ending::TimedOut(None),
         };
         drop(cancel);
         let _ = task.await;
         Ok(Some(ending))
+    }
+
+    async fn tell_progress(&mut self, what: &str, progress: Option<&Progress>) -> Result<(), ChunkFault> {
+        let Some(progress) = progress else { return Ok(()) };
+        let event = ToolEvent::WorkspacePreparing {
+            attempt: self.record.attempt,
+            what: what.to_owned(),
+            files: progress.files.load(Ordering::Relaxed),
+            files_total: progress.files_total.load(Ordering::Relaxed),
+            bytes: progress.bytes.load(Ordering::Relaxed),
+        };
+        self.console.tool(&event).await
     }
 
     async fn failed(&mut self, fault: Fault) -> Result<Option<Ending>, ChunkFault> {

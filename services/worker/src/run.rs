@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bus::{ChunkFault, GuardedWriter};
-use model::{BuildRecord, LogSummary, OutputFile, Reason, ReasonCode, WorkspaceKeys, WorkspaceKind};
+use model::{BuildRecord, LogSummary, Reason, ReasonCode, WorkspaceKeys, WorkspaceKind};
 use policy::workspace::live_keys;
 use service::{Step, crash_point};
 use shim::Shim;
@@ -20,7 +20,7 @@ use crate::{
     folder::RunFolder,
     job::{JobEnd, shortcoming},
     lease_keeper::LeaseKeeper,
-    outputs,
+    outputs::{self, Outputs},
     prepare::{self, Ground},
     stop::{Cause, Stop},
     warm::Left,
@@ -29,6 +29,8 @@ use crate::{
 /// How long a run waits for room in the store before it is given back.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 const ROOM_RETRY: Duration = Duration::from_secs(1);
+/// Lines about outputs at most; the result has more.
+const WARNINGS_MAX: usize = 20;
 
 /// How a run came to its end.
 pub(crate) enum Ending {
@@ -92,6 +94,8 @@ pub(crate) struct Run<'a> {
     pub(crate) ground: Ground,
     /// Of what the last command left alive.
     pub(crate) guard: Option<Guard>,
+    /// How long it took to fill the workspace, if that was tried.
+    pub(crate) preparation_seconds: Option<f64>,
     /// What its job came to, if it is one.
     pub(crate) job: Option<Box<JobEnd>>,
 }
@@ -162,17 +166,20 @@ async fn run_inside(
         warm,
         ground,
         guard: None,
+        preparation_seconds: None,
         job: None,
     };
     let ending = run.steps().await;
     let keys = run.keys(&ending, before);
     let untouched = run.is_untouched(&ending);
     let (mut shim_lives, guard, job) = (run.shim_lives, run.guard.take(), run.job.take());
+    let preparation_seconds = run.preparation_seconds;
     if !shim_lives && let Err(error) = shim.end().await {
         warn!(error = telemetry::error_chain(&error), "the end of a shim was not seen");
     }
     crash_point(Step::CommandEnded);
-    let (ending, outputs) = keep_outputs(shared, &record, &folder, &mut console, &stop, ending).await;
+    let (ending, outputs) =
+        keep_outputs(shared, &record, &folder, &mut console, &stop, (ending, job.as_deref())).await;
     let disk_is_full = folder.disk_is_full();
     let ending = if disk_is_full { blame_disk(ending) } else { ending };
     let log = console.finish(&shared.store).await.unwrap_or_else(|error| {
@@ -185,7 +192,7 @@ async fn run_inside(
     let keys = keys.filter(|_| !disk_is_full && !set_aside);
     shim_lives = shim_lives && (keys.is_some() || forget(shim).await);
     let usage = shared.usage.end(number, ending.ended());
-    let kept = Kept { outputs, log, usage, left: keys.clone(), job };
+    let kept = Kept { preparation_seconds, outputs, log, usage, left: keys.clone(), job };
     let ours = finish.write(keeper, ending, kept).await;
     let Some(keys) = keys.filter(|_| ours) else {
         shim_lives = shim_lives && forget(shim).await;
@@ -255,8 +262,8 @@ async fn keep_outputs(
     folder: &RunFolder,
     console: &mut Console,
     stop: &Stop,
-    ending: Ending,
-) -> (Ending, Vec<OutputFile>) {
+    (ending, job): (Ending, Option<&JobEnd>),
+) -> (Ending, Outputs) {
     let root = match &ending {
         Ending::Exited(_) => &folder.build,
         Ending::Tasks { outputs } => outputs,
@@ -264,13 +271,16 @@ async fn keep_outputs(
         | Ending::NoContent(_)
         | Ending::TimedOut(_)
         | Ending::GiveBack(_)
-        | Ending::NotOurs => return (ending, Vec::new()),
+        | Ending::NotOurs => return (ending, Outputs::default()),
     };
     let most = shared.context.settings.output_bytes_max;
     let (deadline, mut waits) = (Instant::now() + ROOM_PATIENCE, false);
     loop {
         let reason = match outputs::keep(&shared.store, root, &record.build.outputs, most).await {
-            Ok(outputs) => return (ending, outputs),
+            Ok(outputs) => {
+                warn_of(console, &outputs).await;
+                return (with_required(record, &outputs, ending, job), outputs);
+            }
             Err(reason) => reason,
         };
         let no_room = reason.code == ReasonCode::DiskFull;
@@ -288,7 +298,33 @@ async fn keep_outputs(
         // The build did its part: it is run again where, or when, there is room.
         let ending =
             if no_room { Ending::GiveBack(reason) } else { Ending::Failed(reason, ending.ended().cloned()) };
-        return (ending, Vec::new());
+        return (ending, Outputs::default());
+    }
+}
+
+/// A success without an output that the request requires is a failure.
+fn with_required(record: &BuildRecord, outputs: &Outputs, ending: Ending, job: Option<&JobEnd>) -> Ending {
+    let Some(glob) = outputs.missing.first() else { return ending };
+    if !record.build.require_outputs || !ending.is_success(job) {
+        return ending;
+    }
+    let message = match outputs.missing.len() {
+        1 => format!("no file matches the output {glob}"),
+        count => format!("no file matches the output {glob} and {} more", count - 1),
+    };
+    let reason = Reason { code: ReasonCode::OutputMissing, message };
+    Ending::Failed(reason, ending.ended().cloned())
+}
+
+/// Tells of outputs that are not there or not kept.
+async fn warn_of(console: &mut Console, outputs: &Outputs) {
+    let missing = outputs.missing.iter().map(|glob| format!("warning: no file matches the output {glob}"));
+    let not_kept =
+        outputs.not_kept.iter().map(|it| format!("warning: output {} is not kept: {}", it.path, it.reason));
+    for line in missing.chain(not_kept).take(WARNINGS_MAX) {
+        if console.say(&line).await.is_err() {
+            return;
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! A build tool goes by times: a file that did not change keeps its own, one that changed gets that of now, for its own may
 //! lie before what was made of its predecessor.
 
+mod choice;
 mod content;
 mod manifest;
 
@@ -12,13 +13,17 @@ use std::{
     fs, io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::SystemTime,
 };
 
 use content::{copy, is_same};
 use manifest::{Entry, Kind, Stamp};
 
+pub(crate) use choice::Choice;
 pub(crate) use manifest::Manifest;
 
 /// How a file comes from the source.
@@ -37,23 +42,41 @@ pub(crate) struct Done {
     pub(crate) removed: u64,
 }
 
+/// How far it has come, for who looks meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Entries that are as they should be.
+    pub(crate) files: AtomicU64,
+    /// All that there are, once they are counted.
+    pub(crate) files_total: AtomicU64,
+    /// Bytes that were copied.
+    pub(crate) bytes: AtomicU64,
+}
+
 /// What is to be done.
 #[derive(Debug, Clone)]
 pub(crate) struct Sync {
     pub(crate) source: PathBuf,
     pub(crate) target: PathBuf,
-    /// Where the list is kept of what came from the source.
-    pub(crate) manifest: PathBuf,
+    /// What of the source.
+    pub(crate) choice: Choice,
+    /// Where the list is kept of what came from the source, if someone comes after.
+    pub(crate) manifest: Option<PathBuf>,
     pub(crate) means: Means,
     /// Whether the target is empty: then files keep the times of the source.
     pub(crate) fresh: bool,
+    pub(crate) progress: Arc<Progress>,
 }
 
 impl Sync {
     /// Does it, unless `cancelled` meanwhile. Where it fails the target is not fit for use.
     pub(crate) fn run(&self, cancelled: &AtomicBool) -> io::Result<Done> {
-        let before = if self.fresh { Manifest::default() } else { Manifest::load(&self.manifest)? };
-        let found = scan(&self.source, cancelled)?;
+        let before = match &self.manifest {
+            Some(file) if !self.fresh => Manifest::load(file)?,
+            Some(_) | None => Manifest::default(),
+        };
+        let found = self.choice.scan(&self.source, &self.target, cancelled)?;
+        self.progress.files_total.store(found.len() as u64, Ordering::Relaxed);
         let mut work = Work { sync: self, before: &before, cancelled, done: Done::default() };
         work.remove_stale(&found)?;
         let mut now = BTreeMap::new();
@@ -61,6 +84,7 @@ impl Sync {
             check(cancelled)?;
             let entry = work.bring(&path, entry)?;
             now.insert(path, entry);
+            self.progress.files.fetch_add(1, Ordering::Relaxed);
         }
         // Last, and children first: a folder may be closed to writing.
         for (path, _) in now.iter().rev().filter(|(_, entry)| entry.kind == Kind::Folder) {
@@ -69,20 +93,11 @@ impl Sync {
             }
         }
         let done = work.done;
-        Manifest(now).save(&self.manifest)?;
+        if let Some(file) = &self.manifest {
+            Manifest(now).save(file)?;
+        }
         Ok(done)
     }
-}
-
-/// Writes down what is in `source`, for who copies it by other means into an empty folder right after.
-pub(crate) fn note(source: &Path, manifest: &Path, cancelled: &AtomicBool) -> io::Result<()> {
-    let copied = |mut entry: Entry| {
-        // A copy has size and time of the original as it was then.
-        entry.target = entry.source.map(|stamp| (stamp.size, stamp.modified));
-        entry
-    };
-    let found = scan(source, cancelled)?;
-    Manifest(found.into_iter().map(|(path, entry)| (path, copied(entry))).collect()).save(manifest)
 }
 
 fn check(cancelled: &AtomicBool) -> io::Result<()> {
@@ -90,28 +105,6 @@ fn check(cancelled: &AtomicBool) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::Interrupted, "the build was ended meanwhile"));
     }
     Ok(())
-}
-
-/// All that is below `source`, parents before children.
-fn scan(source: &Path, cancelled: &AtomicBool) -> io::Result<BTreeMap<PathBuf, Entry>> {
-    let now = SystemTime::now();
-    let mut found = BTreeMap::new();
-    let mut folders = vec![PathBuf::new()];
-    while let Some(folder) = folders.pop() {
-        check(cancelled)?;
-        for entry in fs::read_dir(source.join(&folder))? {
-            let entry = entry?;
-            let path = folder.join(entry.file_name());
-            // One that vanished meanwhile is not there.
-            let Ok(meta) = entry.metadata() else { continue };
-            let kind = Kind::of(&meta);
-            if kind == Kind::Folder {
-                folders.push(path.clone());
-            }
-            found.insert(path, Entry { kind, source: Stamp::of(&meta, now), target: None });
-        }
-    }
-    Ok(found)
 }
 
 struct Work<'a> {
@@ -175,7 +168,8 @@ impl Work<'_> {
                     && !is_same(&source, &meta, &target, there.as_ref(), self.cancelled)?
                 {
                     clear(&target, there.as_ref())?;
-                    self.fetch(&source, &target)?;
+                    self.fetch(&source, &meta, &target)?;
+                    self.sync.progress.bytes.fetch_add(meta.len(), Ordering::Relaxed);
                     self.done.changed += 1;
                 }
             }
@@ -183,17 +177,20 @@ impl Work<'_> {
             Kind::Other => return Ok(entry),
         }
         let now = adopt_rights(&target, &meta)?;
-        entry.target = Some((now.len(), manifest::modified(&now)));
+        entry.target = Some(Stamp::now(&now));
         if self.sync.means == Means::Move {
             entry.source = None;
         }
         Ok(entry)
     }
 
-    fn fetch(&self, source: &Path, target: &Path) -> io::Result<()> {
+    fn fetch(&self, source: &Path, meta: &fs::Metadata, target: &Path) -> io::Result<()> {
         match self.sync.means {
             Means::Move => fs::rename(source, target)?,
-            Means::Copy => copy(source, target, self.cancelled)?,
+            Means::Copy => {
+                let modified = if self.sync.fresh { Some(meta.modified()?) } else { None };
+                copy(source, target, modified, self.cancelled)?;
+            }
         }
         if self.sync.means == Means::Move && !self.sync.fresh {
             // Its owner may have closed it to writing; we are its owner.

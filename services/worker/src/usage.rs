@@ -9,7 +9,9 @@ use std::{
 
 use bus::{Encoding, Subject, decode, encode};
 use futures::StreamExt as _;
-use model::{ActionUsage, Attempt, BuildId, BuildRecord, Esu, ExecutorType, Group, Occupancy, UsageReport};
+use model::{
+    ActionUsage, Attempt, BuildId, BuildRecord, BuildUse, Esu, ExecutorType, Group, Occupancy, UsageReport,
+};
 use service::ServiceError;
 use shim::{Control, Exit, Measured};
 use tokio::sync::Notify;
@@ -82,8 +84,12 @@ impl RunUse {
 
     /// On the average of a command that ended.
     fn of(&self, exit: &Exit, kind: &ExecutorType) -> Occupancy {
-        let seconds = exit.wall.max(LEAST).as_secs_f64();
-        let own = Esu::of_use(exit.cpu.as_secs_f64() / seconds, self.memory_bytes as f64);
+        self.average(exit.wall, exit.cpu, kind)
+    }
+
+    fn average(&self, wall: Duration, cpu: Duration, kind: &ExecutorType) -> Occupancy {
+        let seconds = wall.max(LEAST).as_secs_f64();
+        let own = Esu::of_use(cpu.as_secs_f64() / seconds, self.memory_bytes as f64);
         let mut all = Occupancy::of_each([kind.clone()], own);
         for (kind, held) in self.actions.iter() {
             all.add(kind, held.times(1.0 / seconds));
@@ -160,6 +166,29 @@ impl Usage {
         } else {
             debug!(build = %used.build, "what an action used is of no build that runs here");
         }
+    }
+
+    /// What this run has used until now; none where it does not run here.
+    pub(crate) async fn of_now(&self, group: &Group, build: BuildId, attempt: Attempt) -> Option<BuildUse> {
+        let is = |run: &RunUse| run.build == build && run.attempt == attempt && run.group == *group;
+        let command = self.lock().runs.values().find(|run| is(run))?.command.clone();
+        if let Some(command) = &command {
+            let _ = tokio::time::timeout(ANSWER, command.measure()).await;
+            tokio::time::sleep(ANSWER / 5).await;
+        }
+        let mut state = self.lock();
+        let run = state.runs.values_mut().find(|run| is(run))?;
+        let measured = command.as_ref().and_then(Control::measured);
+        if let Some(measured) = measured {
+            run.memory_bytes = measured.memory_bytes;
+        }
+        let (wall, cpu) =
+            (run.begun_at.elapsed(), run.ended_cpu + measured.map_or(Duration::ZERO, |it| it.cpu));
+        Some(BuildUse {
+            wall_seconds: wall.as_secs_f64(),
+            cpu_seconds: cpu.as_secs_f64(),
+            usage: run.average(wall, cpu, &self.kind),
+        })
     }
 
     /// Whether anything runs, or ran since the last report.

@@ -64,13 +64,15 @@ pub use quota::{ActionUsage, Governed, GovernorRecord, ModelNotice, Quota, Quota
 pub use record::{Build, BuildJob, BuildRecord, Invocation, Phase, Queued, Retry, State};
 pub use request::{BuildRequest, Context, RequestLimits, SomeTimeLimits, TimeLimits};
 pub use resources::{Amount, ResourceName, Resources};
-pub use result::{BuildResult, LogSummary, Outcome, OutputFile, OutputStream, Reason, ReasonCode, brief};
+pub use result::{
+    BuildResult, LogSummary, Outcome, OutputFile, OutputNotKept, OutputStream, Reason, ReasonCode, brief,
+};
 pub use scale::{ParseScaledPoolError, ScaleObservation, ScalePlan, ScaledPool};
 pub use skew::Skew;
 pub use tool::{ToolCall, WorkspaceKind, WorkspaceUse};
 pub use validate::{Accepted, InvalidRequest};
 pub use worker::{
-    Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, ToolEvent, WorkerStatus, WorkerView,
-    WorkspaceState,
+    BuildUse, Control, Heartbeat, Offer, OfferReply, OfferVerdict, Offers, ToolEvent, WorkerStatus,
+    WorkerView, WorkspaceState,
 };
 pub use workspace_keys::{WarmKey, WorkspaceKeys};

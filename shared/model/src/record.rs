@@ -44,6 +44,9 @@ pub struct Build {
     /// Globs of the files to keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
+    /// Whether a glob that no kept file matches fails it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub require_outputs: bool,
     /// Free labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
@@ -113,7 +116,12 @@ impl Build {
             (self.lease_ttl_seconds, &self.tool, self.workspace, &self.occupancy, executor_types),
         );
         // Maps of text and numbers always encode.
-        Digest::of(&serde_json::to_vec(&asked).unwrap_or_default())
+        let mut content = serde_json::to_vec(&asked).unwrap_or_default();
+        if self.require_outputs {
+            // Behind the rest: the digests of requests without it are those of earlier versions.
+            content.extend_from_slice(b"require_outputs");
+        }
+        Digest::of(&content)
     }
 }
 

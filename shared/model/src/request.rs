@@ -49,6 +49,9 @@ pub struct BuildRequest {
     /// Globs, relative to the workspace, of the files to keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
+    /// Whether a glob of `outputs` that no kept file matches fails the build. Default: it is told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub require_outputs: bool,
     /// What the build asks its tool to do. Default: read from the command line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolCall>,
@@ -76,10 +79,13 @@ pub enum Context {
     /// Nothing.
     #[default]
     Empty,
-    /// A copy of a folder on the worker's machine.
+    /// A copy of a folder on the worker's machine, without the data folder of a farm that lies in it.
     Directory {
         /// Its absolute path.
         path: String,
+        /// Whether what the folder's `.gitignore` and `.forebayignore` files name is left out.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ignore_files: bool,
     },
     /// A revision of a git repository.
     Git {

@@ -46,9 +46,21 @@ pub struct BuildResult {
     /// The ESU that it occupied on the average of its run, for each executor type that it used.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub usage: Occupancy,
+    /// Seconds that it took to fill its workspace, where there was something to fill it with. Not part of `wall_seconds`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preparation_seconds: Option<f64>,
     /// The files that its output globs matched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputFile>,
+    /// The globs of its outputs that no kept file matches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs_missing: Vec<String>,
+    /// What its output globs matched and cannot be kept: the first 100 by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs_not_kept: Vec<OutputNotKept>,
+    /// How many of these there are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub outputs_not_kept_count: u64,
     /// What became of its tasks, where it is a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Box<JobResult>>,
@@ -70,7 +82,11 @@ impl BuildResult {
             cpu_seconds: 0.0,
             peak_memory_bytes: 0,
             usage: Occupancy::default(),
+            preparation_seconds: None,
             outputs: Vec::new(),
+            outputs_missing: Vec::new(),
+            outputs_not_kept: Vec::new(),
+            outputs_not_kept_count: 0,
             job: None,
             log: LogSummary::default(),
         }
@@ -166,6 +182,8 @@ pub enum ReasonCode {
     DiskFull,
     /// An output could not be kept.
     OutputNotKept,
+    /// An output was not made, and the request says that all must be.
+    OutputMissing,
     /// It ran longer than its timeout.
     RunningTooLong,
     /// It waited longer than its queue timeout.
@@ -196,6 +214,15 @@ pub struct OutputFile {
     /// Whether it may be executed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executable: bool,
+}
+
+/// What an output glob matched and is not kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OutputNotKept {
+    /// Relative to the workspace; bytes that are no UTF-8 are replaced.
+    pub path: String,
+    /// What about it cannot be kept.
+    pub reason: String,
 }
 
 /// What became of a build's console output.

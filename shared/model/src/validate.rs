@@ -169,6 +169,7 @@ impl BuildRequest {
             lease_ttl_seconds,
             max_attempts: Attempt(u32::try_from(attempts).unwrap_or(u32::MAX)),
             outputs: self.outputs,
+            require_outputs: self.require_outputs,
             labels: self.labels,
             submitter: self.submitter,
             expected_ms: None,
@@ -287,7 +288,7 @@ fn check_context(context: &Context) -> Result<(), InvalidRequest> {
     let bad =
         |field, value: &str, wanted| InvalidRequest::BadContext { field, value: value.to_owned(), wanted };
     match context {
-        Context::Directory { path } if !path.starts_with('/') => {
+        Context::Directory { path, .. } if !path.starts_with('/') => {
             Err(bad("path", path, "an absolute path is expected"))
         }
         Context::Archive { location, .. }
@@ -309,7 +310,7 @@ fn check_context(context: &Context) -> Result<(), InvalidRequest> {
         Context::Git { revision, .. } if revision.is_empty() || revision.starts_with('-') => {
             Err(bad("revision", revision, "a commit, tag or branch is expected"))
         }
-        Context::Directory { path: text }
+        Context::Directory { path: text, .. }
         | Context::Archive { location: text, .. }
         | Context::Git { url: text, .. }
             if text.contains('\0') =>

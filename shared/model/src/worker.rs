@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Attempt, BuildId, Group, Millis, Sequence, Skew, TaskReport, WorkerId, WorkspaceKeys, WorkspaceKind,
+    Attempt, BuildId, Group, Millis, Occupancy, Sequence, Skew, TaskReport, WorkerId, WorkspaceKeys,
+    WorkspaceKind,
 };
 
 /// A worker says that it lives and what is free. Plain message, worker to any dispatcher.
@@ -129,6 +130,15 @@ pub enum OfferVerdict {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "order", rename_all = "lowercase")]
 pub enum Control {
+    /// How much has the build used until now? Answered by [`BuildUse`]; not at all where it does not run here.
+    Measure {
+        /// Its group.
+        group: Group,
+        /// Its id.
+        id: BuildId,
+        /// The run.
+        attempt: Attempt,
+    },
     /// The build was ended: kill it.
     Cancel {
         /// Its group.
@@ -144,10 +154,35 @@ pub enum Control {
     Resume,
 }
 
+/// What a build that runs has used until now. Reply to [`Control::Measure`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BuildUse {
+    /// Seconds since its first command started, preparation included.
+    pub wall_seconds: f64,
+    /// CPU seconds, user and system, of all its processes.
+    pub cpu_seconds: f64,
+    /// The ESU that it occupied on the average, by executor type.
+    pub usage: Occupancy,
+}
+
 /// What a worker did around a build. JSON on the build's `tool` subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event")]
 pub enum ToolEvent {
+    /// The workspace is being filled, which takes longer than a second. Every two seconds at most.
+    #[serde(rename = "WORKSPACE_PREPARING")]
+    WorkspacePreparing {
+        /// The run.
+        attempt: Attempt,
+        /// What is being done.
+        what: String,
+        /// Files that are done.
+        files: u64,
+        /// Files that there are; 0 while they are counted.
+        files_total: u64,
+        /// Bytes that were copied.
+        bytes: u64,
+    },
     /// The workspace holds what was asked.
     #[serde(rename = "WORKSPACE_PREPARED")]
     WorkspacePrepared {

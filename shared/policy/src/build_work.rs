@@ -67,7 +67,7 @@ fn types(build: &Build) -> String {
 fn source(context: &Context) -> Option<String> {
     match context {
         Context::Git { url, .. } => Some(url.clone()),
-        Context::Directory { path } => Some(path.clone()),
+        Context::Directory { path, .. } => Some(path.clone()),
         Context::Empty | Context::Archive { .. } => None,
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn without_labels_it_is_what_it_runs_and_of_which_sources() {
         let of = |path: &str, command: &str| {
-            let context = Context::Directory { path: path.to_owned() };
+            let context = Context::Directory { path: path.to_owned(), ignore_files: false };
             work(BuildRequest { context, ..request(command) })
         };
         let one = of("/src/a", "make all");

@@ -18,7 +18,8 @@ pub(crate) const INSIDE_ROOT: &str = "/forebay/root";
 /// The private folders that are emptied between the commands of a kept sandbox.
 pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/dev/mqueue"];
 /// What is shown of the system unless the settings say more.
-const SYSTEM: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"];
+const SYSTEM: [&str; 10] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys"];
 
 /// The largest size of a file system in memory that bubblewrap takes.
 const SIZE_MOST: u64 = i64::MAX.unsigned_abs();

@@ -23,6 +23,7 @@ in_all_ways! {
     programs_are_found_as_the_api_has_it
     what_cannot_start_says_why
     the_environment_is_as_declared
+    the_systems_own_view_can_be_read_and_not_written
     outputs_can_be_followed
     scripts_may_open_their_outputs_by_name
     many_in_one_slot
@@ -141,6 +142,21 @@ async fn the_environment_is_as_declared(way: Way) {
     // Three standard descriptors and the one of `ls` on the directory.
     place.ended(&mut slot, place.script("ls /proc/self/fd | cat")).await;
     assert_eq!(place.stdout().lines().count(), 4, "{}", place.stdout());
+}
+
+async fn the_systems_own_view_can_be_read_and_not_written(way: Way) {
+    // An input root that is `/` is all that there is.
+    if way != Way::Kept {
+        return;
+    }
+    let place = Place::new(way);
+    let mut slot = place.slot().await;
+    let script = "ls /sys/class/net /sys/devices/system/cpu; grep -c ' /sys.* rw,' /proc/self/mounts;
+        find /sys -maxdepth 4 -writable -type d 2>/dev/null | while read -r d; do mkdir \"$d/x\" 2>/dev/null && echo made $d; done; true";
+    place.ended(&mut slot, place.script(script)).await;
+    let output = place.stdout();
+    assert!(output.contains("cpu0") && output.contains("lo"), "{output}");
+    assert!(output.lines().any(|line| line == "0") && !output.contains("made"), "{output}");
 }
 
 async fn outputs_can_be_followed(way: Way) {

@@ -88,6 +88,7 @@ impl Default for Settings {
             log_bytes_max: 64 << 20,
             output_bytes_max: 4 << 30,
             keep_failed_workspaces: false,
+            unpacked_bytes_max: 10 << 30,
             git_config_file: None,
             job_tasks_in_flight: 512,
             instances: "=default main=default main/*=default".into(),

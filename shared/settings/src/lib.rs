@@ -154,6 +154,8 @@ pub struct Settings {
     pub output_bytes_max: u64,
     /// Keeps the workspace folder of a failed build, for looking at.
     pub keep_failed_workspaces: bool,
+    /// Bytes that the archive of a build may unpack to at most.
+    pub unpacked_bytes_max: u64,
     /// A file with settings of git for fetching sources: proxies, mirrors, credential helpers, filters. That of the machine
     /// and of the worker's user are not read: a build could have written them.
     pub git_config_file: Option<PathBuf>,

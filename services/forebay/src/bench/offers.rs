@@ -116,7 +116,11 @@ async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
         cpu_seconds: 0.0,
         peak_memory_bytes: 0,
         usage: Occupancy::default(),
+        preparation_seconds: None,
         outputs: Vec::new(),
+        outputs_missing: Vec::new(),
+        outputs_not_kept: Vec::new(),
+        outputs_not_kept_count: 0,
         job: None,
         log: LogSummary::default(),
     };

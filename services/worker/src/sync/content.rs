@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::Path,
     sync::atomic::AtomicBool,
+    time::SystemTime,
 };
 
 use super::check;
@@ -15,8 +16,13 @@ const PIECE: u64 = 64 << 20;
 /// Bytes compared at once.
 const BUFFER: usize = 128 << 10;
 
-/// Makes `target`, which does not exist, a copy of `source`; its time is that of now.
-pub(super) fn copy(source: &Path, target: &Path, cancelled: &AtomicBool) -> io::Result<()> {
+/// Makes `target`, which does not exist, a copy of `source`; its time is `modified`, or that of now.
+pub(super) fn copy(
+    source: &Path,
+    target: &Path,
+    modified: Option<SystemTime>,
+    cancelled: &AtomicBool,
+) -> io::Result<()> {
     let mut from = File::open(source)?;
     let mode = from.metadata()?.mode();
     let mut to = fs::OpenOptions::new().write(true).create_new(true).mode(mode & 0o777).open(target)?;
@@ -24,7 +30,10 @@ pub(super) fn copy(source: &Path, target: &Path, cancelled: &AtomicBool) -> io::
     while io::copy(&mut (&mut from).take(PIECE), &mut to)? > 0 {
         check(cancelled)?;
     }
-    Ok(())
+    match modified {
+        Some(modified) => to.set_modified(modified),
+        None => Ok(()),
+    }
 }
 
 /// Whether `target`, which is `there`, has the content of `source`.

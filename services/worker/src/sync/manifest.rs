@@ -57,22 +57,46 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// That of `meta` as it is now. A later change within the same step of the clock is not seen: for files that a build
+    /// gets once they are settled.
+    pub(crate) fn now(meta: &fs::Metadata) -> Self {
+        Self {
+            size: meta.len(),
+            modified: nanoseconds(meta.mtime(), meta.mtime_nsec()),
+            changed: nanoseconds(meta.ctime(), meta.ctime_nsec()),
+            inode: meta.ino(),
+        }
+    }
+
     /// That of `meta`, unless it could change unseen.
     pub(crate) fn of(meta: &fs::Metadata, now: SystemTime) -> Option<Self> {
-        let changed = nanoseconds(meta.ctime(), meta.ctime_nsec());
+        let stamp = Self::now(meta);
         let settled = now.checked_sub(TOO_FRESH)?.duration_since(UNIX_EPOCH).ok()?;
-        (changed < i128::try_from(settled.as_nanos()).ok()?).then(|| Self {
-            size: meta.len(),
-            modified: modified(meta),
-            changed,
-            inode: meta.ino(),
-        })
+        (stamp.changed < i128::try_from(settled.as_nanos()).ok()?).then_some(stamp)
     }
-}
 
-/// The time of modification in nanoseconds.
-pub(crate) fn modified(meta: &fs::Metadata) -> i128 {
-    nanoseconds(meta.mtime(), meta.mtime_nsec())
+    fn write(stamp: Option<&Self>, out: &mut impl io::Write) -> io::Result<()> {
+        match stamp {
+            Some(Self { size, modified, changed, inode }) => {
+                write!(out, "{size}:{modified}:{changed}:{inode} ")
+            }
+            None => out.write_all(b"- "),
+        }
+    }
+
+    /// What was written; the outer option is for whatever was not.
+    fn read(text: &str) -> Option<Option<Self>> {
+        match numbers(text)?.as_slice() {
+            [] => Some(None),
+            &[size, modified, changed, inode] => Some(Some(Self {
+                size: u64::try_from(size).ok()?,
+                modified,
+                changed,
+                inode: u64::try_from(inode).ok()?,
+            })),
+            _ => None,
+        }
+    }
 }
 
 fn nanoseconds(seconds: i64, nanoseconds: i64) -> i128 {
@@ -85,14 +109,14 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     /// The file in the source; absent where that says nothing.
     pub(crate) source: Option<Stamp>,
-    /// Size and time of its copy.
-    pub(crate) target: Option<(u64, i128)>,
+    /// Its copy.
+    pub(crate) target: Option<Stamp>,
 }
 
 impl Entry {
     /// Whether the source is as it was, and the copy too.
     pub(crate) fn is_unchanged(&self, source: &Self, there: Option<&fs::Metadata>) -> bool {
-        let there = there.filter(|meta| meta.is_file()).map(|meta| (meta.len(), modified(meta)));
+        let there = there.filter(|meta| meta.is_file()).map(Stamp::now);
         self.kind == source.kind
             && self.source.is_some()
             && self.source == source.source
@@ -102,16 +126,8 @@ impl Entry {
 
     fn write(&self, out: &mut impl io::Write) -> io::Result<()> {
         write!(out, "{} ", self.kind.letter())?;
-        match &self.source {
-            Some(Stamp { size, modified, changed, inode }) => {
-                write!(out, "{size}:{modified}:{changed}:{inode} ")?;
-            }
-            None => out.write_all(b"- ")?,
-        }
-        match &self.target {
-            Some((size, modified)) => write!(out, "{size}:{modified} "),
-            None => out.write_all(b"- "),
-        }
+        Stamp::write(self.source.as_ref(), out)?;
+        Stamp::write(self.target.as_ref(), out)
     }
 
     fn read(line: &[u8]) -> Option<(PathBuf, Self)> {
@@ -126,21 +142,7 @@ impl Entry {
         };
         let (source, target) = (next()?, next()?);
         let path = PathBuf::from(OsStr::from_bytes(fields.next()?));
-        let source = match numbers(source)?.as_slice() {
-            [] => None,
-            &[size, modified, changed, inode] => Some(Stamp {
-                size: u64::try_from(size).ok()?,
-                modified,
-                changed,
-                inode: u64::try_from(inode).ok()?,
-            }),
-            _ => return None,
-        };
-        let target = match numbers(target)?.as_slice() {
-            [] => None,
-            &[size, modified] => Some((u64::try_from(size).ok()?, modified)),
-            _ => return None,
-        };
+        let (source, target) = (Stamp::read(source)?, Stamp::read(target)?);
         Some((path, Self { kind, source, target }))
     }
 }

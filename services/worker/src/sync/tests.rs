@@ -1,4 +1,4 @@
-use std::{os::unix::fs::symlink, process::Command, time::Duration};
+use std::{os::unix::fs::symlink, time::Duration};
 
 use tempfile::TempDir;
 
@@ -7,11 +7,12 @@ use super::*;
 /// A source, a target and what is remembered.
 struct Place {
     folder: TempDir,
+    choice: Choice,
 }
 
 impl Place {
     fn new() -> Self {
-        let place = Self { folder: TempDir::new().unwrap() };
+        let place = Self { folder: TempDir::new().unwrap(), choice: Choice::default() };
         fs::create_dir(place.source("")).unwrap();
         fs::create_dir(place.target("")).unwrap();
         place
@@ -29,18 +30,18 @@ impl Place {
         let sync = Sync {
             source: self.source(""),
             target: self.target(""),
-            manifest: self.folder.path().join("manifest"),
+            choice: self.choice.clone(),
+            manifest: Some(self.folder.path().join("manifest")),
             means,
             fresh,
+            progress: Arc::default(),
         };
         sync.run(&AtomicBool::new(false)).unwrap()
     }
 
-    /// As the worker does for the first build: the list, then a copy by `cp`.
+    /// For the first build.
     fn first(&self) {
-        note(&self.source(""), &self.folder.path().join("manifest"), &AtomicBool::new(false)).unwrap();
-        let from = self.source(".");
-        assert!(Command::new("cp").arg("-a").arg(from).arg(self.target("")).status().unwrap().success());
+        self.sync(Means::Copy, true);
     }
 
     fn again(&self) -> (u64, u64) {
@@ -244,16 +245,86 @@ fn a_list_that_is_missing_or_broken_is_a_failure() {
     let sync = Sync {
         source: place.source(""),
         target: place.target(""),
-        manifest: place.folder.path().join("manifest"),
+        choice: Choice::default(),
+        manifest: Some(place.folder.path().join("manifest")),
         means: Means::Copy,
         fresh: false,
+        progress: Arc::default(),
     };
+    let manifest = sync.manifest.as_ref().unwrap();
     assert!(sync.run(&AtomicBool::new(false)).is_err());
-    fs::write(&sync.manifest, "f 1 2 nonsense").unwrap();
+    fs::write(manifest, "f 1 2 nonsense").unwrap();
     assert!(sync.run(&AtomicBool::new(false)).is_err());
-    fs::write(&sync.manifest, "").unwrap();
+    fs::write(manifest, "").unwrap();
     assert!(
         sync.run(&AtomicBool::new(true)).is_err() || fs::read_dir(place.source("")).unwrap().count() == 0
     );
     assert!(sync.run(&AtomicBool::new(false)).is_ok());
+}
+
+#[test]
+fn a_change_by_the_build_is_seen_whatever_its_time() {
+    let place = Place::new();
+    put(place.source("a"), "good");
+    age(&place.source("a"), 100);
+    place.first();
+    let before = time(&place.target("a"));
+    assert_eq!(before, time(&place.source("a")), "a first copy has the time of its source");
+    put(place.target("a"), "EVIL");
+    fs::File::open(place.target("a")).unwrap().set_modified(before).unwrap();
+    assert_eq!(place.again(), (1, 0));
+    assert_eq!(place.read("a"), "good");
+}
+
+#[test]
+fn a_farms_data_is_left_out_and_what_ignore_files_name_if_that_is_wanted() {
+    let mut place = Place::new();
+    for name in
+        [".gitignore", "a", "a.o", "keep.o", "d/b.o", "d/c", "target/x", ".hidden", ".git/HEAD", "log/x"]
+    {
+        put(place.source(name), name);
+    }
+    put(place.source(".gitignore"), "*.o\n/target\n!keep.o\n");
+    put(place.source(".forebayignore"), "log/\n");
+    put(place.source("d/.gitignore"), "!b.o\n");
+    for name in ["forebay-data/endpoints.json", "forebay-data/children.json", "forebay-data/nats/x", "own/x"]
+    {
+        put(place.source(name), name);
+    }
+    place.choice.data = Some(place.source("own"));
+    place.first();
+    let there = |name: &str| fs::symlink_metadata(place.target(name)).is_ok();
+    assert!(["a.o", "target/x", ".hidden", ".git/HEAD", "log/x"].iter().all(|name| there(name)));
+    assert!(!there("forebay-data") && !there("own"));
+    place.choice.ignore_files = true;
+    let there = |name: &str| fs::symlink_metadata(place.target(name)).is_ok();
+    // What is left out from now on goes, as what is gone.
+    place.again();
+    assert!(
+        ["a", "keep.o", "d/b.o", "d/c", ".hidden", ".git/HEAD", ".gitignore"].iter().all(|name| there(name))
+    );
+    assert!(!["a.o", "target", "log"].iter().any(|name| there(name)));
+}
+
+#[test]
+fn a_folder_that_holds_its_own_copy_is_copied_without_it() {
+    let mut place = Place::new();
+    place.choice.data = Some(place.folder.path().to_owned());
+    put(place.folder.path().join("a"), "a");
+    let sync = Sync {
+        source: place.folder.path().to_owned(),
+        target: place.target(""),
+        choice: place.choice.clone(),
+        manifest: None,
+        means: Means::Copy,
+        fresh: true,
+        progress: Arc::default(),
+    };
+    sync.run(&AtomicBool::new(false)).unwrap();
+    assert_eq!(place.read("a"), "a");
+    assert!(!place.target("target").exists());
+    assert_eq!(
+        sync.progress.files.load(Ordering::Relaxed),
+        sync.progress.files_total.load(Ordering::Relaxed)
+    );
 }

@@ -39,6 +39,12 @@ fn defaults_are_filled_in() {
 }
 
 #[test]
+fn whether_outputs_are_required_is_part_of_what_is_asked() {
+    let digest = |required| request(|r| r.require_outputs = required).unwrap().request_digest;
+    assert_ne!(digest(true), digest(false));
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     let refused = |change: fn(&mut BuildRequest)| request(change).unwrap_err().to_string();
     assert!(refused(|r| r.command.clear()).contains("command is empty"));
@@ -53,7 +59,10 @@ fn what_is_wrong_is_named() {
     assert!(refused(|r| r.timeout_seconds = Some(101)).contains("1 to 100"));
     assert!(refused(|r| r.timeout_seconds = Some(0)).contains("1 to 100"));
     assert!(refused(|r| r.max_attempts = Some(11)).contains("1 to 10"));
-    assert!(refused(|r| r.context = Context::Directory { path: "x".into() }).contains("absolute path"));
+    assert!(
+        refused(|r| r.context = Context::Directory { path: "x".into(), ignore_files: false })
+            .contains("absolute path")
+    );
     assert!(
         refused(|r| r.context = Context::Git { url: "-u".into(), revision: "x".into(), patch: None })
             .contains("git URL")

@@ -11,7 +11,7 @@ pub fn live_keys(build: &Build) -> BuildKeys {
     let mut call: Cow<'_, ToolCall> = build.tool_call();
     let (kind, location) = match &build.context {
         Context::Empty => ("empty", ""),
-        Context::Directory { path } => ("directory", path.as_str()),
+        Context::Directory { path, .. } => ("directory", path.as_str()),
         Context::Git { url, revision, .. } => {
             if call.branch.is_empty() {
                 call.to_mut().branch.clone_from(revision);
@@ -51,6 +51,7 @@ mod tests {
             lease_ttl_seconds: 1,
             max_attempts: Attempt::FIRST,
             outputs: Vec::new(),
+            require_outputs: false,
             labels: BTreeMap::new(),
             tool: None,
             workspace: WorkspaceUse::Warm,
@@ -89,7 +90,7 @@ mod tests {
     #[test]
     fn another_group_or_place_shares_nothing() {
         let first = build("g", git("url", "main"), "make all");
-        let folder = || Context::Directory { path: "url".into() };
+        let folder = || Context::Directory { path: "url".into(), ignore_files: false };
         let archive = |location: &str| Context::Archive { location: location.into(), digest: None };
         for other in [
             build("h", git("url", "main"), "make all"),

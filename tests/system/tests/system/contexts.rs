@@ -59,16 +59,22 @@ async fn a_folder_is_copied_and_left_as_it_was() {
         &source,
         "mkdir -p deep/er; echo one > a.txt; echo two > deep/er/.b; ln -s a.txt link; chmod +x a.txt",
     );
-    let context = Context::Directory { path: text(&source) };
+    let context = Context::Directory { path: text(&source), ignore_files: false };
     let (out, record) =
         run_in(&farm, context, "cat link deep/er/.b > out.txt; test -x a.txt; rm a.txt; pwd > /dev/null")
             .await;
     assert_eq!(out, "one\ntwo\n");
     assert!(source.join("a.txt").exists() && !source.join("out.txt").exists());
+    assert!(record.result().unwrap().preparation_seconds.is_some_and(|seconds| seconds > 0.0));
     let kept = &record.result().unwrap().outputs;
     assert_eq!(kept[0].digest, Digest::of(b"one\ntwo\n"));
     assert_eq!((kept[0].path.as_str(), kept[0].size_bytes, kept.len()), ("out.txt", 8, 1));
-    assert_unavailable(&farm, Context::Directory { path: "/nowhere/at/all".into() }, "/nowhere/at/all").await;
+    assert_unavailable(
+        &farm,
+        Context::Directory { path: "/nowhere/at/all".into(), ignore_files: false },
+        "/nowhere/at/all",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -211,4 +217,77 @@ async fn outputs_of_a_failed_build_are_kept_too() {
     assert_eq!((result.outcome, result.exit_code, result.outputs.len()), (Outcome::Failed, Some(3), 1));
     let output: Output = farm.cli(&["get", &key.id.to_string(), "--output", "report", "-"]).await;
     assert_eq!(output.stdout, "bad\n");
+}
+
+#[tokio::test]
+async fn outputs_that_are_not_made_or_cannot_be_kept_are_named() {
+    let farm = farm().await;
+    let make = r"mkdir d; echo x > d/a; mkfifo d/pipe; ln -s /etc/passwd d/out; ln -s nowhere d/lost; ln -s ../d d/folder
+        ln -s a d/link; echo x > d/$(printf 'b\377')";
+    let outputs: Vec<String> = ["d/*", "report.xml", "logs/**"].map(Into::into).into();
+    let request = BuildRequest { outputs, ..script(make) };
+    let key = farm.submit("g", request.clone()).await;
+    let result = ended_as(&farm, &key, Outcome::Succeeded).await.result().unwrap().clone();
+    assert_eq!(result.outputs.iter().map(|it| it.path.as_str()).collect::<Vec<_>>(), ["d/a", "d/link"]);
+    assert_eq!(result.outputs_missing, ["report.xml", "logs/**"]);
+    let left_out: Vec<&str> = result.outputs_not_kept.iter().map(|it| it.path.as_str()).collect();
+    assert_eq!(left_out, ["d/b\u{fffd}", "d/folder", "d/lost", "d/out", "d/pipe"]);
+    assert_eq!(result.outputs_not_kept_count, 5);
+    assert!(result.outputs_not_kept.iter().all(|it| !it.reason.is_empty()));
+    for command in ["get", "watch"] {
+        let told = farm.cli(&[command, &key.id.to_string()]).await;
+        let told = format!("{}{}", told.stdout, told.stderr);
+        assert!(told.contains("no file matches the output report.xml") && told.contains("d/pipe"), "{told}");
+    }
+    // Whoever needs them says so.
+    let again = BuildRequest { require_outputs: true, outputs: request.outputs, ..script(make) };
+    let key = farm.submit("g", again).await;
+    let result = ended_as(&farm, &key, Outcome::Failed).await.result().unwrap().clone();
+    assert_eq!(result.reason.as_ref().unwrap().code, ReasonCode::OutputMissing);
+    assert!(result.reason.unwrap().message.contains("report.xml and 1 more"));
+    assert_eq!((result.exit_code, result.outputs.len()), (Some(0), 2));
+    let wanted = BuildRequest { require_outputs: true, outputs: vec!["a".into()], ..script("echo > a") };
+    let key = farm.submit("g", wanted).await;
+    assert!(ended_as(&farm, &key, Outcome::Succeeded).await.result().unwrap().outputs_missing.is_empty());
+}
+
+#[tokio::test]
+async fn an_archive_that_unpacks_to_too_much_is_stopped() {
+    let farm = Farm::builder().without("gateway").env("FOREBAY_UNPACKED_BYTES_MAX", "4000000").start().await;
+    let source = folder(&farm, "source");
+    sh(
+        &source,
+        "mkdir small; head -c 3000000 /dev/zero > small/a; tar -czf ../small.tar.gz -C small .
+         mkdir large; for i in 1 2 3 4 5 6; do head -c 1000000 /dev/zero > large/$i; done; tar -czf ../large.tar.gz -C large .
+         mkdir sparse; truncate -s 1T sparse/a; tar -czSf ../sparse.tar.gz -C sparse .",
+    );
+    let archive = |name: &str| Context::Archive { location: text(&farm.folder().join(name)), digest: None };
+    run_in(&farm, archive("small.tar.gz"), "ls > out.txt").await;
+    for workspace in [model::WorkspaceUse::Fresh, model::WorkspaceUse::Warm] {
+        for name in ["large.tar.gz", "sparse.tar.gz"] {
+            let context = archive(name);
+            let key = farm.submit("g", BuildRequest { context, workspace, ..script("echo ran") }).await;
+            let record = ended_as(&farm, &key, Outcome::Failed).await;
+            let reason = record.result().unwrap().reason.clone().unwrap();
+            assert_eq!(reason.code, ReasonCode::ContextUnavailable, "{reason:?}");
+            let told = farm.cli(&["watch", &key.id.to_string()]).await;
+            let told = format!("{}{}", told.stdout, told.stderr);
+            assert!(name.starts_with("sparse") || told.contains("unpacked_bytes_max"), "{told}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_folder_is_copied_without_a_farms_data_and_what_ignore_files_name() {
+    let farm = farm().await;
+    let source = folder(&farm, "source");
+    sh(
+        &source,
+        "echo a > a; echo o > a.o; echo '*.o' > .gitignore; mkdir data; echo {} > data/endpoints.json; echo {} > data/children.json",
+    );
+    let context = |path: &Path, ignore_files| Context::Directory { path: text(path), ignore_files };
+    let (out, _) = run_in(&farm, context(&source, false), "ls > out.txt").await;
+    assert_eq!(out, "a\na.o\nout.txt\n");
+    let (out, _) = run_in(&farm, context(&source, true), "ls > out.txt").await;
+    assert_eq!(out, "a\nout.txt\n");
 }

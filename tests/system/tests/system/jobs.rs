@@ -52,7 +52,7 @@ pub(crate) fn request(job: Job) -> BuildRequest {
 /// Likewise, in a copy of a folder.
 pub(crate) fn request_in(job: Job, folder: &Path) -> BuildRequest {
     let path = folder.to_str().unwrap().to_owned();
-    BuildRequest { context: Context::Directory { path }, ..request(job) }
+    BuildRequest { context: Context::Directory { path, ignore_files: false }, ..request(job) }
 }
 
 /// A build that was a job, at its end.

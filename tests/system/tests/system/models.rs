@@ -76,7 +76,11 @@ fn finished(number: u32) -> BuildRecord {
         cpu_seconds: 1.0,
         peak_memory_bytes: 0,
         usage,
+        preparation_seconds: None,
         outputs: Vec::new(),
+        outputs_missing: Vec::new(),
+        outputs_not_kept: Vec::new(),
+        outputs_not_kept_count: 0,
         job: None,
         log: LogSummary::default(),
     };

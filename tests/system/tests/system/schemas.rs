@@ -75,7 +75,10 @@ async fn real_messages_fit_their_schemas() {
     let farm = Farm::all().await;
     let mut cases = Cases::default();
     let whole = BuildRequest {
-        context: Context::Directory { path: farm.folder().join("logs").to_str().unwrap().to_owned() },
+        context: Context::Directory {
+            path: farm.folder().join("logs").to_str().unwrap().to_owned(),
+            ignore_files: false,
+        },
         env: [("A".to_owned(), "b".to_owned())].into(),
         labels: [("pr".to_owned(), "17".to_owned())].into(),
         outputs: vec!["*.txt".into()],

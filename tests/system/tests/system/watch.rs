@@ -20,7 +20,7 @@ async fn farm() -> Farm {
 async fn talk(farm: &Farm) -> BuildKey {
     let source = farm.folder().join("source");
     std::fs::create_dir_all(&source).unwrap();
-    let context = Context::Directory { path: source.to_str().unwrap().to_owned() };
+    let context = Context::Directory { path: source.to_str().unwrap().to_owned(), ignore_files: false };
     farm.submit("g", BuildRequest { context, ..script(TALK) }).await
 }
 

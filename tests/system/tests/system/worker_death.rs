@@ -144,6 +144,27 @@ async fn a_cancelled_build_is_killed_at_once_though_it_ignores_sigterm() {
 }
 
 #[tokio::test]
+async fn a_cancelled_build_says_what_it_used() {
+    let farm = Farm::builder().without("gateway").start().await;
+    let key = farm.submit("g", script("while :; do :; done")).await;
+    until("it runs", SOON, || !processes_of(key.id).is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    farm.client().cancel(&key, None).await.unwrap();
+    let result = ended_as(&farm, &key, Outcome::Cancelled).await.result().unwrap().clone();
+    assert!(result.wall_seconds >= 1.0 && result.cpu_seconds > 0.0, "{result:?}");
+    assert!(result.cpu_seconds <= result.wall_seconds * 1.5 && !result.usage.is_empty(), "{result:?}");
+    // A worker that does not answer holds nothing up.
+    let key = farm.submit("g", script("sleep 1000")).await;
+    until("it runs", SOON, || !processes_of(key.id).is_empty()).await;
+    let worker = farm.take("worker");
+    worker.pause();
+    farm.client().cancel(&key, None).await.unwrap();
+    let result = ended_as(&farm, &key, Outcome::Cancelled).await.result().unwrap().clone();
+    assert!(result.wall_seconds > 0.0 && result.usage.is_empty(), "{result:?}");
+    worker.resume();
+}
+
+#[tokio::test]
 async fn a_build_whose_workers_all_die_is_lost_after_its_attempts() {
     let farm = Farm::builder().without("gateway").without("worker").start().await;
     let key = farm.submit("g", BuildRequest { max_attempts: Some(2), ..script("sleep 1000") }).await;

@@ -130,7 +130,7 @@ async fn an_archive_that_is_another_or_none() {
 
 #[tokio::test]
 async fn a_folder_that_is_gone() {
-    let warm = Warm::new(|folder| Context::Directory { path: path(folder) }).await;
+    let warm = Warm::new(|folder| Context::Directory { path: path(folder), ignore_files: false }).await;
     let away = warm.folder.with_extension("away");
     fs::rename(&warm.folder, &away).unwrap();
     warm.outlives(&warm.content, || fs::rename(&away, &warm.folder).unwrap()).await;

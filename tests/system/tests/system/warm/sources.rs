@@ -133,7 +133,7 @@ async fn of_a_repository_only_what_changed_is_built() {
 #[tokio::test]
 async fn of_a_folder_only_what_changed_is_built() {
     let place = Place::new().await;
-    let context = Context::Directory { path: text(&place.source) };
+    let context = Context::Directory { path: text(&place.source), ignore_files: false };
     assert_eq!(place.made(&context).await, made(New, &["a", "b"]));
     assert_eq!(place.made(&context).await, made(Exact, &[]));
     place.put("src/b", "B");

@@ -41,7 +41,10 @@ impl Project {
         let source = farm.folder().join("source");
         std::fs::create_dir(&source).unwrap();
         std::fs::write(source.join("WORKSPACE"), "").unwrap();
-        let project = Self { farm, context: Context::Directory { path: source.display().to_string() } };
+        let project = Self {
+            farm,
+            context: Context::Directory { path: source.display().to_string(), ignore_files: false },
+        };
         project.make_by("echo one > $@");
         project
     }

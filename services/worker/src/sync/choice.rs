@@ -1,0 +1,94 @@
+//! What of a source is brought.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+    time::SystemTime,
+};
+
+use ignore::WalkBuilder;
+
+use super::{
+    check,
+    manifest::{Entry, Kind, Stamp},
+};
+
+/// By these a folder is known as the data folder of a farm.
+const FARM: [&str; 2] = ["endpoints.json", "children.json"];
+/// Names what is left out, as `.gitignore` does, and may take back what that says.
+const IGNORE_FILE: &str = ".forebayignore";
+
+/// What of a source is brought: all but the data folder of a farm.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Choice {
+    /// And but what ignore files in it name.
+    pub(crate) ignore_files: bool,
+    /// The worker's own data folder.
+    pub(crate) data: Option<PathBuf>,
+}
+
+impl Choice {
+    /// All that is to be brought of `source` to `target`.
+    pub(super) fn scan(
+        &self,
+        source: &Path,
+        target: &Path,
+        cancelled: &AtomicBool,
+    ) -> io::Result<BTreeMap<PathBuf, Entry>> {
+        let now = SystemTime::now();
+        let mut found = BTreeMap::new();
+        for entry in self.walk(source, target) {
+            check(cancelled)?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                // One that vanished meanwhile is not there.
+                Err(error) if error.io_error().is_some_and(|it| it.kind() == io::ErrorKind::NotFound) => {
+                    continue;
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            };
+            let Ok(path) = entry.path().strip_prefix(source) else { continue };
+            let (false, Ok(meta)) = (path.as_os_str().is_empty(), fs::symlink_metadata(entry.path())) else {
+                continue;
+            };
+            let entry = Entry { kind: Kind::of(&meta), source: Stamp::of(&meta, now), target: None };
+            found.insert(path.to_owned(), entry);
+        }
+        Ok(found)
+    }
+
+    fn walk(&self, source: &Path, target: &Path) -> ignore::Walk {
+        let canonical = |path: &Path| path.canonicalize().ok();
+        let left_out = (self.data.as_deref().and_then(canonical), canonical(target));
+        let root = source.to_owned();
+        let mut walk = WalkBuilder::new(source);
+        walk.standard_filters(false).follow_links(false);
+        if self.ignore_files {
+            walk.git_ignore(true).require_git(false).add_custom_ignore_filename(IGNORE_FILE);
+        }
+        walk.filter_entry(move |entry| {
+            let path = entry.path();
+            if path == root || !entry.file_type().is_some_and(|kind| kind.is_dir()) {
+                return true;
+            }
+            !(FARM.iter().all(|name| path.join(name).is_file()) || holds(path, &left_out))
+        });
+        walk.build()
+    }
+}
+
+/// Whether a folder is the worker's data folder, or holds what is being filled, which would be copied into itself.
+fn holds(path: &Path, (data, target): &(Option<PathBuf>, Option<PathBuf>)) -> bool {
+    let Some(name) = path.file_name() else { return false };
+    let named = |other: &Option<PathBuf>| {
+        other.as_deref().is_some_and(|other| other.ancestors().any(|above| above.file_name() == Some(name)))
+    };
+    // Only a folder of the same name is worth asking what it is.
+    if !named(data) && !named(target) {
+        return false;
+    }
+    let Ok(path) = path.canonicalize() else { return false };
+    data.as_ref() == Some(&path) || target.as_ref().is_some_and(|target| target.starts_with(&path))
+}
