@@ -100,12 +100,14 @@ impl Context {
 
     /// The blob store: as the settings say, else as the bus says, else in the data folder. It is the farm's, or this fails.
     pub async fn store(&self) -> Result<Store, StartError> {
-        let known = self.bus.store_url().await?;
-        let url = match (self.settings.store_url.as_str(), known) {
-            ("", Some(url)) if !Store::is_there(&url) => return Err(StartError::NoStore { url }),
-            ("", Some(url)) => url,
-            ("", None) => Store::url_of(&self.data_folder("objects")?),
-            (url, _) => url.to_owned(),
+        let url = if self.settings.store_url.is_empty() {
+            match self.bus.store_url().await? {
+                Some(url) if !Store::is_there(&url) => return Err(StartError::NoStore { url }),
+                Some(url) => url,
+                None => Store::url_of(&self.data_folder("objects")?),
+            }
+        } else {
+            self.settings.store_url.clone()
         };
         let store = Store::open(&url)?.leaving(self.settings.disk_left_percent);
         join_store(&self.bus, &store, Claim::Join).await?;

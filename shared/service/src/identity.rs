@@ -8,13 +8,15 @@ use cas::Cas;
 use model::{FarmRecord, KnownStore, StoreId};
 use policy::{Claim, Joining, joining};
 use store::Store;
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::StartError;
 
 /// How long a doubtful write is resolved.
 const PATIENCE: Duration = Duration::from_secs(30);
 const TRIES: u32 = 20;
+/// Between two of them where the bus does not answer.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// One of the stores of a farm.
 #[derive(Clone, Copy)]
@@ -102,8 +104,17 @@ pub async fn join_cas(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartErr
 }
 
 async fn join(bus: &Bus, kept: Kept<'_>, claim: Claim) -> Result<(), StartError> {
-    for _ in 0..TRIES {
-        let (at, record) = bus.farm_record().await?;
+    for tried in 1..=TRIES {
+        let (at, record) = match bus.farm_record().await {
+            Ok(found) => found,
+            // A nats-server that is just being started again is back soon.
+            Err(error) if tried < TRIES => {
+                debug!(error = telemetry::error_chain(&error), "which farm this is was not read");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let mut record = record.unwrap_or_default();
         let url = kept.url();
         let known = kept.of(&mut record).clone();
