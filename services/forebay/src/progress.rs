@@ -67,13 +67,12 @@ impl Progress {
             }
             let line = counts(what, meter.read());
             match &self.how {
-                How::Nothing => {}
                 How::Spinner(spinner) => show(spinner, line),
                 How::Lines if wait == FIRST || last.elapsed() >= LINE_EVERY => {
                     say(&line);
                     last = Instant::now();
                 }
-                How::Lines => {}
+                How::Lines | How::Nothing => {}
             }
             wait = TICK;
         }

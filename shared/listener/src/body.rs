@@ -92,7 +92,9 @@ impl<B> Sent<B> {
         let (received, waited) = (self.received, self.waited);
         let (usage, patience) = (&self.usage, self.patience);
         let wait = self.waits.get_or_insert_with(|| {
-            usage.iter().for_each(|usage| usage.awaits());
+            if let Some(usage) = usage {
+                usage.awaits();
+            }
             let since = Instant::now();
             let left = patience.map(|patience| body_time(patience, received).saturating_sub(waited));
             Wait { since, until: left.map(|left| Box::pin(sleep_until(since + left))) }
@@ -105,7 +107,9 @@ impl<B> Sent<B> {
     fn came(&mut self) {
         if let Some(wait) = self.waits.take() {
             self.waited += wait.since.elapsed();
-            self.usage.iter().for_each(|usage| usage.came());
+            if let Some(usage) = &self.usage {
+                usage.came();
+            }
         }
     }
 }
