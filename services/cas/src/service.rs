@@ -118,9 +118,9 @@ async fn evict(context: Context, cas: Cas) -> Result<(), ServiceError> {
     let failed = |source| StartError::Write { path: root.display().to_string(), source };
     let bytes = Space::of(root).map_err(failed)?.bytes;
     let free_bytes_min = Reserve::new(context.settings.disk_left_percent).for_stores(bytes);
-    let room = EvictorConfig { bytes_max: context.settings.cas_bytes_max, free_bytes_min };
+    let bounds = EvictorConfig { bytes_max: context.settings.cas_bytes_max, free_bytes_min };
     let evictor = tokio::select! {
-        evictor = open(&cas, room) => evictor?,
+        evictor = open(&cas, bounds) => evictor?,
         () = context.stop.cancelled() => return Ok(()),
     };
     let governed = async { usage::govern(&evictor, &cas.config().root, &context.bus, &context.stop).await };

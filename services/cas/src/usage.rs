@@ -167,9 +167,9 @@ pub(crate) async fn govern(
     let mut reconnects = bus.reconnects();
     let mut said = None;
     loop {
-        let room = *state.borrow_and_update();
-        if said != Some(room.refusal) {
-            said = announce(bus, &store, room).await.then_some(room.refusal);
+        let found = *state.borrow_and_update();
+        if said != Some(found.refusal) {
+            said = announce(bus, &store, found).await.then_some(found.refusal);
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
