@@ -73,7 +73,7 @@ pub(crate) async fn execute(
         Err(_) => None,
     };
     shared.inputs.release(root).await;
-    let ended = on(clock, ended?);
+    let ended = on(clock, &ended?);
     let Some(collected) = collected else { return Err(Fault::Stopped) };
     conclude(shared, work, (&ended, &limits), collected, times).await
 }
@@ -139,8 +139,8 @@ async fn watch(
 }
 
 /// With the times of the farm in place of this machine's.
-fn on(clock: &FarmClock, ended: Ended) -> Ended {
-    Ended { started_at: clock.of_local(ended.started_at), ended_at: clock.of_local(ended.ended_at), ..ended }
+fn on(clock: &FarmClock, ended: &Ended) -> Ended {
+    Ended { started_at: clock.of_local(ended.started_at), ended_at: clock.of_local(ended.ended_at), ..*ended }
 }
 
 /// How the copy ended, now that the command has; a success goes to the action cache first.
