@@ -128,12 +128,11 @@ pub(crate) fn keep(mut link: &UnixStream) -> io::Result<()> {
 }
 
 fn set(timer: &mut Option<Timer>, deadline: Deadline) -> io::Result<()> {
-    let timer = match timer {
-        Some(timer) => timer,
-        None => {
-            let kill = SigEvent::new(SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 });
-            timer.insert(Timer::new(ClockId::CLOCK_BOOTTIME, kill)?)
-        }
+    let timer = if let Some(timer) = timer {
+        timer
+    } else {
+        let kill = SigEvent::new(SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 });
+        timer.insert(Timer::new(ClockId::CLOCK_BOOTTIME, kill)?)
     };
     // Zero disarms it.
     let at = if deadline == Deadline::NEVER { 0 } else { deadline.as_millis().saturating_add(LATER) };
