@@ -66,15 +66,11 @@ async fn with_use(bus: &Bus, key: &BuildKey, record: &BuildRecord, result: Build
         Ok(Ok(reply)) => decode::<BuildUse>(Encoding::Json, &reply.payload).ok(),
         Ok(Err(_)) | Err(_) => None,
     };
-    match answer {
-        Some(BuildUse { wall_seconds, cpu_seconds, usage }) => {
-            BuildResult { wall_seconds, cpu_seconds, usage, ..result }
-        }
-        None => {
-            let wall_seconds = bus.now().since(invocation.started_at_ms).as_secs_f64();
-            BuildResult { wall_seconds, ..result }
-        }
+    if let Some(BuildUse { wall_seconds, cpu_seconds, usage }) = answer {
+        return BuildResult { wall_seconds, cpu_seconds, usage, ..result };
     }
+    let wall_seconds = bus.now().since(invocation.started_at_ms).as_secs_f64();
+    BuildResult { wall_seconds, ..result }
 }
 
 async fn tell(bus: &Bus, key: &BuildKey, record: &BuildRecord) {

@@ -84,17 +84,16 @@ impl Stamp {
         }
     }
 
-    /// What was written; the outer option is for whatever was not.
-    fn read(text: &str) -> Option<Option<Self>> {
-        match numbers(text)?.as_slice() {
-            [] => Some(None),
-            &[size, modified, changed, inode] => Some(Some(Self {
-                size: u64::try_from(size).ok()?,
-                modified,
-                changed,
-                inode: u64::try_from(inode).ok()?,
-            })),
-            _ => None,
+    /// What was written, or that it is something else.
+    fn read(text: &str) -> Result<Option<Self>, Garbled> {
+        match numbers(text).ok_or(Garbled)?.as_slice() {
+            [] => Ok(None),
+            &[size, modified, changed, inode] => {
+                let size = u64::try_from(size).map_err(|_| Garbled)?;
+                let inode = u64::try_from(inode).map_err(|_| Garbled)?;
+                Ok(Some(Self { size, modified, changed, inode }))
+            }
+            _ => Err(Garbled),
         }
     }
 }
@@ -102,6 +101,9 @@ impl Stamp {
 fn nanoseconds(seconds: i64, nanoseconds: i64) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
 }
+
+/// What was read is no stamp.
+struct Garbled;
 
 /// One entry of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +144,7 @@ impl Entry {
         };
         let (source, target) = (next()?, next()?);
         let path = PathBuf::from(OsStr::from_bytes(fields.next()?));
-        let (source, target) = (Stamp::read(source)?, Stamp::read(target)?);
+        let (source, target) = (Stamp::read(source).ok()?, Stamp::read(target).ok()?);
         Some((path, Self { kind, source, target }))
     }
 }
