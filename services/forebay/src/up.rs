@@ -73,7 +73,7 @@ pub(crate) struct UpArgs {
     /// setting `autoscale` says. May be given for each
     #[arg(long, value_name = "POOL=MIN..MAX")]
     pub(crate) autoscale: Vec<scale::Bounds>,
-    /// Where output files, logs and jobs are kept, as file:///PATH [default: `objects` in the data folder]. To be the same on
+    /// Where output files, logs and jobs are kept, as `file:///PATH` [default: `objects` in the data folder]. To be the same on
     /// all machines of a farm
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,

@@ -83,10 +83,10 @@ impl Pools {
     /// Hears of executors that come and leave, until the connection is gone for good.
     pub(crate) async fn follow(&self) -> Result<(), BusError> {
         let changes = Arc::clone(&self.changes);
-        let changed = move || {
+        let note = move || {
             changes.fetch_add(1, Ordering::Relaxed);
         };
-        self.bus.on_changed(&Subject::PoolChanged, changed).await
+        self.bus.on_changed(&Subject::PoolChanged, note).await
     }
 
     /// Who has an execution, or why it waits; `None` when nobody can be asked.

@@ -58,7 +58,7 @@ impl Objects {
     }
 
     fn id_key(&self) -> Key {
-        Key::from_iter(self.prefix.parts().chain([PathPart::from(ID_NAME)]))
+        self.prefix.parts().chain([PathPart::from(ID_NAME)]).collect()
     }
 
     /// The id of the store; none: it has none yet.
