@@ -349,8 +349,10 @@ impl Run<'_> {
                 Err(fault) => self.fault(&fault),
             };
         }
-        let env = environment::variables(self.shared, self.record, self.folder);
-        match command::run(self, build.command.clone(), env).instrument(debug_span!("command")).await {
+        let span = debug_span!("command");
+        // Inside the span: the command goes on with its trace.
+        let env = span.in_scope(|| environment::variables(self.shared, self.record, self.folder));
+        match command::run(self, build.command.clone(), env).instrument(span).await {
             Err(fault) => self.fault(&fault),
             Ok(CommandEnd::Exited(ended)) => Ending::Exited(ended),
             Ok(end) => self.ending(end),
