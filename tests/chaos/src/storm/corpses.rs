@@ -7,6 +7,7 @@ use std::{
 };
 
 use farm::start_ticks;
+use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::time::Instant;
 
 /// A process that a build started: its id, when it started, and whose it is.
@@ -20,26 +21,66 @@ pub(super) struct BuildProcess {
 /// Processes of builds that descend from `ancestor`, or all there are.
 pub(super) fn of(ancestor: Option<u32>) -> Vec<BuildProcess> {
     let parents = parents();
-    let descends = |pid: u32| {
-        let mut seen = BTreeSet::new();
-        let mut at = pid;
-        while let Some(parent) = parents.get(&at)
-            && seen.insert(at)
-        {
-            if Some(*parent) == ancestor {
-                return true;
-            }
-            at = *parent;
-        }
-        false
-    };
-    let wanted = parents.keys().filter(|pid| ancestor.is_none() || descends(**pid));
+    let wanted = parents.keys().filter(|pid| ancestor.is_none_or(|from| descends(&parents, **pid, from)));
     wanted
         .filter_map(|pid| {
             let build = build_of(*pid)?;
             Some(BuildProcess { pid: *pid, started: start_ticks(*pid)?, build })
         })
         .collect()
+}
+
+/// A process that stands still: its id, and when it started.
+pub(super) type Frozen = (u32, u64);
+
+/// Stops everything that descends from `ancestor`, which is stopped already, until nothing is left that could fork.
+pub(super) fn freeze_below(ancestor: u32) -> Vec<Frozen> {
+    let mut frozen: BTreeSet<Frozen> = BTreeSet::new();
+    loop {
+        let parents = parents();
+        let below = parents.keys().filter(|pid| descends(&parents, **pid, ancestor));
+        let fresh: Vec<Frozen> = below
+            .filter_map(|pid| Some((*pid, start_ticks(*pid)?)))
+            .filter(|process| !frozen.contains(process))
+            .collect();
+        if fresh.is_empty() {
+            return frozen.into_iter().collect();
+        }
+        for process in &fresh {
+            send(*process, Signal::SIGSTOP);
+        }
+        frozen.extend(fresh);
+    }
+}
+
+/// Lets those go on that still live.
+pub(super) fn thaw(frozen: &[Frozen]) {
+    for process in frozen {
+        send(*process, Signal::SIGCONT);
+    }
+}
+
+fn send((pid, started): Frozen, signal: Signal) {
+    if start_ticks(pid) == Some(started)
+        && let Ok(pid) = i32::try_from(pid)
+    {
+        // It may have ended since.
+        let _ = nix::sys::signal::kill(Pid::from_raw(pid), signal);
+    }
+}
+
+fn descends(parents: &BTreeMap<u32, u32>, pid: u32, ancestor: u32) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut at = pid;
+    while let Some(parent) = parents.get(&at)
+        && seen.insert(at)
+    {
+        if *parent == ancestor {
+            return true;
+        }
+        at = *parent;
+    }
+    false
 }
 
 /// How long they live on; at most `limit`, with those that still do then.

@@ -7,16 +7,22 @@ use std::{
     time::Duration,
 };
 
-use farm::Farm;
+use farm::{Farm, Output, bare_command};
 use model::Sequence;
 use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
-use super::{Plan, collect, corpses, now_us, victim::Victims};
+use super::{
+    Plan, collect, corpses, now_us,
+    victim::{Victim, Victims},
+};
 use crate::{Kill, Random};
 
 /// Each of these comes once, in a random order, between the kills of services.
-const BLOWS: [Blow; 9] = [
+const BLOWS: [Blow; 12] = [
+    Blow::SecondFarm,
+    Blow::Freeze,
+    Blow::Freeze,
     Blow::Flush,
     Blow::Flush,
     Blow::KillRedis,
@@ -46,6 +52,10 @@ enum Blow {
     StopNats,
     /// One of these services stands still for longer than a lease lives.
     Stop(&'static str),
+    /// A `forebay up` with stores of its own comes to the farm's bus: it is refused.
+    SecondFarm,
+    /// A worker and everything below it stand still for longer than a lease lives.
+    Freeze,
 }
 
 /// What was done how often.
@@ -208,18 +218,36 @@ impl<'a> Killer<'a> {
             }
             Blow::StopRedis => self.hold(servers.redis_pid(), "redis-server").await,
             Blow::StopNats => self.hold(servers.nats_pid(node), "nats-server").await,
-            Blow::Stop(service) => {
-                let span = self.plan.lease + self.random.millis(500, 2000);
-                match self.victims.pick(&mut self.random, Some(service)) {
-                    Some(victim) => {
-                        victim.stop(span);
-                        let name = victim.name().to_owned();
-                        self.report.note("SIGSTOP", service, &name);
-                    }
-                    // Both are dead now: another time.
-                    None => self.blows.insert(0, blow),
-                }
+            Blow::Stop(service) => self.hold_service(blow, service, Victim::stop),
+            Blow::SecondFarm => self.second_farm().await,
+            Blow::Freeze => self.hold_service(blow, "worker", Victim::freeze),
+        }
+    }
+
+    async fn second_farm(&mut self) {
+        let servers = &self.farm.servers;
+        let data = self.farm.folder().join("second-farm");
+        let mut command = bare_command(&["up", "--http-port", "0", "--grpc-port", "0"]);
+        command.args(["--nats", &servers.nats_url(), "--redis", &servers.redis_url()]);
+        command.arg("--data").arg(&data);
+        let output = Output::of(command).await;
+        self.report.note("started", "a second farm", "a second farm");
+        if output.code != 2 || !output.stderr.contains("store") {
+            self.report.faults.push(format!("a second farm was not refused: {output:?}"));
+        }
+    }
+
+    /// A service stands still for longer than a lease lives.
+    fn hold_service(&mut self, blow: Blow, service: &'static str, hold: impl FnOnce(&mut Victim, Duration)) {
+        let span = self.plan.lease + self.random.millis(500, 2000);
+        match self.victims.pick(&mut self.random, Some(service)) {
+            Some(victim) => {
+                hold(victim, span);
+                let name = victim.name().to_owned();
+                self.report.note("SIGSTOP", service, &name);
             }
+            // Both are dead now: another time.
+            None => self.blows.insert(0, blow),
         }
     }
 

@@ -2,21 +2,35 @@
 
 use std::time::Duration;
 
-use farm::{Farm, SOON, ServiceProcess};
+use farm::{Farm, SOON, ServiceProcess, WrongClock};
 use tokio::time::Instant;
 
+use super::corpses;
 use crate::Random;
 
-const SERVICES: [&str; 8] =
-    ["enqueuer", "enqueuer", "dispatcher", "dispatcher", "worker", "worker", "reaper", "reaper"];
+const HOUR: i64 = 3600;
+/// Each service, and how many seconds its clock is ahead.
+const SERVICES: [(&str, i64); 8] = [
+    ("enqueuer", 0),
+    ("enqueuer", 0),
+    ("dispatcher", 0),
+    ("dispatcher", 0),
+    ("worker", 0),
+    ("worker", -HOUR),
+    ("reaper", 0),
+    ("reaper", HOUR),
+];
 /// Whoever is told to end has ended by then.
 const DRAIN_LIMIT: Duration = Duration::from_secs(20);
 
 /// A service that is killed and started again.
 pub(super) struct Victim {
     pub(super) service: &'static str,
+    clock_ahead: i64,
     process: ServiceProcess,
     state: State,
+    /// What stands still with it.
+    frozen: Vec<corpses::Frozen>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +45,11 @@ enum State {
 }
 
 impl Victim {
-    fn start(farm: &Farm, service: &'static str) -> Self {
-        Self { service, process: farm.start_unready(service, &[]), state: State::Runs }
+    fn start(farm: &Farm, service: &'static str, clock_ahead: i64) -> Self {
+        let clock = (clock_ahead != 0).then(|| WrongClock::ahead_by(clock_ahead));
+        let env = clock.as_ref().map(WrongClock::env);
+        let process = farm.start_unready(service, env.as_ref().map_or(&[], |env| env.as_slice()));
+        Self { service, clock_ahead, process, state: State::Runs, frozen: Vec::new() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -61,12 +78,20 @@ impl Victim {
         self.state = State::Stopped(Instant::now() + span);
     }
 
+    /// SIGSTOP of it and of all its descendants for this time, as when a machine is paused.
+    pub(super) fn freeze(&mut self, span: Duration) {
+        self.stop(span);
+        self.frozen = corpses::freeze_below(self.pid());
+    }
+
     /// What is due; true when it was continued.
     fn revive(&mut self, farm: &Farm, faults: &mut Vec<String>) -> bool {
         let now = Instant::now();
         match self.state {
-            State::Dead(until) if until <= now => *self = Self::start(farm, self.service),
+            State::Dead(until) if until <= now => *self = Self::start(farm, self.service, self.clock_ahead),
             State::Stopped(until) if until <= now => {
+                // All at once: what must be dead by now gets its chance to write first.
+                corpses::thaw(&std::mem::take(&mut self.frozen));
                 self.process.resume();
                 self.state = State::Runs;
                 return true;
@@ -77,7 +102,7 @@ impl Victim {
                     if status.code().is_some_and(|code| code != 0) {
                         faults.push(self.fault(&format!("was told to end, and ended with {status}")));
                     }
-                    *self = Self::start(farm, self.service);
+                    *self = Self::start(farm, self.service, self.clock_ahead);
                 }
                 None if until <= now => {
                     faults.push(self.fault("was told to end, and still runs"));
@@ -107,7 +132,8 @@ pub(super) struct Victims(Vec<Victim>);
 impl Victims {
     /// Starts all.
     pub(super) async fn start(farm: &Farm) -> Self {
-        let mut victims = Self(SERVICES.into_iter().map(|service| Victim::start(farm, service)).collect());
+        let mut victims =
+            Self(SERVICES.into_iter().map(|(service, ahead)| Victim::start(farm, service, ahead)).collect());
         victims.ready().await;
         victims
     }
