@@ -165,9 +165,9 @@ impl Presenter {
         if let ToolEvent::WorkspacePreparing { .. } = tool {
             let line = printable(&tool_line(tool));
             if std::io::stderr().is_terminal() {
-                self.spin(line.to_string())
+                self.spin(line.clone());
             } else {
-                self.state(&line)
+                self.state(&line);
             }
             return;
         }

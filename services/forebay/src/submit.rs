@@ -42,6 +42,7 @@ const USAGE: &str = "forebay submit [OPTIONS] -- COMMAND [ARGUMENT]...
 /// Options of `forebay submit`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, override_usage = USAGE)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct SubmitArgs {
     /// The quota group
     #[arg(long, default_value = "default")]

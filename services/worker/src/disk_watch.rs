@@ -71,9 +71,10 @@ impl Watch {
         if shortage.is_some() == slots.shortage().is_some() {
             return;
         }
-        match &shortage {
-            Some(why) => warn!("no builds are taken: {why}"),
-            None => info!("there is room on the disk: builds are taken again"),
+        if let Some(why) = &shortage {
+            warn!("no builds are taken: {why}");
+        } else {
+            info!("there is room on the disk: builds are taken again");
         }
         slots.set_shortage(shortage);
     }

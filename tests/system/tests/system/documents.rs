@@ -169,7 +169,7 @@ impl Reader {
     }
 
     /// `bash -c LINE` in `folder`, with this program first in the path.
-    fn bash(&self, line: &str, folder: &Path) -> tokio::process::Command {
+    fn bash(line: &str, folder: &Path) -> tokio::process::Command {
         let own = forebay_binary().parent().unwrap().to_owned();
         let path = with_tools();
         let folders = [own].into_iter().chain(std::env::split_paths(&path));
@@ -207,7 +207,7 @@ impl Reader {
                 continue;
             }
             let line = self.translated(line).await;
-            let mut command = self.bash(&line, &self.project);
+            let mut command = Self::bash(&line, &self.project);
             command.env("FOREBAY_DATA", self.up.data());
             let output = tokio::time::timeout(LONG, Output::of(command)).await;
             let output = output.unwrap_or_else(|_| panic!("{}: {line}: it does not end", block.place));
@@ -245,7 +245,7 @@ impl Reader {
                 }
                 let at = folder(number);
                 let log = at.join(format!("{}.log", processes.len()));
-                let mut command = self.bash(&format!("{exports}exec env {line}"), &at);
+                let mut command = Self::bash(&format!("{exports}exec env {line}"), &at);
                 for variable in ["HTTP_LISTEN", "GRPC_LISTEN", "METRICS_LISTEN"] {
                     command.env(format!("FOREBAY_{variable}"), "127.0.0.1:0");
                 }
@@ -287,7 +287,7 @@ impl Reader {
         let grpc = &here.iter().find(|(name, _)| name.starts_with("grpc")).unwrap().1;
         let exec = format!("forebay exec --grpc {grpc} -- echo hello");
         for line in ["forebay submit --follow -- echo hello", &exec] {
-            let output = tokio::time::timeout(LONG, Output::of(self.bash(line, folder))).await;
+            let output = tokio::time::timeout(LONG, Output::of(Self::bash(line, folder))).await;
             let output = output.unwrap_or_else(|_| panic!("{line}: it does not end"));
             assert_eq!((output.code, output.stdout.as_str()), (0, "hello\n"), "{line}: {output:#?}");
         }
@@ -320,7 +320,10 @@ fn find_id(value: &serde_json::Value) -> Option<String> {
             None => fields.values().find_map(find_id),
         },
         serde_json::Value::Array(items) => items.iter().find_map(find_id),
-        _ => None,
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => None,
     }
 }
 

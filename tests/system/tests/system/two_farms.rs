@@ -121,7 +121,7 @@ async fn a_second_up_with_a_store_of_its_own_is_refused_and_changes_nothing() {
 async fn an_up_that_joins_adds_capacity_and_takes_its_address_with_it() {
     let mut home = Home::new().await;
     let (store, grpc) = (home.endpoints.store.clone(), home.endpoints.grpc.clone().unwrap());
-    assert_eq!(home.gateways().await, [grpc.clone()]);
+    assert_eq!(home.gateways().await, std::slice::from_ref(&grpc));
     let mut command = home.second_up(&["--store", &store]);
     command.env("FOREBAY_CAS_URL", &grpc).env("FOREBAY_SANDBOX", "none");
     let mut second = Process::start("second", command, &home.path("second.log"), &home.guard);

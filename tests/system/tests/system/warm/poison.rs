@@ -42,7 +42,7 @@ const VECTORS: [(&str, &str); 32] = [
     (".gitattributes as a link", "echo '* text eol=crlf' > a; ln -s a .gitattributes"),
     (
         "core.attributesFile",
-        r#"echo '* text eol=crlf' > ~/attributes; git config --global core.attributesFile ~/attributes; git config core.attributesFile ~/attributes"#,
+        "echo '* text eol=crlf' > ~/attributes; git config --global core.attributesFile ~/attributes; git config core.attributesFile ~/attributes",
     ),
     ("core.autocrlf", "git config core.autocrlf true; git config --global core.autocrlf true"),
     ("info/exclude", "mkdir -p .git/info; echo '*' > .git/info/exclude; echo '*' > .gitignore"),
