@@ -14,7 +14,7 @@ use tracing::debug;
 use crate::failure::unavailable;
 
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long a worker may take to say what a build has used: nobody waits long for the end of a build on a worker that
+/// How long a worker may take to say what a build has used: no client waits long for the end of a build on a worker that
 /// does not answer.
 const MEASURED: Duration = Duration::from_millis(300);
 

@@ -109,7 +109,7 @@ impl Farm {
             Err(_) => {
                 let id = one_line(id, 80);
                 let wanted = format!("a UUID, {PREFIX_MIN} or more of its first characters, or {LAST}");
-                return Err(Failure::usage(format!("build id {id:?} is not valid: {wanted} is expected")));
+                return Err(Failure::usage(format!("build id {id:?} is not valid: expected {wanted}")));
             }
         };
         of_group(key, args.group.as_ref())

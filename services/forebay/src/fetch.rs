@@ -65,7 +65,8 @@ pub(crate) async fn fetch_all(
             return Err(Failure::plain(FAILED, format!("{:?} leads out of the folder", file.path)));
         }
         let path = Path::new(destination).join(&file.path);
-        let path = path.to_str().ok_or_else(|| Failure::usage(format!("{destination:?} is no text")))?;
+        let path =
+            path.to_str().ok_or_else(|| Failure::usage(format!("{destination:?} is not valid UTF-8")))?;
         fetch(farm, settings, file, path).await?;
     }
     Ok(())

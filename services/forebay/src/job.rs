@@ -75,7 +75,7 @@ fn parse(text: &str) -> Result<Job, String> {
     let job = serde_path_to_error::deserialize(first).map_err(|error| at(&error))?;
     match documents.next() {
         None => Ok(job),
-        Some(_) => Err("one YAML document is expected, a second one begins behind it".to_owned()),
+        Some(_) => Err("expected one YAML document, and a second one begins after it".to_owned()),
     }
 }
 

@@ -29,7 +29,7 @@ impl LastBuild {
         Self { file: state.map(|state| state.join("forebay/last").join(file_name(name))) }
     }
 
-    /// Remembers `key`. The build is queued already: what goes wrong here is no failure.
+    /// Remembers `key`. The build is queued already: an error here is not a failure of the command.
     pub(crate) fn remember(&self, key: &BuildKey) {
         if let Some(file) = &self.file
             && let Err(error) = write(file, key)

@@ -54,7 +54,7 @@ pub(crate) struct LsArgs {
 fn parse_outcome(text: &str) -> Result<Outcome, String> {
     let wanted = text.to_ascii_lowercase().replace('-', "_");
     let found = Outcome::ALL.into_iter().find(|outcome| outcome.as_str() == wanted);
-    found.ok_or_else(|| format!("one of {} is expected", Outcome::ALL.map(Outcome::as_str).join(", ")))
+    found.ok_or_else(|| format!("expected one of {}", Outcome::ALL.map(Outcome::as_str).join(", ")))
 }
 
 fn parse_state(text: &str) -> Result<State, String> {

@@ -143,7 +143,7 @@ impl Presenter {
         }
     }
 
-    /// A line about the wait: on a terminal the last one, in the place of what was there.
+    /// A line about the wait: on a terminal the last one, which replaces the one before.
     fn waiting(&mut self, line: String) {
         match &self.spinner {
             Some(spinner) => spinner.set_message(line),

@@ -45,7 +45,7 @@ impl FromStr for WaitLimit {
             "0" => Ok(Self::NONE),
             _ => humantime::parse_duration(text)
                 .map(Self::AtMost)
-                .map_err(|_| "a time is expected, as 30s or 5m, or 0, or forever".to_owned()),
+                .map_err(|_| "expected a time such as 30s or 5m, 0, or forever".to_owned()),
         }
     }
 }

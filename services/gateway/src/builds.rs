@@ -126,9 +126,9 @@ fn list_request(pairs: &Pairs) -> Result<ListRequest, Failure> {
         return Err(Failure::invalid(format!("limit is expected to be 1 to {LIST_MAX}")));
     }
     let label = |text: &str| {
-        let (name, value) = text.split_once('=').ok_or_else(|| {
-            Failure::invalid(format!("label {text:?} is not valid: NAME=VALUE is expected"))
-        })?;
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| Failure::invalid(format!("label {text:?} is not valid: expected NAME=VALUE")))?;
         Ok((name.to_owned(), value.to_owned()))
     };
     Ok(ListRequest {

@@ -1,4 +1,4 @@
-//! Tells whoever asks where this gateway can be reached.
+//! Answers where this gateway can be reached.
 
 use std::net::SocketAddr;
 

@@ -26,7 +26,7 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     if let Some(url) = shared.gateways.for_tools() {
         set(bazel::GRPC, url);
     }
-    // Nobody is there to answer a prompt.
+    // No person can answer a prompt.
     set("GIT_TERMINAL_PROMPT", "0".to_owned());
     if let Some(trace) = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone())
     {
@@ -48,7 +48,7 @@ const GIT: [&str; 9] = [
     "GIT_CONFIG_KEY_",
     "GIT_CONFIG_VALUE_",
 ];
-/// What may have programs of the workspace run in the place of the system's, or its files read.
+/// What may have programs of the workspace run instead of the system's, or its files read.
 const STEERING: [&str; 8] = ["PATH", "HOME", "TMPDIR", "ENV", "BASH_ENV", "IFS", "LD_", "XDG_"];
 
 /// What the programs of a preparation see, whose own folder is `own`: what the request says, but for what could have the
@@ -65,7 +65,7 @@ pub(crate) fn of_preparation(build: &Build, own: &Path) -> Vec<(String, String)>
     set("HOME", own.join("home").display().to_string());
     set("TMPDIR", own.display().to_string());
     set("LANG", "C.UTF-8".to_owned());
-    // Nobody is there to answer a prompt.
+    // No person can answer a prompt.
     set("GIT_TERMINAL_PROMPT", "0".to_owned());
     set("FOREBAY_BUILD_ID", build.id.to_string());
     all.into_iter().collect()

@@ -38,12 +38,12 @@ else
     exit 1
   }
   wanted=$(git rev-parse -q --verify "refs/remotes/origin/$2^{commit}" || git rev-parse -q --verify "$2^{commit}") || {
-    echo "there is no revision $2" >&2
+    echo "revision $2 does not exist" >&2
     exit 69
   }
 fi
 if expr "$2" : '[0-9a-f]\{40\}$' >/dev/null && [ "$(git rev-parse -q --verify "$2^{commit}")" != "$wanted" ]; then
-  echo "the server sent $wanted in the place of $2" >&2
+  echo "the server sent $wanted instead of $2" >&2
   exit 69
 fi
 git update-ref refs/forebay/wanted "$wanted"
@@ -63,7 +63,7 @@ git apply --cached --whitespace=nowarn -- "$1" || {
 git update-ref refs/forebay/tree "$(git write-tree)"
 "#;
 
-/// Takes away what an earlier build put where it would have a say in the checkout: links in the place of folders,
+/// Takes away what an earlier build put where it would have a say in the checkout: links instead of folders,
 /// attributes that no revision has (they convert files), repositories inside of folders and submodules.
 const CLEAN: &str = r#"set -e
 git ls-tree -r -d -z --name-only refs/forebay/tree | xargs -0 /bin/sh -c '

@@ -156,7 +156,7 @@ impl Walk<'_> {
 
     /// What is to be kept, or why it cannot be.
     fn file(&self, path: &Path, relative: &Path, kind: FileType) -> Result<Found, &'static str> {
-        // Nobody could ask for it.
+        // A client could not ask for it.
         let name = relative.to_str().ok_or("its name is not UTF-8")?;
         if !kind.is_file() && !kind.is_symlink() {
             return Err("it is a pipe, a socket or a device");
@@ -168,7 +168,7 @@ impl Walk<'_> {
         }
         let meta = std::fs::metadata(&real).map_err(|_| "it cannot be looked at")?;
         if !meta.is_file() {
-            return Err("it is a link to what is no file");
+            return Err("it is a link to something that is not a file");
         }
         let executable = meta.permissions().mode() & 0o111 != 0;
         Ok(Found { relative: name.to_owned(), path: real, size: meta.len(), executable })

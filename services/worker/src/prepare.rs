@@ -167,7 +167,7 @@ fn sync_from(
     folder: &RunFolder,
     ground: Ground,
 ) -> Result<Sync, Fault> {
-    // Nobody comes after a fresh one.
+    // No later build uses a fresh one.
     let manifest = if ground == Ground::Fresh { None } else { Some(own(folder)?.join("manifest")) };
     Ok(Sync {
         source: source.to_owned(),

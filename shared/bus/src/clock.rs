@@ -21,7 +21,7 @@ use tracing::debug;
 use crate::{Bus, BusError, Encoding, decode, stream};
 
 /// The time of nats-server: measured over the connection, and carried on between two measurements by `CLOCK_BOOTTIME`, which
-/// nobody can set. Before the first measurement it is the clock of this machine. Cheap to clone.
+/// no program can set. Before the first measurement it is the clock of this machine. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct FarmClock(Arc<State>);
 
@@ -187,7 +187,7 @@ impl FarmClock {
         Ok(())
     }
 
-    /// Measures again after every reconnection and once a while, until nobody has this clock any more.
+    /// Measures again after every reconnection and once a while, until the last copy of this clock is dropped.
     pub(crate) async fn keep(self, client: Client, mut reconnects: watch::Receiver<u64>) {
         reconnects.mark_unchanged();
         let clock = Arc::downgrade(&self.0);

@@ -94,7 +94,7 @@ impl LiveConnection {
     }
 }
 
-/// Messages that a subscription holds until they are taken; more are lost.
+/// Messages that a subscription holds until they are read; more are lost.
 const HELD: usize = 65_536;
 /// Shorter than the reply time-outs of callers, longer than a server's restart.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -160,7 +160,7 @@ impl Bus {
         LiveConnection { client: self.client.clone(), reconnects: self.reconnects.clone() }
     }
 
-    /// A connection beside this one, whose subscriptions hold no more than `held` messages that nobody has taken yet: for those
+    /// A connection beside this one, whose subscriptions hold no more than `held` messages that were not read yet: for those
     /// who can read again what they missed.
     pub async fn connect_live(&self, name: &str, held: usize) -> Result<LiveConnection, BusError> {
         LiveConnection::connect(&addresses(&self.url)?, name, held)

@@ -1,4 +1,4 @@
-//! Where the gateways are: whoever wants to know asks, and those that live answer. Nothing is stored, so nothing of a gateway that
+//! Where the gateways are: a process that needs one asks, and those that live answer. Nothing is stored, so nothing of a gateway that
 //! has gone is left.
 
 use std::{future::Future, time::Duration};

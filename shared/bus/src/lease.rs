@@ -163,7 +163,7 @@ const REVOKE_TRIES: u32 = 3;
 const RELEASED_TTL_SECONDS: u64 = 1;
 
 impl Bus {
-    /// Takes the lease on `key` if nobody holds it, or its holder let it run out unnoticed.
+    /// Takes the lease on `key` if it is free, or its holder let it run out unnoticed.
     pub async fn acquire_lease<K: LeaseName>(
         &self,
         key: &K,
@@ -240,7 +240,7 @@ impl Bus {
         Ok(self.standing_on(key).await?.held())
     }
 
-    /// Whether nobody holds the lease on `key`. One that ran out unnoticed is purged first: its holder cannot renew it then.
+    /// Whether no process holds the lease on `key`. One that ran out unnoticed is purged first: its holder cannot renew it then.
     pub async fn lease_is_gone<K: LeaseName>(&self, key: &K) -> Result<bool, BusError> {
         match self.standing_on(key).await? {
             Standing::Held(..) => Ok(false),

@@ -92,7 +92,7 @@ struct BatchGet<'a> {
     max_bytes: usize,
 }
 
-/// Of one batch: whoever reads one has all of it in memory.
+/// Of one batch: its reader has all of it in memory.
 const BATCH_BYTES: usize = 512 << 10;
 const BATCH_TIMEOUT: Duration = Duration::from_secs(3);
 /// A batch costs a subscription, its end and an end marker: up to here single reads are fewer messages.

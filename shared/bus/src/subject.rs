@@ -293,9 +293,9 @@ pub enum Subject {
     ExecutionWaiters,
     /// Asks all gateways where they can be reached.
     GatewayWhere,
-    /// A gateway came or leaves: whoever remembers an address asks again.
+    /// A gateway came or leaves: processes that remember an address ask again.
     GatewayChanged,
-    /// An executor made its pool known, or leaves: whoever remembers pools reads them again.
+    /// An executor made its pool known, or leaves: processes that remember pools read them again.
     PoolChanged,
     /// What a process wrote into the content-addressable store of a folder.
     CasUsage,

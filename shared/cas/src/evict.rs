@@ -56,8 +56,8 @@ pub struct Pass {
 /// Evicts from the folder of a store. One for each folder: it holds a lock on it, which the system releases when the
 /// process ends. Cheap to clone.
 ///
-/// It deletes what nobody relied on for 1.25 times [`CasConfig::keep`](crate::CasConfig::keep), oldest first. When that is not
-/// enough and the store is about to be full, also what nobody relied on for 1.25 times
+/// It deletes what no client relied on for 1.25 times [`CasConfig::keep`](crate::CasConfig::keep), oldest first. When that is not
+/// enough and the store is about to be full, also what no client relied on for 1.25 times
 /// [`CasConfig::keep_min`](crate::CasConfig::keep_min), and nothing else: then writes are refused until time has passed. A store with an object
 /// store behind it may lose files of its local tier after a quarter of `keep` already: they are fetched again.
 #[derive(Clone)]

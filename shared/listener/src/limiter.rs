@@ -105,7 +105,7 @@ impl Usage {
         self.awaited.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The answer to a request is complete, or nobody wants it.
+    /// The answer to a request is complete, or its client has gone.
     pub(crate) fn end(&self) {
         self.heard();
         self.open.fetch_sub(1, Ordering::Relaxed);

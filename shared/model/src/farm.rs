@@ -94,7 +94,7 @@ pub struct GatewayAddress {
 /// Asks all gateways where they can be reached. To `forebay.gateway.where`, from workers and `forebay doctor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WhereQuestion {
-    /// The machine of whoever asks: a gateway there answers with a loopback address where it has one.
+    /// The machine that asks: a gateway there answers with a loopback address where it has one.
     #[serde(default)]
     pub host: String,
 }

@@ -1,8 +1,8 @@
-//! Connections to a server: how many there may be, and which one ends when there is no room for another.
+//! Connections to a server: how many there may be, and which one is closed when another needs its room.
 
 use std::{cmp::Reverse, collections::HashMap, net::IpAddr, time::Duration};
 
-/// Descriptors that a process keeps for everything that is no connection of a client: the bus, Redis, files.
+/// Descriptors that a process keeps for everything except connections of clients: the bus, Redis, files.
 pub const DESCRIPTORS_RESERVED: u64 = 40;
 /// It keeps no more than these by itself, however many there are.
 const DESCRIPTORS_RESERVED_MOST: u64 = 1024;

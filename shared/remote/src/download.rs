@@ -139,7 +139,7 @@ fn write(
         hasher.update(&piece);
     }
     if let Err(error) = verify(digest, &hasher.finish()) {
-        // Nobody should take it for what was asked for.
+        // It must not be mistaken for what was asked for.
         let _ = fs::remove_file(&first.path);
         return Err(error);
     }

@@ -72,7 +72,7 @@ impl Remote {
         self.upload_telling(blobs, &Arc::default()).await
     }
 
-    /// Likewise, and tells how far it is.
+    /// The same, and reports its progress.
     pub async fn upload_telling(
         &self,
         blobs: &HashMap<BlobDigest, Source>,

@@ -70,8 +70,8 @@ fn decode(digest: &BlobDigest, content: &[u8]) -> Result<(BlobDigest, Directory)
         return Err(wrong(format!("its content is {found}")));
     }
     let folder =
-        Directory::decode(content).map_err(|error| wrong(format!("{digest} is no folder: {error}")))?;
+        Directory::decode(content).map_err(|error| wrong(format!("{digest} is not a folder: {error}")))?;
     check_with(&folder, AbsoluteTargets::Allowed)
-        .map_err(|error| wrong(format!("{digest} is no sound folder: {error}")))?;
+        .map_err(|error| wrong(format!("{digest} is not a valid folder: {error}")))?;
     Ok((*digest, folder))
 }

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 /// As often as the farm's time is measured.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Shows the difference as a metric, and logs when it becomes notable and when it is no more, until `stop`.
+/// Shows the difference as a metric, and logs when it becomes notable and when it is small again, until `stop`.
 pub(crate) async fn watch_skew(bus: Bus, stop: CancellationToken) {
     let mut was_notable = false;
     loop {

@@ -30,7 +30,7 @@ pub enum StartError {
     OtherStore(#[from] Box<crate::OtherStore>),
     /// The farm's store is not on this machine.
     #[error(
-        "the farm keeps its files at {url}, and there is no such folder on this machine: mount it there, or name another \
+        "the farm keeps its files at {url}, and this machine does not have that folder: mount it there, or name another \
          path to it with --store"
     )]
     NoStore {

@@ -37,16 +37,16 @@ impl Settings {
     /// Checks what no type can.
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.lease_ttl_seconds == 0 {
-            return Err(invalid("lease_ttl_seconds", &0, "at least 1 is expected"));
+            return Err(invalid("lease_ttl_seconds", &0, "expected at least 1"));
         }
         if self.heartbeat_seconds == 0 {
-            return Err(invalid("heartbeat_seconds", &0, "at least 1 is expected"));
+            return Err(invalid("heartbeat_seconds", &0, "expected at least 1"));
         }
         if self.request_head_timeout_seconds == 0 {
-            return Err(invalid("request_head_timeout_seconds", &0, "at least 1 is expected"));
+            return Err(invalid("request_head_timeout_seconds", &0, "expected at least 1"));
         }
         if self.request_body_timeout_seconds == 0 {
-            return Err(invalid("request_body_timeout_seconds", &0, "at least 1 is expected"));
+            return Err(invalid("request_body_timeout_seconds", &0, "expected at least 1"));
         }
         if !matches!(self.replicas, 1 | 3 | 5) {
             return Err(invalid("replicas", &self.replicas, "1, 3 or 5 is expected"));
@@ -74,7 +74,7 @@ impl Settings {
             return Err(invalid("estimator", &self.estimator, "thesis or adaptive is expected"));
         }
         if self.job_tasks_in_flight == 0 {
-            return Err(invalid("job_tasks_in_flight", &0, "at least 1 is expected"));
+            return Err(invalid("job_tasks_in_flight", &0, "expected at least 1"));
         }
         if self.governor_tick_ms < 100 {
             return Err(invalid("governor_tick_ms", &self.governor_tick_ms, "at least 100 is expected"));
@@ -102,7 +102,7 @@ impl Settings {
             return Err(invalid("action_timeout_seconds", &self.action_timeout_seconds, wanted));
         }
         if self.action_attempts == 0 {
-            return Err(invalid("action_attempts", &0, "at least 1 is expected"));
+            return Err(invalid("action_attempts", &0, "expected at least 1"));
         }
         let longest = self.action_queue_timeout_seconds + self.action_timeout_seconds_max;
         if self.actions_days * 24 * 3600 <= longest {
@@ -123,10 +123,10 @@ impl Settings {
             return Err(invalid("action_hedges", &self.action_hedges, wanted));
         }
         if self.action_hedge_factor.is_nan() || self.action_hedge_factor < 1.0 {
-            return Err(invalid("action_hedge_factor", &self.action_hedge_factor, "at least 1 is expected"));
+            return Err(invalid("action_hedge_factor", &self.action_hedge_factor, "expected at least 1"));
         }
         if self.action_probes == 0 {
-            return Err(invalid("action_probes", &0, "at least 1 is expected"));
+            return Err(invalid("action_probes", &0, "expected at least 1"));
         }
         if self.window_tick_ms < 10 {
             return Err(invalid("window_tick_ms", &self.window_tick_ms, "at least 10 is expected"));

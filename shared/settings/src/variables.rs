@@ -39,7 +39,7 @@ pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
             let near = known.iter().map(|known| (distance(&name, known), known)).min();
             let hint = near.filter(|(steps, _)| *steps <= NEAR);
             let hint = hint.map(|(_, known)| format!("; did you mean {PREFIX}{known}?")).unwrap_or_default();
-            format!("{PREFIX}{name} is no setting and has no effect{hint}")
+            format!("{PREFIX}{name} is not a setting and has no effect{hint}")
         })
         .collect();
     unknown.sort();
@@ -74,8 +74,8 @@ mod tests {
         assert_eq!(
             unknown_variables(names.into_iter().map(str::to_owned)),
             [
-                "FOREBAY_QQQQQQQQ is no setting and has no effect",
-                "FOREBAY_WORKSPACEZ is no setting and has no effect; did you mean FOREBAY_WORKSPACES?",
+                "FOREBAY_QQQQQQQQ is not a setting and has no effect",
+                "FOREBAY_WORKSPACEZ is not a setting and has no effect; did you mean FOREBAY_WORKSPACES?",
             ]
         );
     }

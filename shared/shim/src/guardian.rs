@@ -22,7 +22,7 @@ use nix::time::ClockId;
 
 use crate::model::Deadline;
 
-/// How much later than the inner process the kernel kills, in milliseconds: whoever is awake ends the command alone, keeps the
+/// How much later than the inner process the kernel kills, in milliseconds: a tree that is not stopped ends the command alone, keeps the
 /// shim and tells why. The shortest lease leaves 125 ms between its deadline and its end.
 const LATER: u64 = 50;
 /// How long the outer process may take to answer: it sleeps until it is asked.
@@ -75,7 +75,7 @@ impl Guardian {
             None => self.arm(None, false),
             Some(deadline) if deadline > armed => self.arm(Some(deadline), false),
             Some(_) => {
-                // It has come halfway: a renewal tells it anew.
+                // It has come halfway: a renewal sets it again.
                 self.armed = Some((armed, Deadline::NEVER));
                 Ok(())
             }

@@ -37,7 +37,7 @@ pub(super) struct GetArgs {
     progress: When,
 }
 
-/// A blob that is larger is no folder that anybody would list.
+/// A blob that is larger is not a folder that a person would list.
 const FOLDER_BYTES_MAX: u64 = 4 << 20;
 
 /// Fetches it.

@@ -333,7 +333,7 @@ impl Farm {
         let asked = async {
             let bus = Bus::connect(nats, "forebay up", Patience::None).await.ok()?;
             let found = running(&bus, &self.roster.workers()).await;
-            // The server stops soon: that is no loss to be told of.
+            // The server stops soon: its last lines are not worth an error.
             bus.close(Duration::from_secs(1)).await;
             Some(found)
         };

@@ -88,7 +88,7 @@ async fn until_idle(bus: &Bus, workers: &[u32]) {
     }
 }
 
-/// Returns when nobody holds the other end of the standard input any more.
+/// Returns when every process has closed the other end of the standard input.
 async fn end_of_input() {
     let (sender, receiver) = oneshot::channel::<()>();
     std::thread::spawn(move || {

@@ -11,7 +11,7 @@ use super::CONFIG;
 /// What is as in the worker's repository. Files keep their times: a build may go by those of `HEAD`.
 const SAME: [&str; 5] = ["HEAD", "index", "packed-refs", "shallow", "FETCH_HEAD"];
 
-/// Puts it into `work`, in the place of whatever is there.
+/// Puts it into `work`, and replaces what is there.
 pub(super) fn make(git: &Path, work: &Path) -> io::Result<()> {
     let view = work.join(".git");
     remove(&view)?;

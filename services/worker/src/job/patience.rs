@@ -26,7 +26,7 @@ pub(crate) enum Answering {
     NotAtAll(String),
 }
 
-/// Repeats calls while the farm is away or full, up to a minute, and says so to whoever listens. Cheap to clone.
+/// Repeats calls while the farm is away or full, up to a minute, and reports it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
     answering: watch::Sender<Answering>,

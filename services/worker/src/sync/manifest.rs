@@ -102,7 +102,7 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
 }
 
-/// What was read is no stamp.
+/// What was read is not a stamp.
 struct Garbled;
 
 /// One entry of the list.
