@@ -58,8 +58,10 @@ impl Watch {
         let busy = self.shared.slots.busy();
         let sizes = sizes(self.shared.folder.path(), busy).await;
         if space.bytes_left >= floor {
-            self.first.get_or_insert((space.bytes_left, sizes));
-            return until(space.bytes_left - floor);
+            // Read again behind the sizes: what was written meanwhile is in them, and must not count as lost since.
+            let left = Space::of(self.shared.folder.path()).map_or(space.bytes_left, |now| now.bytes_left);
+            self.first.get_or_insert((left, sizes));
+            return until(left.saturating_sub(floor));
         }
         self.end_one(space, &sizes, floor)
     }
