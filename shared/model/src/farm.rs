@@ -4,6 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+/// Files that `forebay up` writes into its data folder. A folder that has all of them is the data of a farm, and is left out
+/// where sources or inputs are copied.
+pub const FARM_DATA_FILES: [&str; 2] = ["endpoints.json", "children.json"];
+
 macro_rules! uuid_id {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*

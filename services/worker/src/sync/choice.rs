@@ -9,14 +9,13 @@ use std::{
 };
 
 use ignore::WalkBuilder;
+use model::FARM_DATA_FILES;
 
 use super::{
     check,
     manifest::{Entry, Kind, Stamp},
 };
 
-/// By these a folder is known as the data folder of a farm.
-const FARM: [&str; 2] = ["endpoints.json", "children.json"];
 /// Names what is left out, as `.gitignore` does, and may take back what that says.
 const IGNORE_FILE: &str = ".forebayignore";
 
@@ -73,7 +72,7 @@ impl Choice {
             if path == root || !entry.file_type().is_some_and(|kind| kind.is_dir()) {
                 return true;
             }
-            !(FARM.iter().all(|name| path.join(name).is_file()) || holds(path, &left_out))
+            !(FARM_DATA_FILES.iter().all(|name| path.join(name).is_file()) || holds(path, &left_out))
         });
         walk.build()
     }

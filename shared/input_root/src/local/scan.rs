@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use globset::{GlobBuilder, GlobMatcher};
-use model::{BlobDigest, DigestFunction};
+use model::{BlobDigest, DigestFunction, FARM_DATA_FILES};
 use reapi::{
     canonical::encode,
     digest::to_proto,
@@ -46,7 +46,8 @@ pub struct Scanned {
 }
 
 /// Reads a folder: all of it that one of the patterns matches, and all below directories that one matches. A pattern
-/// that starts with `!` leaves out what it matches. No patterns: nothing.
+/// that starts with `!` leaves out what it matches. No patterns: nothing. The data folder of a farm below `folder` is left
+/// out: it changes while it is read.
 ///
 /// `*` and `?` match within one name, `**` any number of directories. Blocks.
 pub fn scan(folder: &Path, patterns: &[String], function: DigestFunction) -> Result<Scanned, LocalError> {
@@ -173,6 +174,9 @@ fn read(
             continue;
         }
         if kind.is_dir() {
+            if FARM_DATA_FILES.iter().all(|name| path.join(name).is_file()) {
+                continue;
+            }
             if let Some(child) = read(&path, &place, all, patterns, found)? {
                 folder.dirs.push((name, child));
             }

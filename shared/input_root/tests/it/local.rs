@@ -101,6 +101,22 @@ fn patterns_choose_what_is_taken() {
     assert!(matches!(scanned(dir.path(), &["abs"]), Err(LocalError::NoInput { .. })));
 }
 
+#[test]
+fn the_data_of_a_farm_is_left_out() {
+    let dir = folder();
+    let before = scanned(dir.path(), &["**"]).unwrap();
+    let data = dir.path().join("src/forebay-data");
+    std::fs::create_dir(&data).unwrap();
+    for name in ["endpoints.json", "store"] {
+        std::fs::write(data.join(name), "x").unwrap();
+    }
+    let files = scanned(dir.path(), &["**"]).unwrap().files;
+    assert_eq!(files, before.files + 2, "one of the two files makes no farm");
+    std::fs::write(data.join("children.json"), "x").unwrap();
+    let after = scanned(dir.path(), &["**"]).unwrap();
+    assert_eq!((after.root, after.files), (before.root, before.files));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn outputs_come_back_as_they_were() {
     let rig = Rig::new();
