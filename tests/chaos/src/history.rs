@@ -32,6 +32,8 @@ pub struct History {
 pub struct Event {
     /// Its position.
     pub sequence: Sequence,
+    /// When nats-server stored it, in microseconds since the Unix epoch, rounded up to a millisecond. From then on it holds.
+    pub stored_us: u64,
     /// Whose it is.
     pub key: BuildKey,
     /// The build's priority, where the stream told it before.

@@ -104,7 +104,7 @@ impl Mutation {
             Self::OverlapAttempts => overlap(&mut broken, random)?,
             Self::ZombieTick => {
                 let (at, key, attempt) = finished_run(&broken, random)?;
-                let end = broken.events.get(at)?.record()?.at_ms.0 * 1000;
+                let end = broken.events.get(at)?.stored_us;
                 run_mut(&mut broken, &key, attempt)?.last_us = end + 5_000_000;
             }
             Self::SwapStartedAndEnqueued => swap(&mut broken, random)?,

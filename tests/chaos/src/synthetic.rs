@@ -103,7 +103,7 @@ impl Farm {
             What::Lifecycle(record) => Some(record.build.priority),
             What::Console { .. } | What::Tool { .. } => None,
         };
-        self.history.events.push(Event { sequence, key: key.clone(), priority, what });
+        self.history.events.push(Event { sequence, stored_us: self.now, key: key.clone(), priority, what });
         sequence
     }
 

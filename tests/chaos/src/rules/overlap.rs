@@ -41,13 +41,14 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
 
 /// A run whose processes wrote after the build had been taken from them.
 fn outlived(run: &Run, events: &[&Event]) -> Option<Finding> {
-    let moved_on = events.iter().filter_map(|event| event.record()).find(|record| match record.state() {
+    let mut changes = events.iter().filter_map(|event| event.record().map(|record| (event.stored_us, record)));
+    let (stored_us, moved_on) = changes.find(|(_, record)| match record.state() {
         State::Enqueued => record.attempt > run.attempt,
         State::InProgress => false,
         State::Finished => record.attempt >= run.attempt,
     })?;
-    // The event's clock has whole milliseconds, and the last line may have been written in the same one.
-    let until = (moved_on.at_ms.0 + 1) * 1000 + allowance(moved_on);
+    // Not the record's own time: a worker knows the farm's clock to a few milliseconds only.
+    let until = stored_us + allowance(moved_on);
     (run.last_us > until).then(|| {
         let text = format!(
             "attempt {} still ran at {} although the build was {} at {}",

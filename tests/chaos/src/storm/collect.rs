@@ -118,7 +118,8 @@ fn read(stored: &Stored) -> Option<Event> {
             What::Tool { attempt: Attempt(header(headers, HEADER_ATTEMPT)?.parse().ok()?), guard: guard? }
         }
     };
-    Some(Event { sequence: stored.sequence, key: subject.key, priority: None, what })
+    let stored_us = (stored.at.0 + 1) * 1000;
+    Some(Event { sequence: stored.sequence, stored_us, key: subject.key, priority: None, what })
 }
 
 /// What the builds wrote themselves.
