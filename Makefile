@@ -23,7 +23,7 @@ lint: ## formatting and clippy, warnings are errors
 test: tools clients lint build ## lint, then every test against a real nats-server and redis
 	$(RUN_TESTS) --workspace
 
-chaos: tools build ## the chaos tests in their long form
+chaos: tools build ## the chaos tests in their long form: FOREBAY_CHAOS_MINUTES=4
 	FOREBAY_CHAOS=long $(RUN_TESTS) --workspace chaos
 
 e2e: tools build ## real clients against a real farm: all that Bazel and BuildStream can show

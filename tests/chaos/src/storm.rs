@@ -25,6 +25,9 @@ use crate::{History, Random, Verdict};
 pub use killer::Tally;
 pub use plan::Plan;
 
+/// The streams of a storm take a tenth of it.
+const BUS_MEGABYTES: u32 = 512;
+
 /// What a storm left behind.
 #[derive(Debug)]
 pub struct Aftermath {
@@ -47,6 +50,7 @@ pub struct Aftermath {
 pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
     let builder =
         Farm::builder().only(&[]).workspaces(plan.workspaces).env("FOREBAY_OFFER_TIMEOUT_MS", "500");
+    let builder = if plan.full_disks > 0 { builder.bus_disk(BUS_MEGABYTES) } else { builder };
     let builder = if plan.nodes > 1 { builder.cluster(plan.nodes) } else { builder };
     let farm = builder.start().await;
     let folder = farm.folder().join("runs");

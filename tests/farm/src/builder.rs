@@ -16,6 +16,7 @@ pub struct Builder {
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) services: Vec<&'static str>,
     pub(crate) nodes: usize,
+    bus_megabytes: Option<u32>,
 }
 
 impl Default for Builder {
@@ -35,7 +36,7 @@ impl Default for Builder {
             ("FOREBAY_METRICS_LISTEN", "127.0.0.1:0"),
         ];
         let env = short.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Self { env, services: SERVICES.to_vec(), nodes: 1 }
+        Self { env, services: SERVICES.to_vec(), nodes: 1, bus_megabytes: None }
     }
 }
 
@@ -94,9 +95,16 @@ impl Builder {
         self.env("FOREBAY_REPLICAS", "3")
     }
 
+    /// Gives each nats-server a disk of this size for its streams, where one can be mounted.
+    #[must_use]
+    pub fn bus_disk(mut self, megabytes: u32) -> Self {
+        self.bus_megabytes = Some(megabytes);
+        self
+    }
+
     /// Starts servers and services; returns when all are ready.
     pub async fn start(self) -> Farm {
-        let servers = Servers::start_cluster(self.nodes).await;
+        let servers = Servers::start_cluster(self.nodes, self.bus_megabytes).await;
         Farm::start(servers, self).await
     }
 }

@@ -22,6 +22,7 @@ mod port;
 mod process;
 mod servers;
 mod service;
+mod small_disk;
 mod up;
 
 pub use binary::{forebay_binary, repository, tool, with_tools};
@@ -36,6 +37,7 @@ pub use port::Port;
 pub use process::{Process, alive, start_ticks};
 pub use servers::Servers;
 pub use service::{Listening, ServiceProcess};
+pub use small_disk::SmallDisk;
 pub use up::{Up, processes_naming};
 
 /// As long as anything that needs no waiting may take on a machine with much to do.

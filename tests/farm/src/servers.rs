@@ -13,7 +13,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::{Guard, Port, Process, SOON, process::tail, tool};
+use crate::{Guard, Port, Process, SOON, SmallDisk, process::tail, tool};
 
 /// The servers, and the folder that everything of a test lies in.
 #[derive(Debug)]
@@ -31,17 +31,22 @@ struct Node {
     monitor: Port,
     route: Port,
     process: Mutex<Option<Process>>,
+    /// What its streams lie on, where that is not the disk of the test.
+    disk: Option<SmallDisk>,
 }
 
 impl Servers {
     /// One nats-server with JetStream, and a Redis that keeps nothing.
     pub async fn start() -> Self {
-        Self::start_cluster(1).await
+        Self::start_cluster(1, None).await
     }
 
-    /// A cluster of `count` nats-servers, and a Redis.
-    pub async fn start_cluster(count: usize) -> Self {
-        let servers = Self::prepare(count);
+    /// A cluster of `count` nats-servers, each with a disk of so many `megabytes` for its streams if any are named, and a Redis.
+    pub async fn start_cluster(count: usize, megabytes: Option<u32>) -> Self {
+        let mut servers = Self::prepare(count);
+        if let Some(megabytes) = megabytes {
+            (0..count).for_each(|node| servers.mount_disk(node, megabytes));
+        }
         for node in 0..count {
             servers.spawn_node(node);
         }
@@ -66,6 +71,7 @@ impl Servers {
             monitor: Port::reserve(),
             route: Port::reserve(),
             process: Mutex::default(),
+            disk: None,
         };
         let nodes: Vec<Node> = (0..count).map(node).collect();
         let servers = Self { nodes, redis: Mutex::default(), redis_port: Port::reserve(), guard, folder };
@@ -162,6 +168,19 @@ impl Servers {
         lock(&self.node(node).process).as_ref().map(Process::pid)
     }
 
+    /// The disk of a nats-server's own, where it has one.
+    pub fn disk(&self, node: usize) -> Option<&SmallDisk> {
+        self.node(node).disk.as_ref()
+    }
+
+    fn mount_disk(&mut self, number: usize, megabytes: u32) {
+        let path = self.streams_folder(number);
+        fs::create_dir_all(&path).expect("the folder of streams");
+        if let Some(node) = self.nodes.get_mut(number) {
+            node.disk = SmallDisk::mount_at(&path, megabytes);
+        }
+    }
+
     fn node(&self, node: usize) -> &Node {
         self.nodes.get(node).expect("a node of the cluster")
     }
@@ -174,6 +193,10 @@ impl Servers {
         self.folder.path().join(format!("nats-{node}"))
     }
 
+    fn streams_folder(&self, node: usize) -> PathBuf {
+        self.node_folder(node).join("streams")
+    }
+
     fn write_config(&self, number: usize) {
         let node = self.node(number);
         let folder = self.node_folder(number);
@@ -182,7 +205,7 @@ impl Servers {
         let _ = writeln!(text, "server_name: node-{number}");
         let _ = writeln!(text, "listen: \"127.0.0.1:{}\"", node.client.number());
         let _ = writeln!(text, "http: \"127.0.0.1:{}\"", node.monitor.number());
-        let _ = writeln!(text, "jetstream {{ store_dir: \"{}\" }}", folder.display());
+        let _ = writeln!(text, "jetstream {{ store_dir: \"{}\" }}", self.streams_folder(number).display());
         if self.count() > 1 {
             let routes = self.nodes.iter().map(|node| format!("nats://127.0.0.1:{}", node.route.number()));
             let routes = routes.collect::<Vec<_>>().join(", ");

@@ -41,7 +41,8 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
 
 /// A run whose processes wrote after the build had been taken from them.
 fn outlived(run: &Run, events: &[&Event]) -> Option<Finding> {
-    let mut changes = events.iter().filter_map(|event| event.record().map(|record| (event.stored_us, record)));
+    let mut changes =
+        events.iter().filter_map(|event| event.record().map(|record| (event.stored_us, record)));
     let (stored_us, moved_on) = changes.find(|(_, record)| match record.state() {
         State::Enqueued => record.attempt > run.attempt,
         State::InProgress => false,

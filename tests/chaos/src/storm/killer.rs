@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, fs,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{Kill, Random};
 
-/// Each of these comes once, in a random order, between the kills of services.
+/// Each of these comes once a round, in a random order, between the kills of services.
 const BLOWS: [Blow; 12] = [
     Blow::SecondFarm,
     Blow::Freeze,
@@ -40,6 +40,8 @@ const LULL_EVERY: usize = 10;
 const LULL: Duration = Duration::from_millis(3500);
 /// Of so many services one is told to end, the others are killed.
 const TERM_ONCE_IN: u64 = 5;
+/// `doctor` knows by then whether the bus writes.
+const DOCTOR_LIMIT: Duration = Duration::from_secs(15);
 const TURN: Duration = Duration::from_millis(25);
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -56,6 +58,8 @@ enum Blow {
     SecondFarm,
     /// A worker and everything below it stand still for longer than a lease lives.
     Freeze,
+    /// The disk under nats-server's streams fills, and empties after a while.
+    FillDisk,
 }
 
 /// What was done how often.
@@ -105,9 +109,13 @@ impl<'a> Killer<'a> {
     /// Starts all services.
     pub(super) async fn start(farm: &'a Farm, plan: &Plan, mut random: Random) -> Self {
         let victims = Victims::start(farm).await;
-        let (mut left, mut blows) = (BLOWS.to_vec(), Vec::new());
-        while !left.is_empty() {
-            blows.push(left.swap_remove(random.position(left.len())));
+        let mut blows = Vec::new();
+        for round in 0..plan.rounds {
+            let fills = plan.full_disks / plan.rounds + usize::from(round < plan.full_disks % plan.rounds);
+            let mut left: Vec<Blow> = BLOWS.into_iter().chain((0..fills).map(|_| Blow::FillDisk)).collect();
+            while !left.is_empty() {
+                blows.push(left.swap_remove(random.position(left.len())));
+            }
         }
         Self { farm, plan: plan.clone(), random, victims, blows, report: Report::default() }
     }
@@ -220,6 +228,7 @@ impl<'a> Killer<'a> {
             Blow::StopNats => self.hold(servers.nats_pid(node), "nats-server").await,
             Blow::Stop(service) => self.hold_service(blow, service, Victim::stop),
             Blow::SecondFarm => self.second_farm().await,
+            Blow::FillDisk => self.fill_disk(node).await,
             Blow::Freeze => self.hold_service(blow, "worker", Victim::freeze),
         }
     }
@@ -234,6 +243,46 @@ impl<'a> Killer<'a> {
         self.report.note("started", "a second farm", "a second farm");
         if output.code != 2 || !output.stderr.contains("store") {
             self.report.faults.push(format!("a second farm was not refused: {output:?}"));
+        }
+    }
+
+    /// Nothing can be written for a while; then what `doctor` says is done: nats-server is started again.
+    async fn fill_disk(&mut self, node: usize) {
+        let servers = &self.farm.servers;
+        let Some(disk) = servers.disk(node) else { return };
+        let began_us = now_us();
+        let file = disk.fill();
+        tokio::time::sleep(self.random.millis(500, 3000)).await;
+        // With other nodes the streams go on.
+        if servers.count() == 1 {
+            self.doctor_says("FAIL  writes").await;
+        }
+        if let Err(error) = fs::remove_file(&file) {
+            self.report.faults.push(format!("{} was not removed: {error}", file.display()));
+        }
+        servers.kill_node(node);
+        servers.start_node(node).await;
+        self.report.note("filled", "the disk of nats-server", "the disk of nats-server");
+        if let Some(kill) = self.report.kills.last_mut() {
+            kill.time_us = began_us;
+            kill.until_us = now_us();
+        }
+        if servers.count() == 1 {
+            self.doctor_says("ok    writes").await;
+        }
+    }
+
+    /// Asks `forebay doctor` until it says this.
+    async fn doctor_says(&mut self, wanted: &str) {
+        let deadline = Instant::now() + DOCTOR_LIMIT;
+        loop {
+            let said = self.farm.cli(&["doctor"]).await.stdout;
+            if said.contains(wanted) {
+                return;
+            }
+            if Instant::now() > deadline {
+                return self.report.faults.push(format!("doctor does not say {wanted:?} but\n{said}"));
+            }
         }
     }
 

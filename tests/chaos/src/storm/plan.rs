@@ -29,15 +29,21 @@ pub struct Plan {
     pub workspaces: u16,
     /// A lease's life.
     pub lease: Duration,
+    /// How often each kind of fault comes.
+    pub rounds: usize,
+    /// How often the disk of the bus fills and empties.
+    pub full_disks: usize,
 }
 
 impl Plan {
-    /// As the environment says: `FOREBAY_CHAOS=long`, `FOREBAY_CHAOS_SEED=NUMBER`, `FOREBAY_CHAOS_NODES=3`.
+    /// As the environment says: `FOREBAY_CHAOS=long`, `FOREBAY_CHAOS_MINUTES=NUMBER` of the long form,
+    /// `FOREBAY_CHAOS_SEED=NUMBER`, `FOREBAY_CHAOS_NODES=3`.
     pub fn from_env() -> Self {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
         let seed = number("FOREBAY_CHAOS_SEED").unwrap_or_else(|| now_us() % 1_000_000);
         let long = std::env::var("FOREBAY_CHAOS").is_ok_and(|form| form == "long");
-        let plan = if long { Self::long(seed) } else { Self::short(seed) };
+        let minutes = number("FOREBAY_CHAOS_MINUTES").unwrap_or(4).clamp(1, 60);
+        let plan = if long { Self::long(seed, minutes) } else { Self::short(seed) };
         let nodes = number("FOREBAY_CHAOS_NODES").and_then(|count| usize::try_from(count).ok());
         Self { nodes: nodes.unwrap_or(plan.nodes), ..plan }
     }
@@ -56,18 +62,23 @@ impl Plan {
             nodes: 1,
             workspaces: 3,
             lease: Duration::from_secs(2),
+            rounds: 1,
+            full_disks: 1,
         }
     }
 
     /// For the night: more and longer builds, so that there is always something to lose.
-    pub fn long(seed: u64) -> Self {
+    pub fn long(seed: u64, minutes: u64) -> Self {
+        let times = |number: usize| number * usize::try_from(minutes).unwrap_or(1);
         Self {
-            builds: 900,
-            bursts: 12,
-            submit_span: Duration::from_secs(240),
+            builds: times(225),
+            bursts: 3 * minutes,
+            submit_span: Duration::from_secs(60 * minutes),
             ticks: (1, 38),
             pause_ms: (300, 1500),
-            storm_limit: Duration::from_secs(330),
+            storm_limit: Duration::from_secs(60 * minutes + 90),
+            rounds: times(1),
+            full_disks: 3,
             ..Self::short(seed)
         }
     }

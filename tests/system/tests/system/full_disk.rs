@@ -1,18 +1,11 @@
 //! A disk that is full for a moment: what was acknowledged ends all the same, and `doctor` says what is true.
 
-use std::{
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use std::{fs, time::Duration};
 
 use bus::EventKind;
 use client::{Client, WatchBody, WatchEvent};
-use farm::{Farm, Guard, Up};
+use farm::{Farm, Guard, SmallDisk, Up};
 use model::{BuildId, BuildKey, BuildRecord, BuildRequest, Outcome, ReasonCode, State};
-use tempfile::TempDir;
 
 use crate::check::script;
 
@@ -20,46 +13,6 @@ use crate::check::script;
 const BOUND: Duration = Duration::from_secs(90);
 /// What ran while the bus wrote nothing is taken for lost after this.
 const LEASE: (&str, &str) = ("FOREBAY_LEASE_TTL_SECONDS", "3");
-
-/// A small disk of the test's own.
-struct SmallDisk {
-    folder: TempDir,
-}
-
-impl SmallDisk {
-    /// `None` where nothing can be mounted.
-    fn mount(megabytes: u32) -> Option<Self> {
-        let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().unwrap();
-        let size = format!("size={megabytes}M,mode=755");
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder.path()).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
-            return Some(Self { folder });
-        }
-        eprintln!("skipped: a tmpfs cannot be mounted here");
-        None
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    /// Takes all that is left, until the file is removed.
-    fn fill(&self) -> PathBuf {
-        let path = self.path().join("fill");
-        let mut file = fs::File::create(&path).unwrap();
-        let piece = vec![1_u8; 1 << 16];
-        while file.write_all(&piece).is_ok() {}
-        while file.write_all(&[1]).is_ok() {}
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
-    }
-}
 
 async fn submit(client: &Client, request: BuildRequest) -> BuildKey {
     let key = BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() };
@@ -120,6 +73,8 @@ async fn a_build_that_fills_the_disk_is_ended_and_disturbs_nobody() {
             reason.code == ReasonCode::DiskFull && reason.message.contains("disk_left_percent"),
             "{reason:?}"
         );
+        let result = result.result().unwrap();
+        assert!(result.wall_seconds > 0.0 && result.peak_memory_bytes > 0, "its use: {result:#?}");
         for key in [bystander, next] {
             let record = ended(&client, &key).await;
             assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded, "{record:#?}");

@@ -1,0 +1,64 @@
+//! A small disk of a test's own, to be filled.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use tempfile::TempDir;
+
+/// A tmpfs, mounted until it is dropped.
+#[derive(Debug)]
+pub struct SmallDisk {
+    path: PathBuf,
+    // Removed after the disk in it is gone.
+    folder: Option<TempDir>,
+}
+
+impl SmallDisk {
+    /// A disk of this size in a folder of its own; `None` where nothing can be mounted.
+    pub fn mount(megabytes: u32) -> Option<Self> {
+        let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().expect("a temporary folder");
+        let mut disk = Self::mount_at(folder.path(), megabytes)?;
+        disk.folder = Some(folder);
+        Some(disk)
+    }
+
+    /// A disk of this size at an empty folder; `None` where nothing can be mounted.
+    pub fn mount_at(path: &Path, megabytes: u32) -> Option<Self> {
+        let size = format!("size={megabytes}M,mode=755");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(path).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self { path: path.to_owned(), folder: None });
+        }
+        eprintln!("skipped: a tmpfs cannot be mounted here");
+        None
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes all that is left, until the file is removed.
+    pub fn fill(&self) -> PathBuf {
+        let path = self.path.join("fill");
+        let mut file = fs::File::create(&path).expect("a file on the small disk");
+        let piece = vec![1_u8; 1 << 16];
+        while file.write_all(&piece).is_ok() {}
+        while file.write_all(&[1]).is_ok() {}
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: what still has a file open on it ends soon.
+        let unmounted = Command::new("umount").arg("-l").arg(&self.path).status();
+        if !unmounted.is_ok_and(|status| status.success()) {
+            eprintln!("{} was not unmounted", self.path.display());
+        }
+    }
+}
