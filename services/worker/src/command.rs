@@ -30,8 +30,8 @@ pub(crate) enum CommandEnd {
     NotStarted(String),
     /// It ran longer than it may.
     TimedOut(Ended),
-    /// The run is to end.
-    Stopped,
+    /// The run is to end; with what the command was until then, where it began.
+    Stopped(Option<Ended>),
     /// The shim died, and the command with it.
     ShimGone(ShimError),
 }
@@ -50,7 +50,7 @@ pub(crate) async fn run(
     env: Vec<(String, String)>,
 ) -> Result<CommandEnd, ChunkFault> {
     if run.stop.cause().is_some() {
-        return Ok(CommandEnd::Stopped);
+        return Ok(CommandEnd::Stopped(None));
     }
     let command = Command {
         argv,
@@ -212,10 +212,11 @@ impl Watched<'_> {
 
     fn exited(&self, exit: Exit) -> CommandEnd {
         // A deadline that passed is a lease that was not renewed.
-        if self.stop.cause().is_some() || exit.cause == ExitCause::Deadline {
-            return CommandEnd::Stopped;
-        }
+        let stopped = self.stop.cause().is_some() || exit.cause == ExitCause::Deadline;
         let ended = Ended { exit, started_at_us: self.started_at_us };
+        if stopped {
+            return CommandEnd::Stopped(Some(ended));
+        }
         if self.guard.timed_out.load(Ordering::Relaxed) {
             CommandEnd::TimedOut(ended)
         } else {

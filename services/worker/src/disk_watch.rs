@@ -105,7 +105,9 @@ impl Watch {
         );
         self.shared.slots.stop(number, Cause::FilledDisk { bytes, left: space.bytes_left, reserve: floor });
         // The run is ended by others, which may wait for the bus, which may wait for this room.
-        self.shared.folder.empty(number);
+        if let Err(error) = self.shared.folder.empty(number) {
+            warn!(workspace = number, %error, "the workspace was not emptied before its build has ended");
+        }
         let others = sizes.iter().filter(|(other, _)| **other != number);
         self.first = Some((space.bytes_left, others.map(|(other, bytes)| (*other, *bytes)).collect()));
         ROOM_BACK

@@ -66,15 +66,19 @@ impl WorkerFolder {
     }
 
     /// Removes what the build in workspace `number` has, though it may still run: its room is needed now.
-    pub(crate) fn empty(&self, number: u16) {
+    pub(crate) fn empty(&self, number: u16) -> io::Result<()> {
         let root = self.path.join(number.to_string());
         let trash = root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()));
-        for name in ["build", "tmp"] {
-            let _ = fs::create_dir_all(&trash);
-            let _ = fs::rename(root.join(name), trash.join(name));
-            let _ = fs::create_dir_all(root.join(name));
-        }
+        fs::create_dir_all(&trash)?;
+        let moved = ["build", "tmp", "home"].into_iter().try_for_each(|name| {
+            match fs::rename(root.join(name), trash.join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            fs::create_dir_all(root.join(name))
+        });
         drop(tokio::task::spawn_blocking(move || remove(&trash)));
+        moved
     }
 
     /// Removes everything.

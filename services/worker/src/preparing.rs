@@ -119,7 +119,7 @@ impl Run<'_> {
         };
         let steps = tokio::select! {
             steps = prepare::steps(&self.record.build.context, self.folder, self.ground, &means) => steps,
-            () = self.stop.wanted() => return Ok(Some(self.stopped())),
+            () = self.stop.wanted() => return Ok(Some(self.stopped(None))),
             () = tokio::time::sleep_until(self.timeout_at) => return Ok(Some(Ending::TimedOut(None))),
         };
         let steps = match steps {
@@ -159,7 +159,7 @@ impl Run<'_> {
             }
             end @ (CommandEnd::NotStarted(_)
             | CommandEnd::TimedOut(_)
-            | CommandEnd::Stopped
+            | CommandEnd::Stopped(_)
             | CommandEnd::ShimGone(_)) => Ok(Some(self.ending(end))),
         }
     }
@@ -191,7 +191,7 @@ impl Run<'_> {
                         break Ending::NotOurs;
                     }
                 }
-                () = self.stop.wanted() => break self.stopped(),
+                () = self.stop.wanted() => break self.stopped(None),
                 () = tokio::time::sleep_until(self.timeout_at) => break Ending::TimedOut(None),
             }
         };

@@ -366,7 +366,7 @@ impl Run<'_> {
             CommandEnd::NotStarted(message) => {
                 Ending::Failed(Reason { code: ReasonCode::CommandNotStarted, message }, None)
             }
-            CommandEnd::Stopped => self.stopped(),
+            CommandEnd::Stopped(ended) => self.stopped(ended),
             CommandEnd::ShimGone(error) => {
                 self.shim_lives = false;
                 let message = format!("the shim of the workspace ended: {}", telemetry::error_chain(&error));
@@ -375,7 +375,8 @@ impl Run<'_> {
         }
     }
 
-    pub(crate) fn stopped(&self) -> Ending {
+    /// The ending for what the run was told to stop for; `ended` is what is known of its command.
+    pub(crate) fn stopped(&self, ended: Option<Ended>) -> Ending {
         match self.stop.cause() {
             Some(Cause::Drained) => {
                 let message = format!("worker {} was told to stop", self.shared.id);
@@ -386,7 +387,7 @@ impl Run<'_> {
                     "it was ended, because it filled the worker's disk: its workspace took {bytes} bytes, {left} bytes were \
                      left, and {reserve} must be (disk_left_percent)"
                 );
-                Ending::Failed(Reason { code: ReasonCode::DiskFull, message }, None)
+                Ending::Failed(Reason { code: ReasonCode::DiskFull, message }, ended)
             }
             Some(Cause::EndedElsewhere | Cause::LeaseLost) | None => Ending::NotOurs,
         }
@@ -414,7 +415,7 @@ impl Run<'_> {
 
     fn fault(&self, fault: &ChunkFault) -> Ending {
         if matches!(self.stop.cause(), Some(Cause::FilledDisk { .. })) {
-            return self.stopped();
+            return self.stopped(None);
         }
         debug!(build = %self.record.build.id, error = telemetry::error_chain(fault), "the run ends");
         Ending::NotOurs

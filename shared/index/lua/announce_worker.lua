@@ -3,7 +3,7 @@
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  worker
 -- ARGV[2]  expires_ms  when it counts as gone
--- ARGV[3]  status      ready, draining or gone
+-- ARGV[3]  status      ready, draining, full or gone
 -- ARGV[4]  heartbeat   as it was sent
 -- ARGV[5...] one a workspace: 'idle', 'broken', or the build (group/id) that it runs
 -- returns  {whether the index is ready, workspaces that became idle}
@@ -20,7 +20,9 @@ else
   redis.call('HSET', P .. 'workerinfo', worker, ARGV[4])
   redis.call('HSET', P .. 'slots', worker, slots)
 end
-redis.call(status == 'draining' and 'SADD' or 'SREM', P .. 'draining', worker)
+local takes_none = status == 'draining' or status == 'full'
+redis.call(takes_none and 'SADD' or 'SREM', P .. 'draining', worker)
+redis.call(status == 'full' and 'SADD' or 'SREM', P .. 'full', worker)
 for slot = 0, slots - 1 do
   local ws, does = worker .. '/' .. slot, ARGV[5 + slot]
   local free = status == 'ready' and does == 'idle'

@@ -17,6 +17,7 @@ if state[1] ~= '1' then return {0, 0, 0, 0, 0, '0', {}, 0, {}, {}} end
 for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', ARGV[1], 'LIMIT', 0, 16)) do
   redis.call('ZREM', P .. 'workers', worker)
   redis.call('SREM', P .. 'draining', worker)
+  redis.call('SREM', P .. 'full', worker)
   for slot = 0, tonumber(redis.call('HGET', P .. 'slots', worker) or 0) - 1 do
     redis.call('SREM', P .. 'idle', worker .. '/' .. slot)
   end

@@ -257,8 +257,9 @@ impl Index {
     ) -> Result<(bool, u64), IndexError> {
         let status = match heartbeat.status {
             WorkerStatus::Ready => "ready",
-            // What it has runs on, and frees no place for another.
-            WorkerStatus::Draining | WorkerStatus::Full => "draining",
+            // What these run goes on, and frees no workspace for another build.
+            WorkerStatus::Draining => "draining",
+            WorkerStatus::Full => "full",
             WorkerStatus::Gone => "gone",
         };
         let mut invocation = self.scripts.announce_worker.prepare_invoke();

@@ -156,7 +156,7 @@ impl Index {
         Ok(known.map(|(build, _)| build.clone()).collect())
     }
 
-    /// How many workers live at `now`, and how many of them drain. Names only: heartbeats are long.
+    /// How many workers live at `now`, and how many of them take no builds. Names only: heartbeats are long.
     pub async fn worker_counts(&self, now: Millis) -> Result<WorkerCounts, IndexError> {
         let what = "worker_counts";
         let later = format!("({}", now.0);
@@ -166,9 +166,15 @@ impl Index {
             return Ok(WorkerCounts::default());
         }
         let draining: HashSet<String> = self.ask(what, cmd("SMEMBERS").arg(key("draining"))).await?;
-        let draining = live.intersection(&draining).count();
+        let full: HashSet<String> = self.ask(what, cmd("SMEMBERS").arg(key("full"))).await?;
+        let closed = live.intersection(&draining).count();
+        let full = live.intersection(&draining).filter(|worker| full.contains(*worker)).count();
         let count = |workers: usize| u64::try_from(workers).unwrap_or(u64::MAX);
-        Ok(WorkerCounts { ready: count(live.len() - draining), draining: count(draining) })
+        Ok(WorkerCounts {
+            ready: count(live.len() - closed),
+            draining: count(closed - full),
+            full: count(full),
+        })
     }
 
     /// Bytes that Redis uses for its data.

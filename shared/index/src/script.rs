@@ -15,7 +15,8 @@ use redis::Script;
 /// - `builds` HASH: position, score, time and, where it is not the usual one, use and occupancy of every unfinished build, and
 ///   how long it is expected to run.
 /// - `expires`, `offered`, `running`, `deadlines` ZSET by time in ms. `offers` HASH: build to workspace.
-/// - `idle` SET and `taken` HASH of workspaces. `workers` ZSET by expiry, `workerinfo`, `slots` HASH, `draining` SET.
+/// - `idle` SET and `taken` HASH of workspaces. `workers` ZSET by expiry, `workerinfo`, `slots` HASH, `draining` SET: takes no builds;
+///   `full` SET: those of them that do so because their disk is full.
 pub(crate) const META: &str = "forebay:{index}:meta";
 
 pub(crate) fn key(name: &str) -> String {

@@ -88,6 +88,9 @@ pub struct WorkerCounts {
     pub ready: u64,
     /// Those that finish what they run and take nothing more.
     pub draining: u64,
+    /// Those that take no builds until their disk has room again.
+    #[serde(default)]
+    pub full: u64,
 }
 
 /// What a prediction of a start rests on.

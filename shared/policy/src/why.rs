@@ -128,7 +128,7 @@ pub fn share_of(weight: u64, waiting: u64, some: &[u64]) -> f64 {
 /// A gap so many times longer than the usual one, and so long at least, is a pause: what ended before it says nothing of now.
 const PAUSE: u32 = 20;
 /// See [`PAUSE`].
-const PAUSE_MIN: Duration = Duration::from_secs(5 * 60);
+const PAUSE_MIN: Duration = Duration::from_secs(30);
 
 /// Those of `ends`, newest first, that came since the last pause.
 fn lately(ends: &[Millis], now: Millis) -> &[Millis] {
@@ -195,10 +195,16 @@ pub fn why_text(waiting: &Waiting) -> String {
 /// Why no workspace is idle.
 fn without_workspace(workers: Option<WorkerCounts>) -> &'static str {
     match workers {
-        Some(WorkerCounts { ready: 0, draining: 0 }) => {
+        Some(WorkerCounts { ready: 0, draining: 0, full: 0 }) => {
             "no worker is running: start one, with `forebay serve worker`"
         }
-        Some(WorkerCounts { ready: 0, .. }) => {
+        Some(WorkerCounts { ready: 0, draining: 0, full: _ }) => {
+            "the disk of every worker is full, and it takes no builds until there is room: `forebay doctor` names the disks"
+        }
+        Some(WorkerCounts { ready: 0, draining: _, full: 1.. }) => {
+            "every worker is draining or its disk is full: `forebay workers` says which"
+        }
+        Some(WorkerCounts { ready: 0, draining: _, full: 0 }) => {
             "every worker is draining and takes no builds: start one, with `forebay serve worker`, or let one take builds \
              again, with `forebay drain --undo ID`"
         }

@@ -89,7 +89,7 @@ impl Run<'_> {
     pub(super) async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Result<T, Ending> {
         tokio::select! {
             done = work => Ok(done),
-            () = self.stop.wanted() => Err(self.stopped()),
+            () = self.stop.wanted() => Err(self.stopped(None)),
             () = tokio::time::sleep_until(self.timeout_at) => Err(Ending::TimedOut(None)),
         }
     }

@@ -268,7 +268,7 @@ impl Drive<'_, '_> {
                 if self.run.stop.cause() == Some(Cause::EndedElsewhere) {
                     self.runner.cancel(None).await;
                 }
-                Ok(self.run.stopped())
+                Ok(self.run.stopped(None))
             }
             Err(fault) => {
                 self.tasks.shutdown().await;

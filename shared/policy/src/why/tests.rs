@@ -61,16 +61,21 @@ fn where_quota_is_no_matter_a_workspace_is() {
 #[test]
 fn a_farm_without_a_worker_that_takes_builds_promises_no_start() {
     let ends = [Millis(19_000), Millis(12_000)];
-    let of = |ready, draining| {
+    let counted = |workers| {
         let waiting = ask(&[], &x86(1.0), 0, &ends);
         assert!(waiting.expected_start_ms.is_some());
-        with_workers(waiting, WorkerCounts { ready, draining })
+        with_workers(waiting, workers)
     };
+    let of = |ready, draining| counted(WorkerCounts { ready, draining, full: 0 });
     let text = why_text(&of(0, 0));
     assert!(text.starts_with("no worker is running"), "{text}");
     let text = why_text(&of(0, 2));
     assert!(text.starts_with("every worker is draining"), "{text}");
     assert_eq!(of(0, 2).expected_start_ms, None);
+    let text = why_text(&counted(WorkerCounts { ready: 0, draining: 0, full: 2 }));
+    assert!(text.starts_with("the disk of every worker is full"), "{text}");
+    let text = why_text(&counted(WorkerCounts { ready: 0, draining: 1, full: 1 }));
+    assert!(text.starts_with("every worker is draining or its disk is full"), "{text}");
     assert_eq!(why_text(&of(1, 2)), "no workspace is idle");
     assert!(of(1, 2).expected_start_ms.is_some());
 }
@@ -154,9 +159,9 @@ fn what_ended_before_a_pause_says_nothing_of_when_it_starts() {
     let monday: Vec<Millis> = (1..=6).map(|at| ago(at * 10_000)).chain(friday).collect();
     assert_eq!(lately(&monday, now), &monday[..6]);
     assert_eq!(rate(lately(&monday, now), now), Some(0.1));
-    // Where each takes an hour, an hour is no pause; where each takes a second, a minute is none.
+    // Where each takes an hour, an hour is no pause; where each takes a second, twenty seconds are none.
     let slow: Vec<Millis> = (1..50).map(|at| ago(at * HOUR)).collect();
-    let quick: Vec<Millis> = (60..110).map(|at| ago(at * 1000)).collect();
+    let quick: Vec<Millis> = (20..70).map(|at| ago(at * 1000)).collect();
     assert_eq!((lately(&slow, now).len(), lately(&quick, now).len()), (49, 50));
     assert_eq!(lately(&[], now), []);
 }
