@@ -172,7 +172,6 @@ async fn execute(
         let reason = exec_outputs::reason(metadata);
         let queued = metadata.stage == i32::from(execution_stage::Value::Queued);
         if queued && reason.is_some() && told != reason {
-            say(reason.as_deref().unwrap_or_default());
             shown.rest();
             say(reason.as_deref().unwrap_or_default());
             told = reason;
@@ -195,6 +194,14 @@ async fn execute(
             Err(Failure::plain(crate::failure::CANCELLED, "cancelled"))
         }
     }
+}
+
+/// What to say of a shell line that was given as one argument, which is the name of a program.
+fn shell_hint(command: &[String]) -> Option<&'static str> {
+    let [line] = command else { return None };
+    let is_line = line.contains([' ', '|', ';', '&', '<', '>', '$', '*']);
+    let hint = "the command is run without a shell; to run a shell line: forebay exec -- sh -c 'LINE'";
+    is_line.then_some(hint)
 }
 
 /// What follows when the action has ended.
@@ -223,7 +230,8 @@ impl Finish<'_> {
         }
         let status = response.status.unwrap_or_default();
         if status.code != 0 {
-            return Err(Failure::plain(FAILED, status.message));
+            let hint = shell_hint(&args.command).map(|hint| format!("; {hint}")).unwrap_or_default();
+            return Err(Failure::plain(FAILED, format!("{}{hint}", status.message)));
         }
         if response.cached_result {
             progress.note("cached: this is the result of an earlier run");
@@ -233,7 +241,8 @@ impl Finish<'_> {
         let brought = progress.transfer("fetching the outputs", &meter, fetching).await?;
         let missing_outputs = wanted.missing(&brought);
         for missing in &missing_outputs {
-            say(&format!("warning: the command made no output {missing:?}"));
+            let weight = if args.require_outputs { "failed" } else { "warning" };
+            say(&format!("{weight}: the command made no output {missing:?}"));
         }
         let exit_code = result.exit_code;
         if globals.json {
@@ -250,6 +259,11 @@ impl Finish<'_> {
             })?;
         } else if exit_code != 0 {
             say(&format!("the command ended with exit code {exit_code}"));
+        }
+        if exit_code != 0
+            && let Some(hint) = shell_hint(&args.command)
+        {
+            say(hint);
         }
         let complete = missing_outputs.is_empty() || !args.require_outputs;
         let outcome = if exit_code == 0 && complete { SUCCEEDED } else { FAILED };

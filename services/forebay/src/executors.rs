@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use model::{ExecutorHeartbeat, ExecutorStatus, Millis, Resources};
 use settings::Settings;
 
@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
     farm::Farm,
     globals::Globals,
-    stdout,
+    stdout, style,
 };
 
 /// Lists the executors that hold their lease, as they were when they last renewed it.
@@ -22,6 +22,8 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
     executors.sort_by(|a, b| a.pool.cmp(&b.pool).then_with(|| a.executor.cmp(&b.executor)));
     if globals.json {
         stdout::json(&executors)?;
+    } else if executors.is_empty() {
+        stdout::line("no executor is running: start one, with `forebay serve executor`")?;
     } else {
         stdout::line(&table(&executors, farm.now()).trim_fmt())?;
     }
@@ -29,8 +31,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
 }
 
 fn table(executors: &[ExecutorHeartbeat], now: Millis) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    let mut table = style::table();
     table.set_header([
         "EXECUTOR",
         "POOL",

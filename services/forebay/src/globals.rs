@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use bus::{Bus, Patience};
 use clap::Args;
 use model::Endpoints;
+use service::host_name;
 use settings::Settings;
 
 use crate::{
@@ -129,11 +131,23 @@ impl Globals {
         ))
     }
 
-    /// Where the Remote Execution API listens, for a client.
-    pub(crate) fn grpc_url(&self, settings: &Settings) -> Result<String, Failure> {
+    /// Where the Remote Execution API listens, for a client: as the data folder or the settings say, else where a gateway
+    /// answers on the bus, else the usual port.
+    pub(crate) async fn grpc_url(&self, settings: &Settings) -> Result<String, Failure> {
         let set = settings.grpc_listen != Settings::default().grpc_listen;
-        let found = self.endpoints(settings, false, set)?.and_then(|endpoints| endpoints.grpc);
-        Ok(found.unwrap_or_else(|| format!("grpc://{}", settings.grpc_listen)))
+        let named = self.nats().is_some() && self.data().is_none();
+        if let Some(grpc) = self.endpoints(settings, named, set)?.and_then(|endpoints| endpoints.grpc) {
+            return Ok(grpc);
+        }
+        let usual = format!("grpc://{}", settings.grpc_listen);
+        if set {
+            return Ok(usual);
+        }
+        let Ok(bus) = Bus::connect(&self.nats_url(settings)?, "forebay cli", Patience::None).await else {
+            return Ok(usual);
+        };
+        let found = bus.find_gateway(&host_name()).await.ok().flatten();
+        Ok(found.map_or(usual, |gateway| gateway.grpc))
     }
 
     /// The farm of the data folder, unless a URL was `named` by flag or `set` in the file. A folder that was

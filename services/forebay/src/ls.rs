@@ -90,6 +90,8 @@ pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -
     builds.truncate(args.limit);
     if globals.json {
         stdout::json(&ListReply { builds, truncated })?;
+    } else if builds.is_empty() {
+        stdout::line("no build is found")?;
     } else {
         let columns = if args.wide { None } else { Some(columns()) };
         stdout::line(&text(&builds, columns, farm.now()))?;

@@ -2,11 +2,11 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use model::{Millis, ScalePlan};
 use settings::Settings;
 
-use crate::{bytes_text::age, failure::Failure, farm::Farm, globals::Globals, stdout};
+use crate::{bytes_text::age, failure::Failure, farm::Farm, globals::Globals, stdout, style};
 
 /// Shows what the autoscalers decided last.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
@@ -23,8 +23,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
 }
 
 fn table(plans: &[ScalePlan], now: Millis) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    let mut table = style::table();
     table.set_header([
         "POOL", "DESIRED", "READY", "BUSY", "STARTING", "DRAINING", "WAITING", "RUNNING", "WORK", "DECIDED",
         "WHY",

@@ -100,9 +100,8 @@ impl Progress {
     pub(crate) fn rest(&self) {
         if let How::Spinner(spinner) = &self.how {
             spinner.disable_steady_tick();
-            spinner.set_message("");
+            spinner.finish_and_clear();
             spinner.set_draw_target(indicatif::ProgressDrawTarget::hidden());
-            spinner.reset_elapsed();
         }
     }
 }
@@ -123,6 +122,7 @@ fn spinner() -> ProgressBar {
 
 fn show(spinner: &ProgressBar, line: String) {
     if spinner.is_hidden() {
+        spinner.reset();
         spinner.set_draw_target(indicatif::ProgressDrawTarget::stderr());
         spinner.enable_steady_tick(TICK);
     }

@@ -8,7 +8,7 @@ use std::{
 
 use bus::QuotaOf;
 use clap::{Args, Subcommand};
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use model::{Esu, ExecutorType, Group, GroupStanding, Occupancy, Quota, QuotaReply};
 use settings::Settings;
 
@@ -17,7 +17,7 @@ use crate::{
     farm::Farm,
     globals::Globals,
     request::amount,
-    stdout,
+    stdout, style,
 };
 
 const EXAMPLES: &str = "\
@@ -309,8 +309,7 @@ fn text(reply: &QuotaReply) -> String {
     if reply.default.is_none() && reply.groups.iter().all(|group| group.quota.is_none()) {
         return "no quota is set: no group is limited".to_owned();
     }
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    let mut table = style::table();
     let header = [
         "GROUP",
         "TYPE",

@@ -20,7 +20,7 @@ use crate::{
 /// Which server and instance, and how blobs are hashed.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RemoteArgs {
-    /// The Remote Execution API [default: as `forebay up` wrote it into the data folder, else port 8980 of this machine]
+    /// The Remote Execution API [default: as `forebay up` wrote it into the data folder, else where a gateway answers on the bus, else port 8980 of this machine]
     #[arg(long, value_name = "URL")]
     grpc: Option<String>,
     /// The instance name
@@ -61,7 +61,7 @@ impl RemoteArgs {
     async fn try_connect(&self, globals: &Globals, settings: &Settings) -> Result<(Remote, String), Failure> {
         let url = match &self.grpc {
             Some(url) => url.clone(),
-            None => globals.grpc_url(settings)?,
+            None => globals.grpc_url(settings).await?,
         };
         Ok((Remote::connect(&url, &self.instance, self.digest_function).await?, url))
     }

@@ -1,5 +1,6 @@
 //! Colours, where a person reads: on a terminal, and not where `NO_COLOR` is set.
 
+use comfy_table::{ContentArrangement, Table, presets};
 use console::{Style, Term};
 use model::{BuildRecord, Outcome, State};
 
@@ -58,6 +59,16 @@ impl Tone {
     pub(crate) fn stderr(self, text: &str) -> String {
         self.style().for_stderr().apply_to(text).to_string()
     }
+}
+
+/// An empty table without lines between its cells. On a terminal cells are wrapped to its width; elsewhere each row is one line.
+pub(crate) fn table() -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    if let Some((_, columns)) = Term::stdout().size_checked() {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
+    }
+    table
 }
 
 /// Columns of stdout.

@@ -160,6 +160,11 @@ fn banner(endpoints: &Endpoints, seconds: f64) -> String {
         let _ = writeln!(text, "  gRPC    {grpc} (bazel build --remote_executor={grpc})");
     }
     let _ = writeln!(text, "  NATS    {nats}\n  Redis   {redis}\n  data    {data} (logs/, endpoints.json)");
-    let _ = writeln!(text, "  try     forebay submit --data {data} --follow -- echo hello\n  stop    Ctrl-C");
+    let next = if endpoints.http.is_some() {
+        format!("try     forebay submit --data {data} --follow -- echo hello")
+    } else {
+        format!("next    forebay serve enqueuer dispatcher governor worker reaper gateway --data {data}")
+    };
+    let _ = writeln!(text, "  {next}\n  stop    Ctrl-C");
     text
 }

@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use model::{Millis, WorkerStatus, WorkerView, WorkspaceState};
 use settings::Settings;
 
-use crate::{bytes_text::age, clock_text::with_skew, failure::Failure, farm::Farm, globals::Globals, stdout};
+use crate::{
+    bytes_text::age, clock_text::with_skew, failure::Failure, farm::Farm, globals::Globals, stdout, style,
+};
 
 /// Lists the workers that live.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
@@ -15,6 +17,8 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
     workers.sort_by(|a, b| a.heartbeat.worker.cmp(&b.heartbeat.worker));
     if globals.json {
         stdout::json(&workers)?;
+    } else if workers.is_empty() {
+        stdout::line("no worker is running: start one, with `forebay serve worker`")?;
     } else {
         stdout::line(&table(&workers, farm.now()).trim_fmt())?;
     }
@@ -22,8 +26,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
 }
 
 fn table(workers: &[WorkerView], now: Millis) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    let mut table = style::table();
     table.set_header(["WORKER", "HOST", "PID", "STATUS", "BUSY", "UP", "BUILDS"]);
     for WorkerView { heartbeat } in workers {
         let builds: Vec<String> = heartbeat.workspaces.iter().filter_map(build_of).collect();
