@@ -1,4 +1,4 @@
-# `make` lists the targets. One Cargo profile everywhere: the plain dev profile, target/debug/forebay.
+# `make` lists the targets. All targets use one Cargo profile, dev: target/debug/forebay.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
 FOREBAY := target/debug/forebay
@@ -7,26 +7,26 @@ RUN_TESTS = $(if $(shell command -v cargo-nextest),cargo nextest run,cargo test)
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-tools: ## install what the machine lacks (nats-server, redis, Python packages) into .tools/
+tools: ## install missing tools (nats-server, redis-server, Python packages) into .tools/
 	@infra/tools/setup.sh
 
-clients: tools ## install what the tests run against the farm (Bazel) as well
+clients: tools ## also install the clients for the tests (Bazel)
 	@infra/tools/clients.sh
 
-build: ## compile everything
+build: ## compile the workspace
 	cargo build --workspace
 
-lint: ## formatting and clippy, warnings are errors
+lint: ## check formatting and run clippy; warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-test: tools clients lint build ## lint, then every test against a real nats-server and redis
+test: tools clients lint build ## run lint, then every test against a real nats-server and redis-server
 	$(RUN_TESTS) --workspace
 
-chaos: tools build ## the chaos tests in their long form: FOREBAY_CHAOS_MINUTES=4
+chaos: tools build ## run the chaos tests in their long form: FOREBAY_CHAOS_MINUTES=4
 	FOREBAY_CHAOS=long $(RUN_TESTS) --workspace chaos
 
-e2e: tools build ## real clients against a real farm: all that Bazel and BuildStream can show
+e2e: tools build ## run all end-to-end tests: Bazel and BuildStream against a real farm
 	@infra/tools/clients.sh --all
 	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests
 
@@ -41,13 +41,13 @@ bench: tools build ## measure builds, scheduling, actions and the store on this 
 	  $(FOREBAY) bench actions --project $$lua
 	$(FOREBAY) bench cas
 
-demo: tools build ## a farm on this machine compiles zlib, bzip2 and Lua
+demo: tools build ## start a farm on this machine and compile zlib, bzip2 and Lua on it
 	python3 infra/demo/demo.py
 
-schemas: build ## write the JSON schemas of the messages to docs/schemas
+schemas: build ## write the JSON Schemas of the messages to docs/schemas
 	$(FOREBAY) schema --write docs/schemas
 
-clean: ## remove what was built, keep .tools/
+clean: ## remove build outputs, keep .tools/
 	cargo clean
 
 .DEFAULT_GOAL := help

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Turns what make would do, or a compilation database, into a job for `forebay submit --job`.
+"""Converts the commands of make, or a compilation database, into a job for `forebay submit --job`.
 
     cd project && make_job.py -- make -f plain.mk all > job.json
     make_job.py --database build/compile_commands.json > job.json
     forebay submit --follow --dir . --job job.json --output src/lua
 
-Runs `make -n` in a tree where nothing is built yet, and makes a task of each command that compiles, archives, links or makes
-a symbolic link. A task reads the files that its command names; of a C source also the headers that `-MM` finds, so that a
-changed header runs again what includes it and nothing else. Directories are made by themselves, and commands that only tidy
-up (rm, mkdir, echo) are left out. A command that is none of these is an error, since the job would not be the same build:
---leave-out WORD leaves out those that begin with WORD.
+Runs `make -n` in a clean tree and creates a task for each command that compiles, archives, links or creates a symbolic link.
+A task reads the files that its command names and, for C sources, the headers that `-MM` finds, so that a changed header
+reruns only the tasks that include it. The farm creates directories automatically. Commands that only clean up or print (rm,
+mkdir, echo) are left out. Any other command is an error, because the job would not be the same build. Use --leave-out WORD
+to leave out the commands that begin with WORD.
 
---test 'src/lua {}' 't/*.lua' adds a task for each file of the glob.
+--test 'src/lua {}' 't/*.lua' adds a task for each file that the glob matches.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from pathlib import PurePosixPath
 
 COMPILERS = re.compile(r"(.*[-/])?(cc|gcc|g\+\+|c\+\+|clang|clang\+\+)(-[0-9.]+)?$")
 ARCHIVERS = re.compile(r"(.*[-/])?ar$")
-# What changes a file that a task before made belongs to that task.
+# Commands that change the output of an earlier task; they are added to that task.
 IN_PLACE = re.compile(r"(.*[-/])?(ranlib|strip|chmod|mv)$")
 LINKS = ("ln",)
 IGNORED = {"echo", "mkdir", "rmdir", "rm", "test", "[", "true", ":", "touch", "printf", "exit", "cd"}
@@ -35,11 +35,11 @@ WITH_VALUE = ("-o", "-I", "-L", "-D", "-U", "-include", "-isystem", "-x", "-MF",
 
 
 class NoJob(Exception):
-    """What the user is told when there is no job."""
+    """An error that is shown to the user: no job can be made."""
 
 
 class Tasks:
-    """The tasks so far, by what they make."""
+    """The tasks collected so far, and the task that makes each file."""
 
     def __init__(self, root, leave_out):
         self.root = root
@@ -48,13 +48,13 @@ class Tasks:
         self.makers = {}
 
     def path(self, folder, word):
-        """`word`, as a command that starts in `folder` means it, relative to the root; None if it lies elsewhere."""
+        """The path of `word` relative to the root, for a command that starts in `folder`; None if it is outside the root."""
         full = os.path.normpath(os.path.join(self.root, folder, word))
         relative = os.path.relpath(full, self.root)
         return None if relative.startswith("..") else relative
 
     def file(self, folder, word):
-        """The same where it is a file of the project, or one that a task makes."""
+        """The same path if it is a file of the project or the output of a task, else None."""
         path = self.path(folder, word) if word else None
         if path is None:
             return None
@@ -69,12 +69,12 @@ class Tasks:
             task["folder"] = folder
         for path in outputs:
             if path in self.makers:
-                raise NoJob(f"{path} is made twice: is the tree clean?")
+                raise NoJob(f"two tasks make {path}: start in a clean tree")
             self.makers[path] = task
         self.tasks.append(task)
 
     def command(self, folder, argv):
-        """Takes a simple command."""
+        """Adds the task of a simple command, if it needs one."""
         program = argv[0]
         if program in self.leave_out or program in IGNORED or MAKE.match(program):
             return
@@ -91,12 +91,12 @@ class Tasks:
             inputs = [path for path in [self.file(folder, beside)] if path]
             self.add(folder, argv, inputs, [self.inside(folder, link)])
         else:
-            raise NoJob(f"no task can be made of: {shlex.join(argv)}  (--leave-out {shlex.quote(program)} goes on without)")
+            raise NoJob(f"unsupported command: {shlex.join(argv)}  (use --leave-out {shlex.quote(program)} to skip it)")
 
     def inside(self, folder, word):
         path = self.path(folder, word)
         if path is None:
-            raise NoJob(f"{word} lies outside {self.root}: start in a folder above it, see --root")
+            raise NoJob(f"{word} is outside {self.root}: set --root to a folder that contains it")
         return path
 
     def compile_or_link(self, folder, argv):
@@ -111,12 +111,12 @@ class Tasks:
         self.add(folder, argv, [path for path in inputs if path != output], [output])
 
     def named(self, folder, words):
-        """The files that words name: by themselves, behind a comma or an equals sign."""
+        """The files that the words name, also after a comma or an equals sign."""
         parts = (part for word in words for part in {word, *re.split("[,=]", word)})
         return [path for path in (self.file(folder, part) for part in parts) if path]
 
     def libraries(self, folder, argv):
-        """The libraries of the project that -l names."""
+        """The libraries of the project that `-l` options name."""
         folders = [word[2:] for word in argv if word.startswith("-L") and len(word) > 2]
         names = [word[2:] for word in argv if word.startswith("-l") and len(word) > 2]
         files = (os.path.join(f, f"lib{name}{end}") for name in names for f in folders for end in (".so", ".a"))
@@ -137,17 +137,17 @@ class Tasks:
         return [path for path in (self.path(folder, word) for word in words) if path]
 
     def in_place(self, folder, argv):
-        """Joins a command to the task that made the file it changes or moves."""
+        """Adds a command to the task that makes the file that it changes or moves."""
         words = [word for word in argv[1:] if not word.startswith("-")]
         path = self.path(folder, words[0] if os.path.basename(argv[0]) == "mv" else words[-1])
         task = self.makers.get(path)
         if task is None:
-            raise NoJob(f"no task can be made of: {shlex.join(argv)}  (nothing before makes {path})")
+            raise NoJob(f"unsupported command: {shlex.join(argv)}  (no earlier task makes {path})")
         script = task["command"][2] if task["command"][:2] == ["sh", "-c"] else shlex.join(task["command"])
         task["command"] = ["sh", "-c", f"{script} && {shlex.join(argv)}"]
         if os.path.basename(argv[0]) == "mv":
             if os.path.dirname(words[0]):
-                # The folders of outputs are there; this is no longer one.
+                # The farm creates only the folders of outputs, and this folder no longer contains one.
                 task["command"][2] = f"mkdir -p {shlex.quote(os.path.dirname(words[0]))} && " + task["command"][2]
             moved = self.inside(folder, words[1])
             task["outputs"] = [moved if output == path else output for output in task["outputs"]]
@@ -155,7 +155,7 @@ class Tasks:
             self.makers[moved] = self.makers.pop(path)
 
     def test(self, template, pattern):
-        """A task for each file that `pattern` matches."""
+        """Adds a task for each file that `pattern` matches."""
         files = sorted(glob.glob(pattern, root_dir=self.root, recursive=True))
         if not files:
             raise NoJob(f"--test: no file matches {pattern}")
@@ -179,7 +179,7 @@ def value_of(argv, flag):
 
 
 def plain_words(argv):
-    """The arguments that are no flags, nor values of flags."""
+    """The arguments that are neither flags nor values of flags."""
     return [
         word
         for at, word in enumerate(argv)
@@ -188,7 +188,7 @@ def plain_words(argv):
 
 
 def simple_commands(line):
-    """The simple commands of a line of shell, without redirections; of `a || b` only a."""
+    """The simple commands of a shell line, without redirections; of `a || b` only a."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     command, alternative, redirected = [], False, False
@@ -210,7 +210,7 @@ def simple_commands(line):
 
 
 def of_make(tasks, argv):
-    """Takes what make would do."""
+    """Adds the tasks of the commands that make would run."""
     try:
         made = subprocess.run(
             [argv[0], "-n", "-w", *argv[1:]],
@@ -241,14 +241,14 @@ def of_make(tasks, argv):
 
 
 def of_database(tasks, file):
-    """Takes the commands of a compilation database."""
+    """Adds the tasks of the commands in a compilation database."""
     with open(file, encoding="utf-8") as opened:
         entries = json.load(opened)
     for entry in entries:
         argv = entry.get("arguments") or shlex.split(entry["command"])
         folder = tasks.path("", entry["directory"])
         if folder is None:
-            raise NoJob(f"{entry['directory']} lies outside {tasks.root}: see --root")
+            raise NoJob(f"{entry['directory']} is outside {tasks.root}: set --root to a folder that contains it")
         tasks.command(folder, argv)
 
 
@@ -258,12 +258,12 @@ def arguments():
         epilog="\n".join(__doc__.splitlines()[2:]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--root", default=".", help="the folder that is the job's workspace")
-    parser.add_argument("--database", help="a compilation database, in place of make")
+    parser.add_argument("--root", default=".", help="workspace folder of the job")
+    parser.add_argument("--database", help="read a compilation database instead of running make")
     parser.add_argument("--leave-out", action="append", default=[], metavar="WORD")
     parser.add_argument("--test", nargs=2, action="append", default=[], metavar=("COMMAND", "GLOB"))
     parser.add_argument("--platform", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("make", nargs="*", default=["make"], help="the make to run, behind --")
+    parser.add_argument("make", nargs="*", default=["make"], help="make command to run, after --")
     return parser.parse_args()
 
 
@@ -278,7 +278,7 @@ def main():
         for template, pattern in args.test:
             tasks.test(template, pattern)
         if not tasks.tasks:
-            raise NoJob("nothing is to be done: is everything built already?")
+            raise NoJob("there is nothing to build: start in a clean tree")
     except NoJob as error:
         sys.exit(f"make_job: {error}")
     platform = dict(pair.split("=", 1) for pair in args.platform)

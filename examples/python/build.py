@@ -13,7 +13,7 @@ import uuid
 import nats  # pip install nats-py
 from nats.errors import NoRespondersError, TimeoutError as NatsTimeout
 
-REPAIR_SECONDS = 2  # a plain subject may lose a message, so the result is also asked for
+REPAIR_SECONDS = 2  # a plain subject may lose a message, so the result is also polled
 
 
 def arguments():
@@ -26,7 +26,7 @@ def arguments():
 
 
 async def finished(bus, group, build_id):
-    """The build's record when it has its result; nothing while it has not, or nobody answers."""
+    """The build's record once it has a result; None before that, or if no service answers."""
     try:
         reply = await bus.request(f"forebay.api.get.{group}", json.dumps({"id": build_id}).encode(), timeout=5)
     except (NoRespondersError, NatsTimeout):
@@ -36,12 +36,12 @@ async def finished(bus, group, build_id):
         record = json.loads(reply.data)
         return record if record["state"] == "FINISHED" else None
     if headers.get("Nats-Service-Error-Code") in ("404", "503"):
-        return None  # not read yet by the farm, or to be asked again
+        return None  # the farm has not read the request yet, or cannot answer now
     sys.exit(f"get: {headers['Nats-Service-Error']}")
 
 
 async def follow(bus, live, group, build_id):
-    """Shows console output as it comes, until the build has finished."""
+    """Shows console output as it arrives, until the build has finished."""
     while True:
         try:
             message = await live.next_msg(timeout=REPAIR_SECONDS)
@@ -61,7 +61,7 @@ async def main():
     args = arguments()
     build_id = str(uuid.uuid4())
     bus = await nats.connect(args.nats)
-    # Listen first, so that no event is missed.
+    # Subscribe first, so that no event is missed.
     live = await bus.subscribe(f"forebay.build.live.{args.group}.{build_id}.*")
     await bus.jetstream().publish(
         f"forebay.build.request.{args.group}.{args.priority}",

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A farm on this machine compiles three real C projects for three groups and runs their tests.
+"""Starts a farm on this machine, compiles three real C projects for three groups on it, and runs their tests.
 
-Starts `forebay up` in a temporary folder, submits nine builds, the batch ones first, follows one of them live,
-fetches a program that the farm built and runs it, and shows how long each build waited and ran.
-Exits with 1 unless every build succeeded. `make demo` prepares what it needs.
+Starts `forebay up` in a temporary folder, submits nine builds (batch first), follows one of them live, downloads a
+program that the farm built and runs it, and prints how long each build waited and ran.
+Exits with 1 unless every build succeeded. `make demo` prepares everything that it needs.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ FOREBAY = ROOT / "target/debug/forebay"
 START_SECONDS, STOP_SECONDS, DEMO_SECONDS = 60, 30, 600
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
-# How each project is built and tested, and the program that is kept.
+# The command that builds and tests each project, and the program that is kept.
 PROJECTS = {
     "zlib": ("./configure && make && make test", "minigzip"),
     "bzip2": ("make bzip2 && make test", "bzip2"),
@@ -33,7 +33,7 @@ PROJECTS = {
 
 
 class Build(NamedTuple):
-    """One build of the demo; its id is given when it is submitted."""
+    """One build of the demo; its id is set when it is submitted."""
 
     project: str
     group: str
@@ -52,22 +52,22 @@ BUILDS = [
     Build("lua", "core", "interactive"),
     Build("bzip2", "core", "emergency"),
 ]
-FOLLOWED = 6  # the index of the one that is shown live
+FOLLOWED = 6  # index of the build that is shown live
 
 
 class DemoError(Exception):
-    """What the user is told when the demo cannot go on."""
+    """An error that ends the demo and is shown to the user."""
 
 
 def environment():
-    """Ours with .tools/bin in front, without settings that are meant for another farm."""
+    """The environment of this process, with .tools/bin first in PATH and without settings of another farm."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
     return {**kept, "PATH": f"{ROOT}/.tools/bin:{kept.get('PATH', os.defpath)}"}
 
 
 @contextlib.contextmanager
 def farm(folder, env):
-    """Runs `forebay up` on free ports; gives its endpoints, and always stops it."""
+    """Runs `forebay up` on free ports, yields its endpoints, and always stops it."""
     data = folder / "data"
     ports = [word for name in ("nats", "redis", "http", "grpc") for word in (f"--{name}-port", "0")]
     with (folder / "up.log").open("wb") as output:
@@ -77,7 +77,7 @@ def farm(folder, env):
         yield wait_for_endpoints(up, data / "endpoints.json")
     finally:
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # nothing may interrupt the cleaning up
+            signal.signal(number, signal.SIG_IGN)  # the cleanup must not be interrupted
         up.terminate()
         try:
             up.wait(STOP_SECONDS)
@@ -88,7 +88,7 @@ def farm(folder, env):
 
 
 def wait_for_endpoints(up, path):
-    """The content of endpoints.json, which `forebay up` writes when everything answers."""
+    """Returns the content of endpoints.json, which `forebay up` writes when all servers and services answer."""
     deadline = time.monotonic() + START_SECONDS
     while not path.exists():
         if up.poll() is not None or time.monotonic() > deadline:
@@ -98,12 +98,12 @@ def wait_for_endpoints(up, path):
 
 
 def forebay(env, *arguments):
-    """What a `forebay` command prints."""
+    """Runs a `forebay` command and returns its output."""
     return subprocess.run([FOREBAY, *arguments], env=env, stdout=subprocess.PIPE, check=True).stdout
 
 
 def digest(path):
-    """Of a file's content, as the farm writes it."""
+    """The digest of a file, in the format of the farm."""
     return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -118,7 +118,7 @@ def submit(env, build):
 
 
 def follow(env, build):
-    """Shows the build's console, live while it runs."""
+    """Prints the build's console output, live while it runs."""
     watch = [FOREBAY, "watch", build.id, "--group", build.group]
     with subprocess.Popen(watch, env=env, stdout=subprocess.PIPE, text=True, errors="replace") as process:
         try:
@@ -129,25 +129,25 @@ def follow(env, build):
 
 
 def finished(env, build):
-    """The build's record once it has its result."""
+    """Waits until the build has ended and returns its record."""
     watch = [FOREBAY, "watch", build.id, "--group", build.group, "--json"]
     subprocess.run(watch, env=env, stdout=subprocess.DEVNULL, check=False)
     return json.loads(forebay(env, "get", build.id, "--group", build.group, "--json"))
 
 
 def run_output(env, build, record, folder):
-    """Fetches the program that the farm built, checks its digest and runs it here."""
+    """Downloads the program that the farm built, checks its digest and runs it here."""
     path, program = PROJECTS[build.project][1], folder / "program"
     forebay(env, "get", build.id, "--group", build.group, "--output", path, program)
     kept = {output["path"]: output["digest"] for output in record["result"]["outputs"]}
     if kept[path] != digest(program):
-        raise DemoError(f"{path} is not what the build kept")
+        raise DemoError(f"{path} differs from the file that the build kept")
     says = subprocess.run([program, "-v"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    print(f"\nfetched {path} of {build.group}/{build.project}, which says: {says}")
+    print(f"\ndownloaded {path} of {build.group}/{build.project}, which prints: {says}")
 
 
 def row(build, record):
-    """The build's line in the table."""
+    """The line of the build in the table."""
     result, invocation = record.get("result", {}), record.get("invocation")
     waited = (invocation["started_at_ms"] - record["submitted_at_ms"]) / 1000 if invocation else 0
     times = f"{waited:>6.1f} s {result.get('wall_seconds', 0):>6.1f} s"
@@ -156,12 +156,12 @@ def row(build, record):
 
 
 def demo(folder, env):
-    """Everything; whether each build succeeded."""
+    """Runs the demo; returns whether every build succeeded."""
     for project in PROJECTS:
         subprocess.run([ROOT / "infra/demo/fetch.sh", project], check=True)
     with farm(folder, env) as endpoints:
         env = {**env, "FOREBAY_NATS_URL": endpoints["nats"]}
-        print(f"a farm listens on {endpoints['nats']}; {len(BUILDS)} builds go in, batch first")
+        print(f"the farm listens on {endpoints['nats']}; submitting {len(BUILDS)} builds, batch first")
         builds = [submit(env, build) for build in BUILDS]
         follow(env, shown := builds[FOLLOWED])
         records = {build: finished(env, build) for build in builds}
@@ -169,8 +169,8 @@ def demo(folder, env):
         if shown in good:
             run_output(env, shown, records[shown], folder)
         for build in set(builds) - set(good):
-            follow(env, build)  # its console says why
-        print("\nin the order of their starts:\nbuild  group    priority       waited      ran  result")
+            follow(env, build)  # its output shows the reason
+        print("\nin order of start time:\nbuild  group    priority       waited      ran  result")
         for build in sorted(builds, key=lambda build: records[build].get("invocation", {}).get("started_at_ms", 0)):
             print(row(build, records[build]))
         print(f"\n{len(good)} of {len(builds)} builds succeeded")
@@ -178,7 +178,7 @@ def demo(folder, env):
 
 
 def main():
-    """The exit code."""
+    """Runs the demo and returns the exit code."""
     for number in SIGNALS:
         signal.signal(number, signal.default_int_handler)  # KeyboardInterrupt, so that every `finally` runs
     signal.alarm(DEMO_SECONDS)

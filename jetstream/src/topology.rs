@@ -1,4 +1,4 @@
-//! The table.
+//! The table of streams, buckets and consumers.
 
 use std::time::Duration;
 
@@ -15,46 +15,43 @@ use settings::Settings;
 /// All streams (buckets are streams too) and durable consumers.
 #[derive(Debug, Clone)]
 pub struct Topology {
-    /// The streams.
     pub streams: Vec<Config>,
-    /// The durable consumers.
     pub consumers: Vec<ConsumerSpec>,
 }
 
 /// A durable consumer and its stream.
 #[derive(Debug, Clone)]
 pub struct ConsumerSpec {
-    /// The stream.
+    /// Name of the stream that it reads.
     pub stream: &'static str,
-    /// The rest.
     pub config: pull::Config,
 }
 
-/// The reaper's durable consumer of the lease bucket.
+/// The reapers' durable consumer of the lease bucket.
 pub const LEASE_CONSUMER: &str = "reaper-leases";
 
 /// The schedulers' durable consumer of the executors' leases.
 pub const EXECUTOR_CONSUMER: &str = "scheduler-executors";
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// The least the server takes: sameness of builds is decided by their lifecycle subject, and a longer window
-/// would let one group's message id swallow another's for longer (see `enqueuer::repeats`).
+/// The shortest window that the server accepts: the lifecycle subject decides whether builds are the same, and a
+/// longer window would suppress messages with the id of another group's message for longer (see `enqueuer::repeats`).
 const DEDUPE_MIN: Duration = Duration::from_millis(100);
-/// Console chunks are repeated after a doubtful answer, which comes within seconds.
+/// Console chunks are repeated after an uncertain answer, which happens within seconds.
 const DEDUPE_EVENTS: Duration = Duration::from_secs(120);
-/// A reaper that was down for less than this hears of every expired lease; the sweep finds the others.
+/// A reaper that was down for less than this receives every expired lease; the sweep finds the others.
 const MARKER_TTL: Duration = Duration::from_secs(4 * 3600);
-/// Without end: a message past the server's limit would stay in the queue, invisible. What cannot be read is refused and
-/// acknowledged, so only a fault of the farm repeats a delivery.
+/// Unlimited: a message past the server's limit would stay in the queue, invisible. Unreadable messages are refused
+/// and acknowledged, so only a fault of the farm repeats a delivery.
 const MAX_DELIVER: i64 = -1;
 
-/// The enqueuer's durable consumer for one priority.
+/// Name of the enqueuers' durable consumer for one priority.
 pub fn request_consumer(priority: Priority) -> String {
     format!("enqueuer-{priority}")
 }
 
 impl Topology {
-    /// The topology under `settings`.
+    /// The topology that `settings` define.
     pub fn new(settings: &Settings) -> Self {
         let mut consumers: Vec<ConsumerSpec> =
             Priority::ALL.into_iter().map(|priority| request_consumer_spec(priority, settings)).collect();
@@ -84,7 +81,7 @@ fn base(name: &str, description: &str, subjects: Vec<String>, settings: &Setting
         subjects,
         storage: StorageType::File,
         num_replicas: settings.replicas,
-        // When a limit is reached, writes are refused; nothing that was acknowledged is dropped.
+        // When a limit is reached, writes are refused; acknowledged messages are never dropped.
         discard: DiscardPolicy::New,
         retention: RetentionPolicy::Limits,
         max_messages: -1,
@@ -102,7 +99,7 @@ fn limit(bytes: u64) -> i64 {
 }
 
 fn requests(settings: &Settings) -> Config {
-    // Exactly these four: a publish with another priority finds no stream and is refused by the server.
+    // Only these four: a publish with another priority matches no stream and is refused by the server.
     let subjects = Priority::ALL.into_iter().map(RequestSubject::filter).collect();
     let what = "Build requests as clients publish them, until the enqueuer has written BUILD_ENQUEUED";
     Config {
@@ -119,7 +116,7 @@ fn events(settings: &Settings) -> Config {
         max_bytes: limit(settings.events_bytes_max),
         duplicate_window: DEDUPE_EVENTS,
         allow_direct: true,
-        // Watchers listen here instead of costing a consumer each.
+        // Watchers subscribe here instead of costing a consumer each.
         republish: Some(Republish {
             source: "forebay.build.event.>".to_owned(),
             destination: "forebay.build.live.>".to_owned(),
@@ -164,7 +161,7 @@ fn actions(settings: &Settings) -> Config {
         max_age: DAY * u32::try_from(settings.actions_days).unwrap_or(u32::MAX),
         max_bytes: limit(settings.actions_bytes_max),
         allow_direct: true,
-        // Whoever waits for an execution listens here.
+        // Processes that wait for an execution subscribe here.
         republish: Some(Republish {
             source: "forebay.action.event.>".to_owned(),
             destination: "forebay.action.live.>".to_owned(),
@@ -188,7 +185,7 @@ fn logs(settings: &Settings) -> Config {
     Config {
         max_age: DAY * u32::try_from(settings.log_streams_days).unwrap_or(u32::MAX),
         allow_direct: true,
-        // Whoever follows one is told here that there is more to read.
+        // Followers of a log stream are notified here that it has grown.
         republish: Some(Republish {
             source: "forebay.log.>".to_owned(),
             destination: "forebay.log.live.>".to_owned(),
@@ -201,7 +198,7 @@ fn logs(settings: &Settings) -> Config {
 fn quotas(settings: &Settings) -> Config {
     let what = "Quotas of groups, and what the governor makes of them";
     Config {
-        // Dispatchers listen here instead of costing a consumer each.
+        // Dispatchers subscribe here instead of costing a consumer each.
         republish: Some(Republish {
             source: "$KV.FOREBAY_QUOTA.>".to_owned(),
             destination: "forebay.quota.live.>".to_owned(),
@@ -226,7 +223,7 @@ fn models(settings: &Settings) -> Config {
 fn scale(settings: &Settings) -> Config {
     let what = "How many processes each pool should have";
     Config {
-        // Whoever starts and stops processes listens here.
+        // Processes that start and stop workers and executors subscribe here.
         republish: Some(Republish {
             source: "$KV.FOREBAY_SCALE.>".to_owned(),
             destination: "forebay.scale.>".to_owned(),
@@ -245,7 +242,7 @@ fn request_consumer_spec(priority: Priority, settings: &Settings) -> ConsumerSpe
         durable_name: Some(request_consumer(priority)),
         description: Some(format!("{priority} requests, for the enqueuers")),
         filter_subject: RequestSubject::filter(priority),
-        // An enqueuer that dies has its requests delivered to another after this.
+        // When an enqueuer dies, its requests are delivered to another after this time.
         ack_wait: Duration::from_secs(10),
         max_ack_pending: 10_000,
         ..consumer_base(settings)

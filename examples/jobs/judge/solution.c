@@ -1,4 +1,4 @@
-/* A solution that someone handed in: it adds up the numbers that it is given. One of the tests it fails. */
+/* A submitted solution: it adds the numbers on its standard input. It fails one of the tests. */
 #include <stdio.h>
 
 int main(void)

@@ -1,4 +1,4 @@
-//! The builds that wait and run, as the log tells.
+//! The waiting and running builds, from the event stream.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,7 +16,7 @@ use crate::{
     work::{Work, or_usual, share},
 };
 
-/// All that are unfinished, and what came and went.
+/// All unfinished builds, and the flow of builds.
 #[derive(Debug, Default)]
 pub(crate) struct Builds {
     unfinished: HashMap<BuildKey, Unfinished>,
@@ -75,7 +75,7 @@ struct BriefInvocation {
     started_at_ms: Millis,
 }
 
-/// What waits of one group.
+/// The waiting builds of one group.
 #[derive(Debug, Default)]
 struct Queue<'a> {
     waiting: u64,
@@ -125,7 +125,7 @@ impl Read for Builds {
 }
 
 impl Builds {
-    /// What there is to do at `now`, after a decision that read up to `counted` and knew `service` as the average.
+    /// The work at `now`, after a decision that read up to `counted` and used `service` as the mean service time.
     pub(crate) fn work(
         &mut self,
         counted: Option<Sequence>,

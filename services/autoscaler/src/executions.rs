@@ -1,4 +1,4 @@
-//! The executions that are unfinished, as the log tells, and how long their like took.
+//! The unfinished executions and the durations of similar ones, from the stream of executions.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,7 +17,7 @@ use crate::{
     work::{Work, or_usual, share},
 };
 
-/// All that are unfinished, and what came and went. Who runs one the log does not tell: the index does.
+/// All unfinished executions, and the flow of executions. The stream does not contain their executors: the index does.
 #[derive(Default)]
 pub(crate) struct Executions {
     unfinished: HashMap<ExecutionKey, Unfinished>,
@@ -103,8 +103,8 @@ impl Read for Executions {
 }
 
 impl Executions {
-    /// What there is to do at `now` in a pool whose `queue` is as the index says, after a decision that read up to
-    /// `counted` and knew `service` as the average.
+    /// The work at `now` in a pool whose `queue` is given by the index, after a decision that read up to `counted` and
+    /// used `service` as the mean service time.
     pub(crate) fn work(
         &mut self,
         pool: &PoolName,
@@ -120,11 +120,11 @@ impl Executions {
         let all: Duration = here().map(|one| or_usual(one.expected, service)).sum();
         let mut since: Vec<Millis> = here().map(|one| one.since).collect();
         let queued = match since.len() as u64 {
-            // Their records are not read yet.
+            // Their records have not been read yet.
             0 => or_usual(None, service).mul_f64(queue.waiting as f64),
             count => share(all, queue.waiting, count),
         };
-        // Which of them run is not known; mostly it is the oldest.
+        // The log does not say which of them run; usually the oldest do.
         let first_waiting = usize::try_from(queue.running).unwrap_or(usize::MAX);
         let oldest = (queue.waiting > 0 && first_waiting < since.len())
             .then(|| *since.select_nth_unstable(first_waiting).1);

@@ -1,15 +1,15 @@
-//! What joined the queue and what ended, since a position of the log: every replica counts the same.
+//! Counts arrivals and ends since a position in the log: every replica counts the same.
 
 use std::{collections::VecDeque, time::Duration};
 
 use model::Sequence;
 
-/// More are not remembered: nobody could decide for a long time, and the newest tell enough.
+/// Maximum number of entries: if no decision was made for long, the latest ones suffice.
 const MOST: usize = 100_000;
-/// So many that ended lately make up most of the average.
+/// Number of recent ends that dominate the mean.
 const LATELY: f64 = 32.0;
 
-/// What came and went.
+/// Arrivals and ends since the last decision.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     joined: VecDeque<Sequence>,
@@ -17,17 +17,17 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// One joined the queue.
+    /// Records an arrival in the queue.
     pub(crate) fn join(&mut self, at: Sequence) {
         push(&mut self.joined, at);
     }
 
-    /// One ended after so long.
+    /// Records an end and its duration.
     pub(crate) fn end(&mut self, at: Sequence, took: Duration) {
         push(&mut self.ended, (at, took));
     }
 
-    /// Forgets what was counted by a decision that read up to `upto`.
+    /// Drops what a decision that read up to `upto` has counted.
     pub(crate) fn forget(&mut self, upto: Sequence) {
         let joined = self.joined.partition_point(|at| *at <= upto);
         self.joined.drain(..joined);
@@ -35,12 +35,12 @@ impl Flow {
         self.ended.drain(..ended);
     }
 
-    /// How many joined since what was forgotten.
+    /// Number of arrivals since the last decision.
     pub(crate) fn joined(&self) -> u64 {
         self.joined.len() as u64
     }
 
-    /// How long one takes on the average, of what ended lately; `before` is what that was at the decision before.
+    /// Mean duration of recent ends; `before` is the mean at the previous decision.
     pub(crate) fn service(&self, before: Duration) -> Duration {
         self.ended.iter().fold(before, |mean, (_, took)| {
             if mean.is_zero() { *took } else { mean.mul_f64(1.0 - 1.0 / LATELY) + took.div_f64(LATELY) }
@@ -78,9 +78,9 @@ mod tests {
     #[test]
     fn the_average_follows_what_ends_and_forgets_what_ended_long_ago() {
         let mut flow = Flow::default();
-        assert_eq!(flow.service(seconds(7)), seconds(7), "nothing new ended");
+        assert_eq!(flow.service(seconds(7)), seconds(7), "no new ends");
         flow.end(Sequence(1), seconds(10));
-        assert_eq!(flow.service(Duration::ZERO), seconds(10), "the first says it all");
+        assert_eq!(flow.service(Duration::ZERO), seconds(10), "the first end determines the mean");
         for at in 2..200 {
             flow.end(Sequence(at), seconds(2));
         }

@@ -1,4 +1,4 @@
-//! Reading the logs into what is known of the work.
+//! Reads the logs into the state of the work.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,7 +17,7 @@ use crate::{builds::Builds, executions::Executions};
 const BATCH: usize = 1000;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What one task knows and others ask; `None` until all of it was read. Cheap to clone.
+/// State that one task maintains and others read; `None` until the log has been read. Cheap to clone.
 pub(crate) struct Known<T>(Arc<Mutex<Option<T>>>);
 
 impl<T> Clone for Known<T> {
@@ -38,7 +38,7 @@ impl<T> Known<T> {
     }
 }
 
-/// Who is told that something joined the queue.
+/// Tasks that are notified when something joins the queue.
 #[derive(Default)]
 pub(crate) struct Wakes(Vec<Arc<Notify>>);
 
@@ -56,33 +56,32 @@ impl Wakes {
     }
 }
 
-/// Why what is known could not be read.
+/// The reason why the state could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// Redis.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The bus.
     #[error(transparent)]
     Bus(#[from] BusError),
-    /// Whoever keeps the index has not built it yet.
+    /// The process that maintains the index has not built it yet.
     #[error("the index is not built yet")]
     NoIndex,
 }
 
-/// What is read from a log.
+/// State that is read from a log.
 pub(crate) trait Read: Send {
-    /// As people call it.
+    /// Name of the log's content in log messages.
     const WHAT: &str;
 
-    /// Takes a record; says whether something joined the queue. What is older than what is known changes nothing.
+    /// Applies a record; returns whether something joined the queue. A record older than the
+    /// known one changes nothing.
     fn take(&mut self, stored: &Stored) -> Result<bool, BusError>;
 
-    /// All up to here was read.
+    /// Notes that the log was read up to this position.
     fn read_up_to(&mut self, sequence: Sequence);
 }
 
-/// Keeps the builds known until the service stops, and wakes `joined` when one joins the queue.
+/// Maintains the state of the builds until the service stops, and notifies `joined` when one joins the queue.
 pub(crate) async fn builds(
     context: Context,
     index: Index,
@@ -100,7 +99,7 @@ pub(crate) async fn builds(
     follow(&context, &known, &joined, begin).await
 }
 
-/// Likewise the executions.
+/// Maintains the state of the executions until the service stops, and notifies `joined` when one joins the queue.
 pub(crate) async fn executions(
     context: Context,
     known: Known<Executions>,
@@ -116,7 +115,7 @@ pub(crate) async fn executions(
     follow(&context, &known, &joined, begin).await
 }
 
-/// Begins to read, and begins anew when the connection was lost: behind it may be another log.
+/// Reads the log, and starts over after a lost connection: the log may have been replaced.
 async fn follow<T: Read, Begun: Future<Output = Result<(T, Follower), ReadError>>>(
     context: &Context,
     known: &Known<T>,
@@ -138,7 +137,7 @@ async fn follow<T: Read, Begun: Future<Output = Result<(T, Follower), ReadError>
                     debug!(
                         error = telemetry::error_chain(&error),
                         what = T::WHAT,
-                        "what waits is not known yet"
+                        "cannot read the queue yet, retrying"
                     );
                     tokio::time::sleep(RETRY).await;
                 }
@@ -151,7 +150,7 @@ async fn follow<T: Read, Begun: Future<Output = Result<(T, Follower), ReadError>
     }
 }
 
-/// Reads on for ever; what is known is shown once all that was stored is read.
+/// Reads the log endlessly; publishes the state once everything stored has been read.
 async fn keep<T: Read>(known: &Known<T>, begun: T, follower: &mut Follower, joined: &Wakes) {
     let mut all = Some(begun);
     loop {
@@ -161,7 +160,7 @@ async fn keep<T: Read>(known: &Known<T>, begun: T, follower: &mut Follower, join
         {
             read.read_up_to(follower.cursor());
             *known.lock() = Some(read);
-            info!(what = T::WHAT, upto = %follower.cursor(), "the log is read");
+            info!(what = T::WHAT, upto = %follower.cursor(), "caught up with the log");
         }
         let batch = follower.next(BATCH).await;
         let mut locked = known.lock();
@@ -171,7 +170,7 @@ async fn keep<T: Read>(known: &Known<T>, begun: T, follower: &mut Follower, join
             match into.take(stored) {
                 Ok(one) => more |= one,
                 Err(error) => {
-                    warn!(error = telemetry::error_chain(&error), "a record counts for nothing");
+                    warn!(error = telemetry::error_chain(&error), "ignoring an unreadable record");
                 }
             }
         }
@@ -182,12 +181,12 @@ async fn keep<T: Read>(known: &Known<T>, begun: T, follower: &mut Follower, join
     }
 }
 
-/// The builds that are unfinished by the index, as the log has them now, and from where on to read what followed.
+/// The unfinished builds of the index with their current records, and the position to continue reading from.
 async fn unfinished_builds(bus: &Bus, index: &Index) -> Result<(Builds, Sequence), ReadError> {
     let health = index.health().await?.filter(|health| health.ready).ok_or(ReadError::NoIndex)?;
     let (_, last) = bus.stream_positions(stream::EVENTS).await?;
     if health.watermark > last {
-        // Of a log that is no more.
+        // The index is of a log that no longer exists.
         return Err(ReadError::NoIndex);
     }
     let subjects: Vec<String> =
@@ -197,13 +196,13 @@ async fn unfinished_builds(bus: &Bus, index: &Index) -> Result<(Builds, Sequence
     found.sort_by_key(|stored| stored.sequence);
     for stored in found {
         if let Err(error) = builds.take(&stored) {
-            warn!(error = telemetry::error_chain(&error), "a build counts for nothing");
+            warn!(error = telemetry::error_chain(&error), "ignoring an unreadable record of a build");
         }
     }
     Ok((builds, health.watermark))
 }
 
-/// Behind the position that schedulers write down where that fits the log, else with the last record of every execution.
+/// Starts after the position that schedulers record, if the log has it, else with the last record of every execution.
 async fn executions_start(bus: &Bus) -> Result<Start, BusError> {
     let floor = bus.setting(SettingKey::ActionsFloor).await?.and_then(|text| text.parse().ok()).map(Sequence);
     let (_, last) = bus.stream_positions(stream::ACTIONS).await?;

@@ -1,9 +1,9 @@
-//! `autoscaler`: decides how many processes a pool should have, so that what waits starts in time (chapter 5 of the
-//! thesis). Whoever starts and stops processes follows: `forebay up`, or an orchestrator.
+//! `autoscaler`: decides the target size of each pool, so that queued work starts in time (chapter 5 of the thesis).
+//! `forebay up` or an orchestrator starts and stops the processes accordingly.
 //!
-//! in: lifecycle messages of builds, records of executions, what the index knows of workers, executors and queues, quotas ·
-//! out: one plan a pool and tick, by compare-and-set: of any number of autoscalers one makes each; metrics · Redis: reads ·
-//! decides with `policy::autoscale`
+//! in: lifecycle messages of builds, records of executions, the index's workers, executors and queues, quotas · out:
+//! one plan for each pool and tick, by compare-and-set: with several autoscalers, one of them makes each; metrics ·
+//! Redis: reads · decides with `policy::autoscale`
 
 mod builds;
 mod executions;
@@ -31,12 +31,12 @@ use crate::{
 };
 pub use scaling::InvalidScaling;
 
-/// Refuses settings of pools that the planner cannot use.
+/// Rejects settings of pools that the planner cannot use.
 pub fn check(settings: &Settings) -> Result<(), InvalidScaling> {
     scaling::all(settings).map(drop)
 }
 
-/// Runs the service until it is told to stop.
+/// Runs the service until it is asked to stop.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
@@ -62,7 +62,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         }
         tasks.spawn(pool::serve(shared.clone(), pool.clone(), *settings, wake));
     }
-    // What nobody asks is not followed.
+    // Only logs that a pool needs are followed.
     if !builds.is_empty() {
         let (known, index) = (shared.builds.clone(), shared.index.clone());
         tasks.spawn(follow_governance(context.clone(), sender, || ()));
@@ -73,13 +73,13 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     }
     context.ready(Ready::default()).await?;
     if pools.is_empty() {
-        tracing::warn!("no pool is to be scaled: the setting `autoscale` names none");
+        tracing::warn!("no pool is autoscaled: list the pools in the setting `autoscale`");
         context.stop.cancelled().await;
     }
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the autoscaler", error))??;
         if !context.stop.is_cancelled() {
-            return Err(ServiceError::failed("the autoscaler", "a loop ended by itself"));
+            return Err(ServiceError::failed("the autoscaler", "a loop ended unexpectedly"));
         }
     }
     Ok(())

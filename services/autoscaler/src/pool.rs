@@ -1,4 +1,4 @@
-//! The loop of one pool: look, plan, write the plan down if nobody else did.
+//! The loop of one pool: observes, plans, and writes the plan unless another autoscaler did.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,17 +21,17 @@ use crate::{
     work::Work,
 };
 
-/// How often a pool is looked at that has nothing to do and what it should have.
+/// Polling interval of a pool that has no work and its target size.
 const REST: Duration = Duration::from_secs(60);
-/// How long what is not read yet is waited for.
+/// Delay before another check while the log is being read.
 const SOON: Duration = Duration::from_millis(200);
-/// How long after a fault is tried again.
+/// Delay before a retry after a fault.
 const RETRY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A plan that is older says nothing of what processes there should be now: nobody has followed it for long.
+/// Age from which a plan no longer indicates the current number of processes: it has not been followed for long.
 const STALE: Duration = Duration::from_secs(300);
 
-/// What the loops of all pools share.
+/// State shared by the loops of all pools.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) context: Context,
@@ -47,11 +47,11 @@ enum LookError {
     Index(#[from] IndexError),
     #[error(transparent)]
     Bus(#[from] BusError),
-    #[error("what waits is not read yet")]
+    #[error("the queue has not been read yet")]
     NotRead,
 }
 
-/// Plans until the service stops; `wake` is told when something joins the queue.
+/// Plans until the service stops; `wake` is notified when something joins the queue.
 pub(crate) async fn serve(
     shared: Shared,
     pool: ScaledPool,
@@ -68,12 +68,12 @@ pub(crate) async fn serve(
                 failing = false;
                 next
             }
-            // A start, or a rebuild.
+            // Happens after a start or a rebuild.
             Err(LookError::NotRead) => (SOON, false),
             Err(error @ (LookError::Index(_) | LookError::Bus(_))) => {
                 if !failing {
                     let error = telemetry::error_chain(&error);
-                    warn!(pool = %planner.pool, error, "no plan until redis and the bus answer");
+                    warn!(pool = %planner.pool, error, "cannot plan until redis and the bus answer");
                 }
                 failing = true;
                 (RETRY, false)
@@ -95,12 +95,12 @@ struct Planner {
 }
 
 impl Planner {
-    /// Makes the plan that is due, unless another autoscaler has made it. Returns when to look again, and whether sooner
-    /// when something joins the queue.
+    /// Makes the plan that is due, unless another autoscaler has made it. Returns the pause until the next check, and
+    /// whether an arrival in the queue should end it.
     async fn turn(&self) -> Result<(Duration, bool), LookError> {
         let (position, last) = self.shared.context.bus.scale_plan(&self.pool).await?;
         let now = self.shared.context.bus.now();
-        // One from the future is of a clock that was set back since.
+        // A plan from the future means that the clock was set back since.
         let made = last.as_ref().filter(|last| last.at_ms.since(now) <= self.tick);
         let left = made.map_or(Duration::ZERO, |last| self.tick.saturating_sub(now.since(last.at_ms)));
         if !left.is_zero() {
@@ -111,7 +111,7 @@ impl Planner {
         let written = self.shared.context.bus.write_scale_plan(&plan, position, PATIENCE).await?;
         tell(&plan);
         if written.is_none() {
-            debug!(pool = %self.pool, "another autoscaler was first");
+            debug!(pool = %self.pool, "another autoscaler made the plan first");
             return Ok((self.tick, false));
         }
         let before = last.as_ref().map(|last| last.desired);
@@ -127,7 +127,7 @@ impl Planner {
         Ok(if is_at_rest(&plan, &work, &self.settings) { (REST, true) } else { (self.tick, false) })
     }
 
-    /// What there is to do, and by whom.
+    /// Reads the work of the pool and its processes.
     async fn look(&self, last: Option<&ScalePlan>, now: Millis) -> Result<(Work, Vec<Process>), LookError> {
         let counted = last.map(|last| last.upto);
         let service = Duration::from_millis(last.map_or(0, |last| last.seen.service_ms));
@@ -165,7 +165,7 @@ impl Planner {
         let slots = last.map_or(u64::from(slots), |last| last.seen.slots);
         let recent = last.filter(|last| now.since(last.at_ms) <= STALE);
         let seen = processes::observe(work, processes, recent.map(|last| last.desired), slots);
-        // Of another version, or none: a new one removes nothing until it has seen enough.
+        // Memory of another version, or none: starts empty, and nothing is removed until enough was observed.
         let memory = last.and_then(|last| PoolState::deserialize(&last.memory).ok()).unwrap_or_default();
         let (decided, memory) = plan(&memory, &observation(&seen), &self.settings, now);
         ScalePlan {
@@ -187,7 +187,7 @@ fn is_ready(health: Option<index::Health>) -> Result<(), LookError> {
     if health.is_some_and(|health| health.ready) { Ok(()) } else { Err(LookError::NotRead) }
 }
 
-/// As the planner wants it.
+/// Converts the observation to the planner's type.
 fn observation(seen: &ScaleObservation) -> Observation {
     Observation {
         queued_work: Duration::from_millis(seen.queued_ms),
@@ -204,14 +204,14 @@ fn observation(seen: &ScaleObservation) -> Observation {
     }
 }
 
-/// Whether there is nothing to do, no process too many, and none on its way: then nothing changes until something joins
-/// the queue.
+/// Whether there is no work, no surplus process and none starting or draining: then nothing changes until
+/// something joins the queue.
 fn is_at_rest(plan: &ScalePlan, work: &Work, settings: &AutoscaleSettings) -> bool {
     let is_least = plan.desired <= settings.min;
     work.is_none() && is_least && plan.seen.alive == plan.desired && plan.seen.draining == 0
 }
 
-/// What was decided, for whoever collects metrics.
+/// Publishes the plan as metrics.
 fn tell(plan: &ScalePlan) {
     let pool = plan.pool.to_string();
     let gauge = |gauge, value: u64| {

@@ -1,4 +1,4 @@
-//! The processes of a pool, as their heartbeats say.
+//! The processes of a pool, from their heartbeats.
 
 use index::{Index, IndexError, actions::Actions};
 use model::{
@@ -10,17 +10,17 @@ use tracing::debug;
 
 use crate::work::Work;
 
-/// A process that is not gone.
+/// A live process of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     name: String,
-    /// Whether it takes work; else it drains.
+    /// Whether it accepts work; otherwise it drains.
     ready: bool,
     busy: bool,
     slots: u64,
 }
 
-/// The workers.
+/// The live workers of the farm.
 pub(crate) async fn workers(index: &Index, now: Millis) -> Result<Vec<Process>, IndexError> {
     let read = |heartbeat: Heartbeat| Process {
         name: heartbeat.worker.to_string(),
@@ -32,7 +32,7 @@ pub(crate) async fn workers(index: &Index, now: Millis) -> Result<Vec<Process>, 
     Ok(decode(&index.workers(now).await?).map(read).collect())
 }
 
-/// The executors of a pool.
+/// The live executors of a pool.
 pub(crate) async fn executors(
     actions: &Actions,
     pool: &PoolName,
@@ -53,16 +53,16 @@ pub(crate) async fn executors(
 
 fn decode<T: DeserializeOwned>(all: &[Vec<u8>]) -> impl Iterator<Item = T> {
     all.iter().filter_map(|text| {
-        // Of another version: it counts for nothing until it is replaced.
+        // A heartbeat of another version; ignored until the process is replaced.
         let read = serde_json::from_slice(text);
-        read.inspect_err(|error| debug!(%error, "a heartbeat cannot be read")).ok()
+        read.inspect_err(|error| debug!(%error, "ignoring an unreadable heartbeat")).ok()
     })
 }
 
-/// What was seen of a pool that should have had `desired` processes until now, each of which runs `slots` at a time
-/// where none of them says otherwise.
+/// The observation of a pool whose target size was `desired` until now; `slots` is the number of slots of each process
+/// if no process reports it.
 ///
-/// Whoever follows the plan is on the way to what it says: what is missing is starting, what is too much goes.
+/// Assumes that the plan is being carried out: missing processes are starting, surplus ones are draining.
 pub(crate) fn observe(
     work: &Work,
     processes: &[Process],
@@ -117,7 +117,7 @@ mod tests {
         let three = [process("a", true, true), process("b", true, false), process("c", false, true)];
         assert_eq!(seen(&three, Some(1)), (1, 1, 0, 2));
         assert_eq!(seen(&three, Some(2)), (2, 1, 0, 1));
-        assert_eq!(seen(&three, None), (2, 1, 0, 1), "the first look takes what is there");
+        assert_eq!(seen(&three, None), (2, 1, 0, 1), "the first observation uses the current size");
     }
 
     #[test]

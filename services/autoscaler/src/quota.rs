@@ -1,10 +1,11 @@
-//! What may start at all: builds that wait for their group's quota do not start sooner with more workers.
+//! Limits the work to what quotas allow: builds that wait for their group's quota do not start
+//! sooner with more workers.
 
 use model::{Group, Occupancy, Sequence};
 use policy::{Allowance, QuotaTotals};
 use service::Governance;
 
-/// What the builds of a group hold and want.
+/// Occupancy that the builds of a group hold and wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Held<'a> {
     running: Vec<&'a Occupancy>,
@@ -12,25 +13,25 @@ pub(crate) struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// A build runs.
+    /// Adds a running build.
     pub(crate) fn has(&mut self, occupancy: &'a Occupancy) {
         self.running.push(occupancy);
     }
 
-    /// A build waits, since that position.
+    /// Adds a build that waits since this position.
     pub(crate) fn wants(&mut self, since: Sequence, occupancy: &'a Occupancy) {
         self.waiting.push((since, occupancy));
     }
 }
 
-/// What groups may have in progress.
+/// The amounts that groups may have in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits<'a>(pub(crate) Option<&'a Governance>);
 
 impl Limits<'_> {
-    /// Of the builds of `group` that wait, how many its quota lets start beside what it has, whatever workers there are: the
-    /// decision of dispatch, with the most that the group can ever have as its target. All, where nothing is governed or the
-    /// governor has not decided about the group yet.
+    /// Number of waiting builds of `group` that its quota allows to start besides its running ones, with any number of
+    /// workers: the decision of dispatch, with the maximum that the group can ever have as its target. All of them if
+    /// nothing is governed or the governor has not decided about the group yet.
     pub(crate) fn startable(self, group: &Group, mut held: Held<'_>) -> u64 {
         let all = held.waiting.len() as u64;
         let Some(known) = self.0.filter(|known| known.record.groups.contains_key(group)) else { return all };
@@ -78,7 +79,7 @@ mod tests {
         known.quotas.groups.insert(group.clone(), Quota { esu: x86(limit) });
         let governed = Governed { limit: Esu::new(limit).unwrap(), ..Governed::default() };
         known.record.at_ms = Millis(1);
-        // As the governor writes it: of types without quotas the limit is nothing.
+        // As the governor writes it: the limit of a type without quotas is zero.
         let types = [(ExecutorType::x86(), governed), (gpu(), Governed::default())];
         known.record.groups.insert(group, BTreeMap::from(types));
         known
@@ -99,8 +100,8 @@ mod tests {
         let mut held = Held::default();
         held.wants(Sequence(0), &both);
         (1..40).for_each(|at| held.wants(Sequence(at), &one));
-        assert_eq!(Limits(Some(&known)).startable(&group, held), 6, "nobody has a quota of gpu");
-        // One that waits for a type that is used up leaves the others their room, but for its own.
+        assert_eq!(Limits(Some(&known)).startable(&group, held), 6, "no group has a quota of gpu");
+        // A build that waits for an exhausted type leaves the others their room, less its own estimate.
         let mut known = governance(6.0);
         known.quotas.groups.insert(group.clone(), Quota { esu: both.clone() });
         let governed = Governed { limit: Esu::ONE, ..Governed::default() };
@@ -116,7 +117,7 @@ mod tests {
     fn without_quotas_all_can_start() {
         assert_eq!(startable(None, "g", 0, 40, 1.0), 40);
         assert_eq!(startable(Some(&Governance::default()), "g", 0, 40, 1.0), 40);
-        assert_eq!(startable(Some(&governance(3.0)), "other", 0, 40, 1.0), 40, "nothing is decided of it");
+        assert_eq!(startable(Some(&governance(3.0)), "other", 0, 40, 1.0), 40, "nothing is decided about it");
     }
 
     #[test]
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(
             startable(Some(&governance(0.0)), "g", 0, 40, 1.0),
             0,
-            "none of its own, and nothing to borrow"
+            "no own quota, and nothing to borrow"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of pools, as the planner wants them.
+//! Converts the settings of pools to the planner's settings.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,14 +8,14 @@ use settings::{PoolScaling, Settings};
 
 /// Settings of a pool that the planner cannot use.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("the setting `autoscale` of {pool}: {source}")]
+#[error("invalid setting `autoscale` of {pool}: {source}")]
 pub struct InvalidScaling {
     pool: ScaledPool,
     #[source]
     source: InvalidAutoscaleSettings,
 }
 
-/// Those of every pool that is scaled.
+/// The planner's settings of every autoscaled pool.
 pub(crate) fn all(settings: &Settings) -> Result<BTreeMap<ScaledPool, AutoscaleSettings>, InvalidScaling> {
     let one = |(pool, scaling): (&ScaledPool, &PoolScaling)| {
         let planner = planner(scaling);
@@ -41,7 +41,7 @@ fn planner(scaling: &PoolScaling) -> AutoscaleSettings {
     }
 }
 
-/// What is no time at all is far too long, which the planner refuses.
+/// Converts seconds to a duration; an invalid number becomes the maximum, which the planner rejects.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -1,49 +1,49 @@
-//! What a pool has to do.
+//! The work of a pool.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use model::Sequence;
 
-/// What waits and runs, and what came and went lately.
+/// Waiting and running work, and recent arrivals and ends.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Work {
-    /// What waits and could start with one process more.
+    /// Number of items that wait and could start with one more process.
     pub(crate) waiting: u64,
-    /// What waits for something else.
+    /// Number of items that wait for something else.
     pub(crate) held_back: u64,
     pub(crate) running: u64,
-    /// What `waiting` is expected to take.
+    /// Total expected duration of `waiting`.
     pub(crate) queued: Duration,
     pub(crate) oldest_wait: Duration,
-    /// Joined the queue since the decision before.
+    /// Number of arrivals in the queue since the previous decision.
     pub(crate) arrived: u64,
-    /// How long one takes.
+    /// Mean duration of an item.
     pub(crate) service: Duration,
-    /// The processes that run something, as far as the log tells.
+    /// Names of the processes that run something, as far as the log contains them.
     pub(crate) busy: BTreeSet<String>,
-    /// Up to where the log was read.
+    /// Position up to which the log was read.
     pub(crate) upto: Sequence,
 }
 
 impl Work {
-    /// Whether there is none at all.
+    /// Whether nothing waits or runs.
     pub(crate) fn is_none(&self) -> bool {
         self.waiting == 0 && self.held_back == 0 && self.running == 0
     }
 }
 
-/// What something takes of which nothing is known.
+/// Assumed duration of an item about which nothing is known.
 pub(crate) const UNKNOWN: Duration = Duration::from_secs(10);
 
-/// Nothing is taken to take longer: sums of what waits stay far from where they overflow.
+/// Maximum assumed duration of an item: sums stay far below their overflow.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What something takes that has no estimate of its own: as long as others took.
+/// The expected duration of an item, or the mean duration `service` if there is no estimate.
 pub(crate) fn or_usual(expected: Option<Duration>, service: Duration) -> Duration {
     expected.unwrap_or(if service.is_zero() { UNKNOWN } else { service }).min(LONGEST)
 }
 
-/// A part of a sum.
+/// The fraction `part / of` of a sum.
 pub(crate) fn share(sum: Duration, part: u64, of: u64) -> Duration {
     if of == 0 { Duration::ZERO } else { sum.mul_f64(part.min(of) as f64 / of as f64) }
 }

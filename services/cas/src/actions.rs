@@ -1,4 +1,4 @@
-//! The action cache.
+//! The action cache service: results of actions.
 
 use std::sync::Arc;
 
@@ -17,10 +17,9 @@ use tonic::{Request, Response, Status};
 
 use crate::{api::Shared, budget::Held, fault::bounded};
 
-/// Who ran an action whose result does not say.
+/// Name of the worker in results that do not state one.
 const UNKNOWN_WORKER: &str = "unknown";
 
-/// The service.
 pub(crate) struct ActionService(pub(crate) Arc<Shared>);
 
 #[tonic::async_trait]
@@ -36,7 +35,7 @@ impl ActionCache for ActionService {
         let action = digest::required(request.action_digest.as_ref(), function, "action_digest")?;
         let Some(found) = bounded(self.0.cas().get_action(&request.instance_name, &action)).await? else {
             count(Counter::ActionCacheMisses, &[], 1);
-            return Err(Status::not_found(format!("there is no result of action {action}")));
+            return Err(Status::not_found(format!("no result for action {action}")));
         };
         count(Counter::ActionCacheHits, &[], 1);
         let mut result = ActionResult::clone(&found);
@@ -68,7 +67,8 @@ impl ActionCache for ActionService {
     }
 }
 
-/// A result without worker could be a message without bytes, which clients take for none.
+/// Sets a worker name if it is absent: otherwise the result could encode to zero bytes, which
+/// clients treat as missing.
 fn name_worker(result: &mut ActionResult) {
     let metadata = result.execution_metadata.get_or_insert_default();
     if metadata.worker.is_empty() {
@@ -76,7 +76,7 @@ fn name_worker(result: &mut ActionResult) {
     }
 }
 
-/// Contents that the client wants in the answer itself.
+/// Contents that the client wants inline in the answer.
 struct Inlining<'a> {
     shared: &'a Shared,
     held: Held,
@@ -85,7 +85,8 @@ struct Inlining<'a> {
 }
 
 impl Inlining<'_> {
-    /// Adds what is asked for as far as the answer stays a message that clients take, and removes what is not.
+    /// Adds the requested contents while the answer stays within the message size that clients accept,
+    /// and removes all others.
     async fn apply(&self, result: &mut ActionResult) -> Result<(), Status> {
         if result.stdout_digest.is_some() {
             result.stdout_raw.clear();
@@ -121,7 +122,7 @@ impl Inlining<'_> {
         place: &mut Vec<u8>,
         room: &mut u64,
     ) -> Result<(), Status> {
-        /// Bytes of a field beside its content.
+        /// Overhead of a field in bytes, in addition to its content.
         const FIELD: u64 = 8;
         let Some(Ok(blob)) = digest.map(|digest| digest::from_proto(digest, self.function)) else {
             return Ok(());
@@ -139,7 +140,7 @@ impl Inlining<'_> {
     }
 }
 
-/// Moves what a client put into the result itself to the store.
+/// Moves the inline contents of a client's result to the store.
 async fn store_inlined(
     cas: &cas::Cas,
     function: DigestFunction,
@@ -166,7 +167,7 @@ async fn store_inlined(
     bounded(async { cas.put_many(blobs).await.into_iter().collect() }).await
 }
 
-/// Checks what a client says is a result.
+/// Checks the form of a client's result.
 fn check(result: &ActionResult, function: DigestFunction) -> Result<(), Status> {
     for file in &result.output_files {
         check_path("output_files.path", &file.path)?;
@@ -176,7 +177,7 @@ fn check(result: &ActionResult, function: DigestFunction) -> Result<(), Status> 
         }
     }
     for directory in &result.output_directories {
-        // The whole working directory has the empty path.
+        // An empty path stands for the whole working directory.
         if !directory.path.is_empty() {
             check_path("output_directories.path", &directory.path)?;
         }
@@ -184,7 +185,7 @@ fn check(result: &ActionResult, function: DigestFunction) -> Result<(), Status> 
         let root = directory.root_directory_digest.as_ref();
         if tree.is_none() && root.is_none() {
             return Err(Status::invalid_argument(
-                "output_directories: neither tree nor root directory is set",
+                "output_directories: neither tree_digest nor root_directory_digest is set",
             ));
         }
         for digest in [tree, root].into_iter().flatten() {
@@ -208,13 +209,13 @@ fn check_symlinks(result: &ActionResult) -> Result<(), Status> {
     for symlink in lists.into_iter().flatten() {
         check_path("output_symlinks.path", &symlink.path)?;
         if symlink.target.is_empty() {
-            return Err(Status::invalid_argument("output_symlinks.target: it is empty"));
+            return Err(Status::invalid_argument("output_symlinks.target is empty"));
         }
     }
     Ok(())
 }
 
-/// Outputs are named relative to the working directory, beside which they may lie.
+/// Output paths are relative to the working directory, and may lie outside of it.
 fn check_path(field: &str, path: &str) -> Result<(), Status> {
     let wrong = |what: &str| Err(Status::invalid_argument(format!("{field} {path:?}: {what}")));
     if path.is_empty() {
@@ -224,7 +225,7 @@ fn check_path(field: &str, path: &str) -> Result<(), Status> {
         return wrong("it is absolute; paths are relative to the working directory");
     }
     if path.contains('\0') || path.split('/').any(|segment| segment.is_empty() || segment == ".") {
-        return wrong("it is no path in normal form");
+        return wrong("it is not a normalized path");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the services are given.
+//! Configuration and interfaces of the services.
 
 use std::{fmt, sync::Arc};
 
@@ -9,20 +9,18 @@ use tonic::Status;
 
 use crate::{budget::Budget, capabilities::BATCH_BYTES_MAX, stream::Uploads};
 
-/// What the services are given.
+/// The store, instances and limits that the services use.
 #[derive(Clone)]
 pub struct BlobApi {
-    /// The store.
+    /// The store that is served.
     pub cas: Cas,
-    /// Which instances there are.
     pub instances: Arc<dyn Instances>,
-    /// How much is taken.
     pub limits: Limits,
-    /// Whether actions are executed here too, for the capabilities.
+    /// Whether this endpoint also executes actions; announced in the capabilities.
     pub executes: bool,
-    /// Who reads log streams and the live output of actions, if anyone does.
+    /// Reader of log streams and of live action output, if there is one.
     pub live: Option<Arc<dyn LiveRead>>,
-    /// Who writes log streams, if anyone does.
+    /// Writer of log streams, if there is one.
     pub log_writes: Option<Arc<dyn LogWrite>>,
 }
 
@@ -32,20 +30,20 @@ impl fmt::Debug for BlobApi {
     }
 }
 
-/// How much is taken at a time.
+/// Limits of sizes and memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of the blobs of a batch.
+    /// Maximum bytes of all blobs in one batch.
     pub batch_bytes_max: u64,
-    /// Bytes of a message that comes in.
+    /// Maximum size in bytes of an incoming message.
     pub message_bytes_max: usize,
-    /// Bytes of memory that whole messages, and what is compressed or decompressed, take together.
+    /// Maximum bytes of memory for whole messages, compression and decompression together.
     pub memory_bytes: u64,
-    /// Uploads that broke off and are kept for their clients to resume.
+    /// Maximum number of interrupted uploads that are kept for their clients to resume.
     pub broken_uploads: usize,
-    /// Bytes of them on the disk.
+    /// Maximum bytes of interrupted uploads on the disk.
     pub broken_upload_bytes: u64,
-    /// How long they are kept.
+    /// How long interrupted uploads are kept.
     pub broken_upload_keep: std::time::Duration,
 }
 
@@ -62,20 +60,20 @@ impl Default for Limits {
     }
 }
 
-/// An instance that is served.
+/// Settings of a served instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instance {
-    /// Whether its clients may write the action cache.
+    /// Whether clients of the instance may write its action cache.
     pub update_actions: bool,
 }
 
-/// Which instances are served.
+/// The set of served instances.
 pub trait Instances: Send + Sync + 'static {
-    /// The instance of this name, if it is served. The name is well-formed.
+    /// Returns the instance of this name, if it is served. The name is well-formed.
     fn find(&self, name: &str) -> Option<Instance>;
 }
 
-/// Every name is an instance.
+/// Serves every instance name.
 #[derive(Debug, Clone, Copy)]
 pub struct AnyInstance(pub Instance);
 
@@ -85,13 +83,13 @@ impl Instances for AnyInstance {
     }
 }
 
-/// Bytes of a log as they come.
+/// The bytes of a log as they arrive.
 pub type LogStream = BoxStream<'static, Result<Bytes, Status>>;
 
-/// Reads log streams: of actions that run, and of clients.
+/// Reads log streams: of running actions, and of clients.
 pub trait LiveRead: Send + Sync + 'static {
-    /// The stream `id` of `parent` from `offset` on, until it is complete or `limit` bytes are read. `NOT_FOUND` for
-    /// one that is not known.
+    /// Reads the stream `id` of `parent` from `offset` on, until it is complete or `limit` bytes are read.
+    /// `NOT_FOUND` for an unknown stream.
     fn read<'a>(
         &'a self,
         parent: &'a str,
@@ -104,25 +102,24 @@ pub trait LiveRead: Send + Sync + 'static {
 /// A piece of a log stream that a client writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogPiece {
-    /// The next bytes.
     Data(Bytes),
-    /// There are no more, ever.
+    /// The stream is complete.
     Finish,
 }
 
-/// How much of a log stream is written.
+/// Progress of a log stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogProgress {
-    /// Bytes.
+    /// Number of bytes written.
     pub committed: u64,
-    /// Whether no more may come.
+    /// Whether the stream is complete and accepts no more bytes.
     pub complete: bool,
 }
 
-/// Writes log streams.
+/// Writes log streams of clients.
 pub trait LogWrite: Send + Sync + 'static {
-    /// Appends `pieces` from `offset` on to the stream `id` of `parent`, which `token` gives the right to write.
-    /// Returns when the pieces end or say that they are finished.
+    /// Appends `pieces` from `offset` on to the stream `id` of `parent`; `token` authorises the write. Returns when
+    /// the pieces end or contain [`LogPiece::Finish`].
     fn write<'a>(
         &'a self,
         parent: &'a str,
@@ -132,7 +129,7 @@ pub trait LogWrite: Send + Sync + 'static {
         pieces: BoxStream<'static, Result<LogPiece, Status>>,
     ) -> BoxFuture<'a, Result<LogProgress, Status>>;
 
-    /// How much of it is written.
+    /// Returns the progress of a log stream.
     fn progress<'a>(
         &'a self,
         parent: &'a str,
@@ -141,7 +138,7 @@ pub trait LogWrite: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<LogProgress, Status>>;
 }
 
-/// What all services of one API share.
+/// State that all services of one API share.
 pub(crate) struct Shared {
     pub(crate) api: BlobApi,
     pub(crate) budget: Arc<Budget>,
@@ -162,11 +159,11 @@ impl Shared {
         &self.api.cas
     }
 
-    /// The instance that a request names.
+    /// Returns the instance that a request names.
     pub(crate) fn instance(&self, name: &str) -> Result<Instance, Status> {
         reapi::instance::check(name)?;
         self.api.instances.find(name).ok_or_else(|| {
-            Status::invalid_argument(format!("instance {name:?} is not served here; check the instance name"))
+            Status::invalid_argument(format!("unknown instance {name:?}; check the instance name"))
         })
     }
 }

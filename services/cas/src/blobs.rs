@@ -1,4 +1,4 @@
-//! The content-addressable store: whole blobs, in batches.
+//! The content-addressable store service: whole blobs, in batches.
 
 use std::sync::Arc;
 
@@ -30,7 +30,6 @@ use crate::{
     tree,
 };
 
-/// The service.
 pub(crate) struct BlobService(pub(crate) Arc<Shared>);
 
 impl BlobService {
@@ -44,7 +43,7 @@ impl BlobService {
             return Ok(());
         }
         Err(Status::invalid_argument(format!(
-            "the blobs of this batch have {bytes} bytes and at most {max} are taken; use ByteStream or several batches"
+            "the blobs of this batch have {bytes} bytes (limit {max}); use ByteStream or several batches"
         )))
     }
 }
@@ -94,7 +93,7 @@ impl ContentAddressableStorage for BlobService {
         let digests = digest::all(&request.digests, function, "digests")?;
         let bytes = digests.iter().fold(0, |sum: u64, digest| sum.saturating_add(digest.size));
         self.check_batch(bytes)?;
-        // As it is read, as a message, and as bytes of that.
+        // Space for the blob as read, and for its copy in the message.
         held.grow(bytes * 2).await?;
         let zstd = request
             .acceptable_compressors
@@ -156,18 +155,18 @@ impl ContentAddressableStorage for BlobService {
     }
 }
 
-/// Blobs to store, those that could be read and those that could not.
+/// The blobs of a batch upload.
 struct Batch {
-    /// What each request is about, and why it is refused, if it is.
+    /// The digest of each request, and its error if it cannot be read.
     requests: Vec<(execution::Digest, Option<Status>)>,
-    /// The others, in order.
+    /// The readable blobs, in the order of the requests.
     blobs: Vec<(BlobDigest, Bytes)>,
-    /// Bytes of all of them.
+    /// Bytes of all blobs.
     bytes: u64,
 }
 
 impl Batch {
-    /// A malformed digest is an error of the whole call, a bad compressor that of its blob.
+    /// A malformed digest fails the whole call, a bad compressor only its blob.
     fn read(
         requests: Vec<batch_update_blobs_request::Request>,
         function: DigestFunction,
@@ -185,7 +184,7 @@ impl Batch {
                     batch.unpack(&request.data, &digest)
                 }
                 None => Err(Status::invalid_argument(format!(
-                    "compressor {} is not served; IDENTITY and ZSTD are",
+                    "compressor {} is not supported; use IDENTITY or ZSTD",
                     request.compressor
                 ))),
             };
@@ -201,7 +200,7 @@ impl Batch {
         Ok(batch)
     }
 
-    /// Nothing is unpacked once the batch is too large.
+    /// Decompresses a blob, unless the batch is already too large.
     fn unpack(&self, packed: &[u8], digest: &BlobDigest) -> Result<Bytes, Status> {
         const FAR_TOO_LARGE: u64 = 32 << 20;
         if self.bytes > FAR_TOO_LARGE { Ok(Bytes::new()) } else { compress::unpack(packed, digest.size) }

@@ -1,11 +1,12 @@
-//! Bounded memory for calls with whole messages.
+//! Bounds the memory of calls with whole messages.
 //!
-//! A message's length comes before its bytes. Nothing more is read of it until there is room for the message and what
-//! is made of it; the room is given back when the response is sent. Whoever waits for room thus holds none for the
-//! message that it waits for.
+//! The length of a message precedes its bytes. No more of the message is read until there is memory for it and for
+//! the data made of it; the memory is released when the response is sent. A call that waits therefore holds no memory
+//! for the message that it waits for.
 //!
-//! What is not read stays in the windows of its stream and of its connection. If calls that wait could fill the latter,
-//! those that have their room would not get their bytes: so only so many may wait, and others are refused at once.
+//! Unread bytes stay in the flow-control windows of the stream and of the connection. If waiting calls could fill the
+//! connection's window, calls that have their memory would not receive their bytes. So the number of unread bytes of
+//! waiting calls is bounded, and further calls are refused at once.
 
 use std::{
     convert::Infallible,
@@ -35,16 +36,16 @@ use crate::{
     server::{CONNECTION_WINDOW, STREAM_WINDOW},
 };
 
-/// Room is counted in pieces of this size.
+/// Granularity of the budget in bytes.
 const UNIT: u64 = 1024;
 
-/// A message takes about this many times its length: as it comes, and as what it says.
+/// Memory for a message as a multiple of its length: its encoded bytes and the decoded message.
 const COPIES: u64 = 2;
 
-/// Bytes that waiting calls may leave unread: what leaves room in the window of a connection.
+/// Maximum bytes that waiting calls may leave unread, so that the window of a connection keeps some space.
 const WAITING_BYTES_MAX: u64 = CONNECTION_WINDOW as u64 / 4 * 3;
 
-/// A call waits for room this long.
+/// Maximum time that a call waits for memory.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Memory for the calls of one server.
@@ -52,12 +53,12 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub struct Budget {
     room: Arc<Semaphore>,
     units: u32,
-    /// Bytes that calls leave in the windows of their connections while they wait.
+    /// Bytes that waiting calls leave in the windows of their connections.
     waiting: AtomicU64,
 }
 
 impl Budget {
-    /// Room for `bytes`.
+    /// Creates a budget of `bytes`.
     pub fn new(bytes: u64) -> Self {
         let units = u32::try_from(bytes / UNIT).unwrap_or(u32::MAX).max(1);
         let room = Semaphore::new(units.try_into().unwrap_or(Semaphore::MAX_PERMITS));
@@ -65,7 +66,7 @@ impl Budget {
     }
 }
 
-/// The room that one call holds.
+/// The memory that one call holds.
 #[derive(Debug, Clone)]
 pub struct Held {
     budget: Arc<Budget>,
@@ -73,23 +74,23 @@ pub struct Held {
 }
 
 impl Held {
-    /// None yet.
+    /// Creates an empty reservation.
     pub fn new(budget: &Arc<Budget>) -> Self {
         Self { budget: Arc::clone(budget), permit: Arc::default() }
     }
 
-    /// The room of the call that brought these extensions, or room of its own.
+    /// Returns the reservation of the call with these extensions, or a new one.
     pub(crate) fn of(extensions: &http::Extensions, budget: &Arc<Budget>) -> Self {
         extensions.get().cloned().unwrap_or_else(|| Self::new(budget))
     }
 
-    /// Takes room for `bytes` more; `RESOURCE_EXHAUSTED` when there is none for some time. A call never needs more
-    /// than there is at all.
+    /// Reserves `bytes` more. Fails with `RESOURCE_EXHAUSTED` if the memory is not available in time. A reservation
+    /// never exceeds the whole budget.
     pub async fn grow(&self, bytes: u64) -> Result<(), Status> {
         self.grow_before(bytes, 0).await
     }
 
-    /// As [`Held::grow`], while `unread` bytes of the client wait to be read.
+    /// Like [`Held::grow`], while `unread` bytes of the client wait to be read.
     pub(crate) async fn grow_before(&self, bytes: u64, unread: u64) -> Result<(), Status> {
         let units = self.units(bytes);
         let room = Arc::clone(&self.budget.room);
@@ -126,11 +127,11 @@ impl Held {
 }
 
 fn crowded() -> Status {
-    let message = "the server is out of memory for calls; try again";
+    let message = "the server has no memory left for calls; try again";
     status::retry(Code::ResourceExhausted, message, RETRY_SOON)
 }
 
-/// A place among those that wait.
+/// The share of one waiting call in [`WAITING_BYTES_MAX`].
 struct Place<'a> {
     budget: &'a Budget,
     bytes: u64,
@@ -150,7 +151,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A service whose messages take room of a budget.
+/// A service whose messages use memory of a budget.
 #[derive(Debug, Clone)]
 pub struct Metered<S> {
     inner: S,
@@ -158,7 +159,7 @@ pub struct Metered<S> {
 }
 
 impl<S> Metered<S> {
-    /// `inner`, within `budget`.
+    /// Wraps `inner` with the limit `budget`.
     pub fn new(inner: S, budget: Arc<Budget>) -> Self {
         Self { inner, budget }
     }
@@ -194,18 +195,18 @@ where
     }
 }
 
-/// Reads the lengths of messages off their bytes.
+/// Extracts the lengths of messages from their bytes.
 #[derive(Debug, Default)]
 struct Lengths {
-    /// Bytes of the head of a message that have come: a flag and four bytes of length.
+    /// Number of bytes received of the message header, which is a flag and four bytes of length.
     head: u8,
     length: u32,
-    /// Bytes of the message that have not.
+    /// Number of bytes of the message not yet received.
     left: u64,
 }
 
 impl Lengths {
-    /// The sum of the lengths of the messages that begin in these bytes.
+    /// Returns the sum of the lengths of the messages that begin in these bytes.
     fn take(&mut self, bytes: &Bytes) -> u64 {
         let mut sum = 0;
         let mut rest = bytes.as_ref();
@@ -231,7 +232,7 @@ impl Lengths {
     }
 }
 
-/// A request that is read as far as there is room.
+/// A request body that is read only as far as there is memory.
 struct Inward {
     inner: Body,
     held: Held,
@@ -239,7 +240,7 @@ struct Inward {
     waiting: Option<Waiting>,
 }
 
-/// A frame, and the room that it waits for.
+/// A frame, and the future that waits for its memory.
 type Waiting = (Frame<Bytes>, BoxFuture<'static, Result<(), Status>>);
 
 impl http_body::Body for Inward {
@@ -275,7 +276,7 @@ impl http_body::Body for Inward {
     }
 }
 
-/// A response that holds its room until it is sent.
+/// A response body that holds its memory until it is sent.
 struct Outward {
     inner: Body,
     _held: Held,
@@ -342,7 +343,7 @@ mod tests {
         assert!(status::retry_delay(&status::rpc_status(&refused)).is_some());
         drop(first);
         second.grow(3 * UNIT).await.unwrap();
-        // More than there is becomes all there is.
+        // A request beyond the whole budget gets the whole budget.
         second.grow(1 << 40).await.unwrap();
         assert_eq!(budget.room.available_permits(), 0);
         drop(second);

@@ -1,4 +1,4 @@
-//! What the server can do.
+//! Capabilities of the server.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use tonic::{Request, Response, Status};
 
 use crate::api::{BlobApi, Instance, Shared};
 
-/// Bytes of the blobs of a batch: as much as leaves room for the rest of a message of 4 MiB.
+/// Maximum bytes of the blobs in one batch; leaves space for the rest of a message of 4 MiB.
 pub const BATCH_BYTES_MAX: u64 = (4 << 20) - (512 << 10);
 
-/// The most urgent priority.
+/// The most urgent priority that clients can set.
 pub const PRIORITY_MIN: i32 = -1_000_000;
-/// The least urgent priority.
+/// The least urgent priority that clients can set.
 pub const PRIORITY_MAX: i32 = 1_000_000;
 
-/// Properties of files and directories that actions get and give.
+/// Properties of files and directories that are supported for inputs and outputs.
 pub const NODE_PROPERTIES: [&str; 2] = ["mtime", "unix_mode"];
 
-/// The oldest version served: major and minor.
+/// The oldest supported version: major and minor.
 pub const API_LOW: (i32, i32) = (2, 0);
-/// The newest.
+/// The newest supported version: major and minor.
 pub const API_HIGH: (i32, i32) = (2, 11);
 
-/// What is said to clients of an instance.
+/// Builds the capabilities for clients of an instance.
 pub fn capabilities(api: &BlobApi, instance: Instance) -> ServerCapabilities {
     let execution = ExecutionCapabilities {
         digest_function: digest_function::Value::Sha256.into(),
@@ -81,7 +81,6 @@ fn version((major, minor): (i32, i32)) -> SemVer {
     SemVer { major, minor, patch: 0, prerelease: String::new() }
 }
 
-/// The service.
 pub(crate) struct CapabilitiesService(pub(crate) Arc<Shared>);
 
 #[tonic::async_trait]

@@ -1,4 +1,4 @@
-//! Blobs in chunks: cut by the server, or put together of what a client uploaded.
+//! Blobs in chunks: splits blobs, and splices blobs from uploaded chunks.
 
 use cas::{Cas, ChunkingFunction};
 use futures::{StreamExt as _, stream, stream::BoxStream};
@@ -18,14 +18,14 @@ use crate::{
     fault::{bounded, busy},
 };
 
-/// Chunks of a blob at most.
+/// Maximum number of chunks of a blob.
 const CHUNKS_MAX: usize = 1 << 20;
-/// Digests in one message.
+/// Maximum number of digests in one message.
 const CHUNKS_PER_MESSAGE: usize = 10_000;
-/// The next message of a stream has to come in this time.
+/// Maximum time between two messages of a stream.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// Cuts a blob.
+/// Splits a blob; the answer must fit one message.
 pub(crate) async fn split(cas: &Cas, request: &SplitBlobRequest) -> Result<SplitBlobResponse, Status> {
     let blob = blob(request.digest_function, request.blob_digest.as_ref())?;
     let (chunks, function) = cut(cas, &blob).await?;
@@ -35,7 +35,7 @@ pub(crate) async fn split(cas: &Cas, request: &SplitBlobRequest) -> Result<Split
     })
 }
 
-/// Cuts a blob, with any number of chunks.
+/// Splits a blob into any number of chunks.
 pub(crate) async fn mapping(
     cas: &Cas,
     request: GetChunkMappingRequest,
@@ -53,7 +53,7 @@ pub(crate) async fn mapping(
     Ok(stream::iter(messages).map(Ok).boxed())
 }
 
-/// Puts a blob together.
+/// Splices a blob from the chunks of one request.
 pub(crate) async fn splice(cas: &Cas, request: &SpliceBlobRequest) -> Result<SpliceBlobResponse, Status> {
     let first = request.blob_digest.as_ref();
     let function = digest::function(request.digest_function, first)?;
@@ -63,13 +63,13 @@ pub(crate) async fn splice(cas: &Cas, request: &SpliceBlobRequest) -> Result<Spl
     Ok(SpliceBlobResponse { blob_digest: Some(digest::to_proto(&blob)) })
 }
 
-/// Puts a blob together, of any number of chunks.
+/// Splices a blob from any number of chunks.
 pub(crate) async fn register(
     shared: &Shared,
     mut requests: Streaming<RegisterChunkMappingRequest>,
 ) -> Result<RegisterChunkMappingResponse, Status> {
     let first = next(&mut requests).await?;
-    let first = first.ok_or_else(|| Status::invalid_argument("the stream has no message"))?;
+    let first = first.ok_or_else(|| Status::invalid_argument("the stream contains no message"))?;
     shared.instance(&first.instance_name)?;
     let function = digest::function(first.digest_function, first.blob_digest.as_ref())?;
     let blob = digest::required(first.blob_digest.as_ref(), function, "blob_digest")?;
@@ -77,7 +77,7 @@ pub(crate) async fn register(
     while let Some(request) = next(&mut requests).await? {
         chunks.extend(digest::all(&request.chunk_digests, function, "chunk_digests")?);
         if chunks.len() > CHUNKS_MAX {
-            let message = format!("chunk_digests: at most {CHUNKS_MAX} chunks are taken");
+            let message = format!("chunk_digests: more than {CHUNKS_MAX} chunks");
             return Err(Status::invalid_argument(message));
         }
     }
@@ -89,7 +89,7 @@ async fn next(
     requests: &mut Streaming<RegisterChunkMappingRequest>,
 ) -> Result<Option<RegisterChunkMappingRequest>, Status> {
     let message = tokio::time::timeout(PATIENCE, requests.message()).await;
-    message.map_err(|_| busy("nothing more came for a minute"))?
+    message.map_err(|_| busy("timed out waiting for the next message (60 s)"))?
 }
 
 fn blob(function: i32, blob: Option<&execution::Digest>) -> Result<BlobDigest, Status> {

@@ -1,4 +1,4 @@
-//! Zstandard: whole blobs and streams of them.
+//! Zstandard compression of whole blobs and streams.
 
 use std::io;
 
@@ -10,20 +10,20 @@ use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Oper
 
 use crate::{budget::Held, fault::status_of};
 
-/// The fastest of the usual levels.
+/// Compression level: the fastest of the regular levels.
 const LEVEL: i32 = 1;
-/// Encoders look back 1 MiB: half of what they would.
+/// Window of encoders, as a power of two: 1 MiB, which is half of the default.
 const WINDOW_LOG: u32 = 20;
-/// Frames that look back further than 8 MiB are not taken, as RFC 8878 advises.
+/// Maximum window of a frame, as a power of two: 8 MiB, as RFC 8878 advises.
 const WINDOW_LOG_MAX: u32 = 23;
-/// Pieces that come out.
+/// Size in bytes of output pieces.
 const PIECE_BYTES: usize = 128 << 10;
-/// Memory of an encoder.
+/// Bytes of memory of an encoder.
 const ENCODER_BYTES: u64 = 3 << 19;
-/// Memory of a decoder beside what it looks back on.
+/// Bytes of memory of a decoder, in addition to its window.
 const DECODER_BYTES: u64 = 3 << 17;
 
-/// The content of `blob`, compressed.
+/// Compresses the stream `content` of `blob`.
 pub(crate) async fn compress(
     blob: BlobStream,
     held: Held,
@@ -91,16 +91,16 @@ impl Packing {
     }
 }
 
-/// A stream that comes compressed.
+/// A decoder of a compressed stream.
 pub(crate) struct Unpacking {
     decoder: Decoder<'static>,
-    /// Whether a frame has begun and not ended.
+    /// Whether a frame has started and not ended.
     inside: bool,
     _held: Held,
 }
 
 impl Unpacking {
-    /// Of a blob of `size` bytes: no more of it has to be looked back on.
+    /// Creates a decoder for a blob of `size` bytes, which also bounds the window.
     pub(crate) async fn new(size: u64, held: Held) -> Result<Self, Status> {
         held.grow_before(DECODER_BYTES + size.min(1 << WINDOW_LOG_MAX), size).await?;
         let mut decoder = Decoder::new().map_err(|error| broken(&error))?;
@@ -109,7 +109,8 @@ impl Unpacking {
         Ok(Self { decoder, inside: false, _held: held })
     }
 
-    /// What comes out of `packed`, piece by piece: until nothing does, with `packed` shortened by what was taken.
+    /// Returns the next piece of output of `packed`, and removes the consumed bytes from `packed`. `None` when there
+    /// is no more output.
     pub(crate) fn next(&mut self, packed: &mut Bytes) -> Result<Option<Bytes>, Status> {
         loop {
             if packed.is_empty() && !self.inside {
@@ -120,7 +121,7 @@ impl Unpacking {
             let hint = self
                 .decoder
                 .run(&mut input, &mut OutBuffer::around(&mut output))
-                .map_err(|error| Status::invalid_argument(format!("this is no zstd stream: {error}")))?;
+                .map_err(|error| Status::invalid_argument(format!("not a valid zstd stream: {error}")))?;
             let taken = input.pos();
             drop(packed.split_to(taken));
             self.inside = hint != 0;
@@ -133,13 +134,13 @@ impl Unpacking {
         }
     }
 
-    /// Whether what came ends where a frame does.
+    /// Whether the input ended at the end of a frame.
     pub(crate) fn is_whole(&self) -> bool {
         !self.inside
     }
 }
 
-/// A whole blob compressed, if that makes it smaller.
+/// Compresses a whole blob; `None` if that does not make it smaller.
 pub(crate) fn pack(content: &[u8]) -> Option<Vec<u8>> {
     const WORTH_IT: usize = 512;
     if content.len() < WORTH_IT {
@@ -148,10 +149,10 @@ pub(crate) fn pack(content: &[u8]) -> Option<Vec<u8>> {
     zstd::bulk::compress(content, LEVEL).ok().filter(|packed| packed.len() < content.len())
 }
 
-/// A whole blob of `size` bytes from its compressed form.
+/// Decompresses a whole blob of `size` bytes.
 pub(crate) fn unpack(packed: &[u8], size: u64) -> Result<Bytes, Status> {
     let wrong = |error: &dyn std::fmt::Display| {
-        Status::invalid_argument(format!("this is no zstd form of a blob of {size} bytes: {error}"))
+        Status::invalid_argument(format!("not valid zstd data of a blob of {size} bytes: {error}"))
     };
     let capacity = usize::try_from(size).map_err(|error| wrong(&error))?;
     let mut decoder = zstd::bulk::Decompressor::new().map_err(|error| wrong(&error))?;

@@ -1,4 +1,4 @@
-//! What the store says, as the protocol says it.
+//! Converts errors of the store to gRPC statuses.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use cas::CasError;
 use reapi::status;
 use tonic::{Code, Status};
 
-/// Nothing that the store is asked may take longer.
+/// Maximum time of one call to the store.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// When to try again where nothing is known better.
+/// Default delay before a client should try again.
 pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
 
-/// When to try again while there is no room.
+/// Delay before a client should try again while the store is full.
 const RETRY_FULL: Duration = Duration::from_secs(30);
 
-/// The status for an error of the store.
+/// Converts an error of the store to a status.
 pub fn status_of(error: &CasError) -> Status {
     let message = error.to_string();
     match error {
@@ -46,15 +46,15 @@ pub fn status_of(error: &CasError) -> Status {
     }
 }
 
-/// Waits for the store, but not for ever.
+/// Waits for a call to the store, for at most a minute.
 pub async fn bounded<T>(asked: impl Future<Output = Result<T, CasError>>) -> Result<T, Status> {
     match tokio::time::timeout(PATIENCE, asked).await {
         Ok(answer) => answer.map_err(|error| status_of(&error)),
-        Err(_) => Err(busy("the store did not answer for a minute; try again")),
+        Err(_) => Err(busy("the store did not answer within 60 s; try again")),
     }
 }
 
-/// The error of a wait that took too long.
+/// The status for a wait that took too long.
 pub(crate) fn busy(message: &str) -> Status {
     status::retry(Code::Unavailable, message, RETRY_SOON)
 }

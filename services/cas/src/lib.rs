@@ -1,7 +1,7 @@
-//! The content-addressable store and the action cache over gRPC, as the Remote Execution API has them.
+//! The content-addressable store and the action cache over gRPC, as defined by the Remote Execution API.
 //!
-//! [`routes`] gives the services to whoever serves the protocol: the gateway adds execution to them, and the `cas`
-//! service ([`run`]) serves them alone, as a cache, beside evicting what nobody needs.
+//! [`routes`] returns the services for servers of the protocol: the gateway adds execution to them, and the `cas`
+//! service ([`run`]) serves them alone, as a cache, and evicts unused blobs.
 
 mod actions;
 mod api;

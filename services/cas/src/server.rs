@@ -1,4 +1,4 @@
-//! The server: its HTTP/2 settings, and the services on it.
+//! The gRPC server: its HTTP/2 settings and its services.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,15 +22,15 @@ use crate::{
 pub(crate) const STREAM_WINDOW: u32 = 4 << 20;
 /// Bytes that a client may send ahead in one connection.
 pub(crate) const CONNECTION_WINDOW: u32 = 64 << 20;
-/// Bytes of one frame.
+/// Maximum bytes of one frame.
 const FRAME_BYTES: u32 = 64 << 10;
-/// Streams of one connection: waiting for an execution takes one each.
+/// Maximum number of streams of one connection; each client that waits for an execution uses one.
 const STREAMS_MAX: u32 = 10_000;
-/// A connection that is quiet is asked whether it lives, and has so much time to answer.
+/// Interval of keep-alive pings on a quiet connection, and the time to answer one.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server with the settings that all servers of the protocol here have, for [`serve_by`].
+/// Creates a server with the settings that all servers of the protocol share, for [`serve_by`].
 pub fn server() -> Server {
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW)
@@ -42,8 +42,8 @@ pub fn server() -> Server {
         .tcp_nodelay(true)
 }
 
-/// The store's services: `ContentAddressableStorage`, `ByteStream`, `ActionCache` and `Capabilities`. Others can be
-/// added.
+/// Returns the store's services: `ContentAddressableStorage`, `ByteStream`, `ActionCache` and `Capabilities`. Other
+/// services can be added.
 pub fn routes(api: BlobApi) -> Routes {
     let most = api.limits.message_bytes_max;
     let shared = Shared::new(api);
@@ -56,7 +56,7 @@ pub fn routes(api: BlobApi) -> Routes {
         .add_service(ByteStreamService(shared))
 }
 
-/// Serves `routes` until `stop` resolves and the calls in progress have ended.
+/// Serves `routes` until `stop` resolves and the running calls have ended.
 pub async fn serve(
     listener: ClientListener,
     routes: Routes,
@@ -65,14 +65,14 @@ pub async fn serve(
     serve_by(server(), listener, routes, stop).await
 }
 
-/// The same by a server of one's own settings.
+/// Like [`serve`], with a server that has its own settings.
 pub async fn serve_by(
     server: Server,
     listener: ClientListener,
     routes: Routes,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    // Writes may be of logs, in which nothing is written for a long time.
+    // Writes may be of logs, which can be silent for a long time.
     let attended =
         CountedCalls::new(routes.prepare(), listener.limiter().patience().body, reapi::stream::WRITE);
     server.serve_with_incoming_shutdown(attended, listener.into_incoming(), stop).await

@@ -1,6 +1,6 @@
 //! `cas`: keeps the store of a data folder within its bounds, and serves it as a cache without execution.
 //!
-//! in: what writers added · out: whether the store is full · decides nothing · state: the folder
+//! in: bytes written to the store · out: whether the store is full · decides nothing · state: the folder
 
 use std::{fs::OpenOptions, path::PathBuf, sync::Arc};
 
@@ -19,10 +19,10 @@ use crate::{
     usage::{self, StoreUsage},
 };
 
-/// What the service needs beside the settings.
+/// Configuration of the service in addition to the settings.
 #[derive(Debug, Clone)]
 struct Config {
-    /// Address of the cache-only API; port 0 is any free one.
+    /// Address of the cache-only API; port 0 selects any free port.
     listen: String,
 }
 
@@ -32,7 +32,7 @@ impl Default for Config {
     }
 }
 
-/// Runs the service until it is told to stop.
+/// Runs the service until it is stopped.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
@@ -49,7 +49,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let grpc = format!("grpc://{}", listener.local_addr().map_err(unusable)?);
     tracing::info!(grpc, "serving the cache");
     let listener = ClientListener::new(listener, Protocol::Http2, context.limiter.clone());
-    // Until it evicts, this process writes as others do.
+    // Until it holds the eviction lock, this process reports its writes like the others.
     StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(serve_cache(listener, cache(&cas, instances), context.clone()));
@@ -61,8 +61,8 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// For a service whose store may have nobody else on its folder: says what it adds and hears whether the store is full;
-/// with a backing it also evicts, or waits to, while another process does.
+/// For a service that may be the only process on its store's folder: reports its writes and learns whether the store
+/// is full. If the store has a backing, this process also evicts, or waits while another process does.
 pub async fn keep_bounds(context: &Context, cas: &Cas) -> Result<(), ServiceError> {
     StoreUsage::join(cas, &context.bus, context.stop.clone()).await?;
     if cas.config().backing.is_some() {
@@ -71,7 +71,7 @@ pub async fn keep_bounds(context: &Context, cas: &Cas) -> Result<(), ServiceErro
             if let Err(error) = evict(context, cas).await {
                 tracing::error!(
                     error = telemetry::error_chain(&error),
-                    "the store is not kept within its bounds"
+                    "eviction failed; the store may grow beyond its bounds"
                 );
             }
         });
@@ -107,7 +107,7 @@ async fn serve_cache(listener: ClientListener, routes: Routes, context: Context)
     }
 }
 
-/// Calls that run on when the service is told to stop may take a second.
+/// Allows running calls one second after the service is stopped.
 async fn late(context: &Context) {
     context.stop.cancelled().await;
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
@@ -128,7 +128,7 @@ async fn evict(context: Context, cas: Cas) -> Result<(), ServiceError> {
     governed
 }
 
-/// Becomes the one that evicts from the folder; waits while another process is.
+/// Takes over eviction from the folder; waits while another process evicts.
 async fn open(cas: &Cas, room: EvictorConfig) -> Result<Evictor, StartError> {
     loop {
         match Evictor::open(cas, room) {
@@ -142,14 +142,14 @@ async fn open(cas: &Cas, room: EvictorConfig) -> Result<Evictor, StartError> {
     }
 }
 
-/// Waits until nobody holds the lock. On a thread of its own: the process may end before that.
+/// Waits for the lock. Uses a separate thread, because the process may end before the lock is free.
 async fn wait_for_lock(path: PathBuf) -> Result<(), StartError> {
     let (sender, receiver) = oneshot::channel();
     let failed = |source| StartError::Write { path: path.display().to_string(), source };
     let file = OpenOptions::new().write(true).open(&path).map_err(failed)?;
     std::thread::spawn(move || {
         let lock = Flock::lock(file, FlockArg::LockExclusive).map(drop).map_err(|(_, error)| error);
-        // Nobody listens any more when the service was told to stop.
+        // The receiver is gone if the service was stopped.
         let _ = sender.send(lock);
     });
     match receiver.await {

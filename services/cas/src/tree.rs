@@ -1,7 +1,7 @@
 //! `GetTree`: every distinct directory below a root, in pages.
 //!
-//! A page token is a place in the walk with a mark of the root. Who comes back with it has the walk repeated up to
-//! that place: nothing is kept between calls, and a token of another tree is known as such.
+//! A page token is a position in the walk with a mark of the root. A call with a token repeats the walk up to that
+//! position: the server keeps no state between calls, and detects a token of another tree.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -18,21 +18,21 @@ use tonic::Status;
 
 use crate::{budget::Held, fault::bounded};
 
-/// Directories read at a time.
+/// Maximum number of directories read at once.
 const READ_AHEAD: usize = 256;
-/// Bytes of directories read at a time, and of a page.
+/// Maximum bytes of directories read at once, and of a page.
 const PAGE_BYTES: u64 = 2 << 20;
-/// Directories on a page when the client says nothing.
+/// Default number of directories on a page.
 const PAGE_DIRECTORIES: usize = 1000;
-/// Distinct directories of a tree at most.
+/// Maximum number of distinct directories of a tree.
 const DIRECTORIES_MAX: usize = 1 << 20;
-/// Bytes of one directory at most: clients take no message beyond some megabytes.
+/// Maximum size in bytes of one directory: clients accept messages of a few megabytes only.
 const DIRECTORY_BYTES_MAX: u64 = 16 << 20;
-/// Memory for each directory that is known, and how many at a time it is asked for.
+/// Bytes of memory for each known directory, and the number of directories for which memory is reserved at once.
 const KNOWN_BYTES: u64 = 128;
 const KNOWN_STEP: usize = 8192;
 
-/// The pages of a tree.
+/// Streams the pages of a tree.
 pub(crate) async fn stream(
     cas: Cas,
     held: Held,
@@ -43,7 +43,7 @@ pub(crate) async fn stream(
     let page = match usize::try_from(request.page_size) {
         Ok(0) => PAGE_DIRECTORIES,
         Ok(size) => size.min(PAGE_DIRECTORIES),
-        Err(_) => return Err(Status::invalid_argument("page_size: it is negative")),
+        Err(_) => return Err(Status::invalid_argument("page_size is negative")),
     };
     let skip = match request.page_token.as_str() {
         "" => 0,
@@ -53,7 +53,7 @@ pub(crate) async fn stream(
     let mut walk = Walk { cas, held, root, page, position: 0, known: HashSet::new(), queue: VecDeque::new() };
     walk.discover(root)?;
     walk.skip(skip).await?;
-    // The first page is made before anything is said, so that an error is the answer.
+    // Read the first page before answering, so that an error becomes the status of the call.
     let first = walk.page().await?;
     let more = !first.next_page_token.is_empty();
     let rest = stream::try_unfold((walk, more), |(mut walk, more)| async move {
@@ -72,9 +72,9 @@ struct Walk {
     held: Held,
     root: BlobDigest,
     page: usize,
-    /// Directories visited, there or not.
+    /// Number of directories visited, present or not.
     position: u64,
-    /// Half of each hash is enough to tell directories apart.
+    /// Half of each hash suffices to distinguish directories.
     known: HashSet<[u8; 16]>,
     queue: VecDeque<BlobDigest>,
 }
@@ -104,13 +104,13 @@ impl Walk {
         Ok(())
     }
 
-    /// The next directories of the walk and what they are, as far as `count` and the size of a page allow.
+    /// Reads the next directories of the walk, limited by `count` and the size of a page.
     async fn read(&mut self, count: usize) -> Result<Vec<Option<Directory>>, Status> {
         let (mut digests, mut bytes) = (Vec::new(), 0);
         while let Some(next) = self.queue.front() {
             if next.size > DIRECTORY_BYTES_MAX {
                 let message =
-                    format!("{next} is too large for a directory: at most {DIRECTORY_BYTES_MAX} bytes");
+                    format!("directory {next} is too large: the limit is {DIRECTORY_BYTES_MAX} bytes");
                 return Err(Status::invalid_argument(message));
             }
             if digests.len() >= count || (bytes + next.size > PAGE_BYTES && !digests.is_empty()) {
@@ -140,7 +140,7 @@ impl Walk {
         Ok(())
     }
 
-    /// The next page: never empty unless there is nothing more. Of a tree whose root is not there, an error.
+    /// Returns the next page, which is empty only at the end. Fails if the root of the tree is missing.
     async fn page(&mut self) -> Result<GetTreeResponse, Status> {
         let (mut directories, mut bytes) = (Vec::new(), 0);
         while directories.len() < self.page && bytes < PAGE_BYTES && !self.queue.is_empty() {
@@ -167,7 +167,7 @@ impl Walk {
 
 fn decode(digest: &BlobDigest, content: Bytes) -> Result<Directory, Status> {
     Directory::decode(content)
-        .map_err(|error| Status::invalid_argument(format!("blob {digest} is no Directory: {error}")))
+        .map_err(|error| Status::invalid_argument(format!("blob {digest} is not a Directory: {error}")))
 }
 
 fn token(position: u64, root: &BlobDigest) -> String {
@@ -175,7 +175,7 @@ fn token(position: u64, root: &BlobDigest) -> String {
 }
 
 fn parse_token(token: &str, root: &BlobDigest) -> Result<u64, Status> {
-    let wrong = || Status::invalid_argument("page_token: it was not given for this tree");
+    let wrong = || Status::invalid_argument("page_token does not belong to this tree");
     let (position, mark) = token.split_once('.').ok_or_else(wrong)?;
     let position: u64 = position.parse().map_err(|_| wrong())?;
     if mark == self::mark(position, root) { Ok(position) } else { Err(wrong()) }

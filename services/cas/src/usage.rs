@@ -1,7 +1,7 @@
-//! What the processes on one folder tell each other: how much they wrote, and whether it is full.
+//! Messages between the processes on one folder: how much each wrote, and whether the store is full.
 //!
-//! Writers say what they added, a moment after they added something and never otherwise; who evicts says when the
-//! store becomes full and when no more, and to whoever asks.
+//! Writers report their writes, a moment after a write and never otherwise. The evicting process reports when the
+//! store becomes full and when it no longer is, and answers processes that ask.
 
 use std::{
     collections::BTreeMap,
@@ -23,15 +23,15 @@ use service::{ServiceError, StartError};
 use tokio::{sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-/// What is written in this time is said at once.
+/// Writes within this time are reported together.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// Bytes that a process added.
+/// Bytes that a process wrote.
 #[derive(Debug, Serialize, Deserialize)]
 struct Usage {
     store: String,
     bytes: u64,
-    /// Whether the process wants to hear the state.
+    /// Whether the process requests the state.
     asks: bool,
 }
 
@@ -39,9 +39,9 @@ struct Usage {
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
     store: String,
-    /// Writes are refused.
+    /// Whether writes are refused.
     full: bool,
-    /// But small ones.
+    /// Whether small blobs are still accepted.
     #[serde(default)]
     takes_small: bool,
     #[serde(default)]
@@ -60,16 +60,15 @@ impl State {
     }
 }
 
-/// How full a store is.
+/// Usage of one store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreRoom {
-    /// Its name.
+    /// Name of the store.
     pub store: String,
-    /// How full.
     pub room: CasRoom,
 }
 
-/// How full the stores of the farm are, of those that answer in `wait`.
+/// Returns the usage of the farm's stores, of those that answer within `wait`.
 pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, ServiceError> {
     let mut states = subscribe(bus, &Subject::CasState).await?;
     let question = Usage { store: String::new(), bytes: 0, asks: true };
@@ -88,7 +87,7 @@ pub async fn store_rooms(bus: &Bus, wait: Duration) -> Result<Vec<StoreRoom>, Se
     Ok(found.into_iter().map(|(store, room)| StoreRoom { store, room }).collect())
 }
 
-/// Says over the bus what this process adds to its store, and hears whether the store is full.
+/// Reports over the bus what this process writes to its store, and learns whether the store is full.
 #[derive(Debug, Default)]
 pub struct StoreUsage {
     bytes: AtomicU64,
@@ -134,7 +133,7 @@ impl StoreUsage {
                     Some(_) => {}
                     None => break,
                 },
-                // A change may have been said while the connection was gone.
+                // A change may have been published while the connection was lost.
                 () = reconnects.next() => self.say(&bus, &store, true).await,
             }
         }
@@ -148,13 +147,13 @@ impl StoreUsage {
         }
         let usage = Usage { store: store.into(), bytes, asks };
         if let Err(error) = publish(bus, &Subject::CasUsage, &usage).await {
-            tracing::warn!(error, "what was stored could not be said; it is said with the next");
+            tracing::warn!(error, "cannot report the bytes written; they will be added to the next report");
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 }
 
-/// Hears what the writers of a store add, and says when it is full. Returns with `stop`.
+/// Counts the reported writes of a store, and reports when it is full. Returns with `stop`.
 pub(crate) async fn govern(
     evictor: &Evictor,
     root: &Path,
@@ -193,7 +192,7 @@ pub(crate) async fn govern(
     }
 }
 
-/// Whether it could be said.
+/// Publishes the state. Returns whether that succeeded.
 async fn announce(bus: &Bus, store: &str, room: CasRoom) -> bool {
     let state = State {
         store: store.into(),
@@ -205,7 +204,7 @@ async fn announce(bus: &Bus, store: &str, room: CasRoom) -> bool {
     match publish(bus, &Subject::CasState, &state).await {
         Ok(()) => true,
         Err(error) => {
-            tracing::warn!(error, "the state of the store could not be said; it is said again later");
+            tracing::warn!(error, "cannot report the state of the store; will retry");
             false
         }
     }
@@ -223,11 +222,11 @@ async fn publish(bus: &Bus, subject: &Subject, message: &impl Serialize) -> Resu
 
 fn read<T: DeserializeOwned>(message: &Message) -> Option<T> {
     let read = decode(Encoding::Json, &message.payload);
-    read.inspect_err(|error| tracing::debug!(%error, subject = &*message.subject, "a message is not valid"))
+    read.inspect_err(|error| tracing::debug!(%error, subject = &*message.subject, "invalid message"))
         .ok()
 }
 
-/// The name of the folder `root`, which all processes on it see.
+/// Returns the name of the folder `root`, which all processes on it share.
 fn store_id(root: &Path) -> Result<String, StartError> {
     let failed = |source| StartError::Write { path: root.display().to_string(), source };
     cas::folder_id(root, StoreId::generate()).map(|id| id.to_string()).map_err(failed)

@@ -57,7 +57,7 @@ async fn s74_s81_s82_s83_results_come_back_as_they_are() {
         let found = get(&server, request(&action)).await.unwrap();
         assert_eq!(found.exit_code, 3);
         assert!(!found.execution_metadata.unwrap().worker.is_empty());
-        // Another instance does not see it (16).
+        // Another instance does not see the result (16).
         let elsewhere = GetActionResultRequest { instance_name: "main".into(), ..request(&action) };
         assert_eq!(code(get(&server, elsewhere).await), Code::NotFound);
         assert_eq!(code(get(&server, request(&function.digest(b"salted"))).await), Code::NotFound);

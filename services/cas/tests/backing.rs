@@ -1,4 +1,4 @@
-//! A store whose backing is the store of a farm.
+//! Tests of a store whose backing is the store of a farm.
 
 #![allow(clippy::unwrap_used, reason = "the exemption of tests does not reach their helpers")]
 
@@ -60,7 +60,7 @@ impl Farm {
         self.serving = Some((stop, serving));
     }
 
-    /// Ends the server; when this returns, all connections are closed.
+    /// Stops the server; when this returns, all connections are closed.
     async fn stop(&mut self) {
         let (stop, serving) = self.serving.take().unwrap();
         drop(stop);
@@ -75,7 +75,7 @@ impl Farm {
     }
 }
 
-/// A machine with a disk of its own.
+/// A machine with its own disk.
 struct Machine {
     cas: Cas,
     folder: TempDir,
@@ -149,7 +149,7 @@ async fn what_is_only_in_the_local_tier_is_not_stored_until_the_farm_has_it() {
     let content = noise(10_000, 1);
     let digest = DigestFunction::Sha256.digest(&content);
     let large = DigestFunction::Sha256.digest(&noise(3_000_000, 3_000_000));
-    // As if the farm had evicted what it once had.
+    // A local copy of a blob that the farm does not have, as if it had evicted it.
     let alone = Cas::open(CasConfig::new(machine.folder.path())).unwrap();
     alone.put(&digest, content.clone()).await.unwrap();
     put(&alone, DigestFunction::Sha256, 3_000_000).await;
@@ -184,7 +184,7 @@ async fn action_results_are_the_farms_and_calls_survive_a_restart() {
     assert_eq!((found.exit_code, &found.output_files), (3, &result.output_files));
     assert!(reader.cas.get_action("other", &action).await.unwrap().is_none());
     assert!(farm.cas.get_action("main", &action).await.unwrap().is_some());
-    // One that comes back while calls are on their way is not noticed.
+    // Calls in progress do not notice a server that comes back.
     farm.stop().await;
     let (read, ()) = tokio::join!(reader.cas.get(&output), farm.serve());
     assert_eq!(read.unwrap().unwrap().len(), 5000);

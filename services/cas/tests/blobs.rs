@@ -127,7 +127,7 @@ async fn s12_to_s15_digests() {
         with(&hash.replace('0', "g").replace('a', "h"), 7),
         with("", 7),
         with(hash, -1),
-        // As long as a SHA-1: mixed functions.
+        // A hash as long as a SHA-1: mixed functions.
         with(&hash[..40], 7),
     ];
     for bad in bad {
@@ -149,7 +149,7 @@ async fn s12_to_s15_digests() {
         };
         assert_eq!(code(server.blobs().find_missing_blobs(request).await), Code::InvalidArgument);
     }
-    // Said or not, SHA-256 is SHA-256, and BLAKE3 has to be said.
+    // SHA-256 may be named or omitted, BLAKE3 must be named.
     let blake = server.put_as(b"by blake", Blake3).await;
     assert!(server.has(&blake).await);
     let request =
@@ -168,7 +168,7 @@ async fn s20_s46_s48_find_missing() {
     let missing = server.missing(&[one, here, Sha256.empty(), two, one, here]).await;
     assert_eq!(missing, [digest::to_proto(&one), digest::to_proto(&two)]);
     assert_eq!(server.missing(&[Blake3.empty()]).await, []);
-    // A size of nothing does not make it the empty blob.
+    // A size of 0 does not make it the empty blob.
     let bogus = BlobDigest { size: 0, ..one };
     assert_eq!(server.missing(&[bogus]).await, [digest::to_proto(&bogus)]);
     assert_eq!(server.read(&format!("blobs/{here}"), 0, 0).await.unwrap(), b"here");
@@ -414,7 +414,7 @@ async fn s67_s68_s70_splicing() {
     assert!(!server.has(&blob).await);
     assert_eq!(splice(&server, &blob, &[first, second]).await.unwrap(), blob);
     assert!(server.read(&format!("blobs/{blob}"), 0, 0).await.unwrap() == whole);
-    // In a stream of messages.
+    // The same in a stream of messages.
     let again = [whole.clone(), one.clone()].concat();
     let blob = Sha256.digest(&again);
     let requests: Vec<_> = [first, second, first]

@@ -17,7 +17,7 @@ fn code<T: std::fmt::Debug>(outcome: Result<T, Status>) -> Code {
     outcome.unwrap_err().code()
 }
 
-/// One log stream.
+/// A log stream in memory.
 #[derive(Default)]
 struct Log(Mutex<(Vec<u8>, bool)>);
 

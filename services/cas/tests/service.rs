@@ -1,4 +1,4 @@
-//! The service itself, against a real nats-server.
+//! Tests of the service against a real nats-server.
 
 #![allow(clippy::unwrap_used, reason = "the exemption of tests does not reach their helpers")]
 
@@ -55,7 +55,7 @@ async fn writers_hear_that_the_store_is_full_from_whoever_evicts() {
     let running = run(&first);
     let other = context(&servers, &data).await;
     let cas = writer(&other).await;
-    // All of it was stored a moment ago, and nothing of it may go.
+    // All blobs were stored a moment ago, so none may be evicted.
     let mut stored = 0;
     while !cas.is_full() {
         let content = Bytes::from(vec![u8::try_from(stored % 251).unwrap(); 40_000 + stored]);
@@ -68,14 +68,14 @@ async fn writers_hear_that_the_store_is_full_from_whoever_evicts() {
     }
     assert!(stored as u64 * 40_000 >= ROOM * 3 / 4, "{stored} blobs were stored");
     let late = writer(&other).await;
-    until("who joins later hears it too", || late.is_full()).await;
-    // A second service waits for its turn, and goes on when the first ends.
+    until("a later process learns it too", || late.is_full()).await;
+    // A second service waits for the lock, and evicts when the first one ends.
     let second = context(&servers, &data).await;
     let waiting = run(&second);
     first.stop.cancel();
     running.await.unwrap().unwrap();
     late.set_full(false);
-    until("the second one says so as well", || late.is_full()).await;
+    until("the second service reports it too", || late.is_full()).await;
     second.stop.cancel();
     waiting.await.unwrap().unwrap();
     other.stop.cancel();

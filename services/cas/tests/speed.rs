@@ -1,4 +1,4 @@
-//! How fast it is here: `cargo nextest run -p cas_service --run-ignored only --no-capture`.
+//! Measures the speed on this machine: `cargo nextest run -p cas_service --run-ignored only --no-capture`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test")]
 

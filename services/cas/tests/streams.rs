@@ -194,7 +194,7 @@ async fn s34_s35_what_does_not_match_is_refused_and_not_seen() {
         assert_eq!(code(server.write(&upload_zstd(&digest), cut, 50_000).await), Code::InvalidArgument);
         assert!(!server.has(&digest).await);
         assert_eq!(server.query(&upload(&digest)).await.unwrap().committed_size, 0);
-        // It can be written right after all that.
+        // The blob can be written immediately after all that.
         server.write(&upload(&digest), &content, 50_000).await.unwrap();
     }
 }
@@ -232,7 +232,7 @@ async fn s37_s42_an_upload_is_resumed_where_it_broke_off() {
     server.send(pieces(&name, &content[..1_200_000], 100_000, 0, false)).await.unwrap();
     let status = server.query(&name).await.unwrap();
     assert_eq!((status.committed_size, status.complete), (1_200_000, false));
-    // Neither a gap nor an overlap, and not under another name.
+    // Gaps, overlaps and other names are refused.
     for offset in [1_199_999, 1_200_001, -1] {
         let requests = pieces(&name, b"more", 100, offset, false);
         assert_eq!(code(server.send(requests).await), Code::InvalidArgument, "{offset}");
@@ -295,7 +295,7 @@ async fn s42_a_client_that_vanishes_leaves_nothing_visible_and_comes_back() {
     assert_eq!(server.send(requests).await.unwrap().committed_size, 3_000_000);
     assert_eq!(code(call.await.unwrap()), Code::Aborted);
     drop(sender);
-    // And one whose connection ends with the call.
+    // The same with a stream whose connection ends with the call.
     let (sender, receiver) = mpsc::channel(4);
     let mut client = reapi::stream::ByteStreamClient::new(server.connect().await);
     let call = tokio::spawn(async move { client.write(ReceiverStream::new(receiver)).await });
@@ -326,7 +326,7 @@ async fn broken_uploads_are_kept_within_bounds() {
     for (name, content) in names.iter().zip(&contents) {
         server.send(pieces(name, &content[..100_000], 50_000, 0, false)).await.unwrap();
     }
-    // The first made room for the third; the others go when their time is over.
+    // The first was dropped to make space for the third; the others expire.
     assert_eq!(server.query(&names[0]).await.unwrap().committed_size, 0);
     assert_eq!(server.query(&names[2]).await.unwrap().committed_size, 100_000);
     while server.query(&names[2]).await.unwrap().committed_size > 0 {
@@ -345,7 +345,7 @@ async fn s38_s39_what_is_there_is_answered_at_once() {
         assert_eq!(server.write(&upload(&digest), &content, piece).await.unwrap(), 6_000_000);
         assert_eq!(server.write(&upload_zstd(&digest), &packed(&content), piece).await.unwrap(), -1);
     }
-    // Only the name, with nothing behind it.
+    // Only the resource name, with nothing after it.
     let first = pieces(&upload(&digest), &content[..10], 10, 0, false);
     assert_eq!(server.send(first).await.unwrap().committed_size, 6_000_000);
     // The empty blob is always there (20).

@@ -1,4 +1,4 @@
-//! The few fields of a lifecycle message that the index wants: a million of them are read in a rebuild.
+//! The few fields of a lifecycle message that the index needs: a rebuild reads a million messages.
 
 use std::time::Duration;
 
@@ -62,10 +62,10 @@ struct BriefInvocation {
     started_at_ms: Millis,
 }
 
-/// Where a queued build stands among those of its priority. All of it is in the record, so that a build has the same place
+/// The order of a queued build within its priority. It derives from the record alone, so a build has the same place
 /// whenever the index is built.
 fn rank(settings: &Settings, brief: &Brief, stored: &Stored) -> u64 {
-    // Any workspace takes any build. What can tell builds apart is how many executor types they occupy: the more, the
+    // Any workspace accepts any build. Builds differ in the number of executor types that they occupy: the more, the
     // harder they are to place.
     let others = settings.executor_types.len().saturating_sub(brief.occupancy.0.len());
     let waiting = Waiting {
@@ -77,13 +77,13 @@ fn rank(settings: &Settings, brief: &Brief, stored: &Stored) -> u64 {
     band_rank(settings.band_order_of(brief.priority), &waiting)
 }
 
-/// By what the queues are ordered, of all priorities: an index that was built by another order is built again.
+/// Names of the orders of all queues, by priority: an index built with other orders is rebuilt.
 pub(crate) fn order_of_queues(settings: &Settings) -> String {
     let orders = Priority::ALL.map(|priority| settings.band_order_of(priority).as_str());
     orders.join(" ")
 }
 
-/// Reads a lifecycle message, and what it tells of the workspace that a build leaves.
+/// Parses a lifecycle message, and the keys of the workspace that the build leaves.
 pub(crate) fn read(
     stored: &Stored,
     settings: &Settings,
@@ -118,7 +118,7 @@ pub(crate) fn read(
             workspace,
             traits,
         },
-        // A start without an invocation is written by nobody; the build is then no workspace's.
+        // No process writes a start without an invocation; such a build has no workspace.
         (Event::Started | Event::Finished, _, workspace) => {
             let only = workspace.is_none()
                 && brief.attempt == Attempt::FIRST

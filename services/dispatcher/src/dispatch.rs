@@ -1,4 +1,4 @@
-//! The loop: woken by an event, it reads the heads, decides, commits and offers, until nothing can be placed.
+//! The main loop: woken by an event, it reads heads, decides, commits and offers, until nothing more can be placed.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -21,11 +21,11 @@ use crate::{
     warm::Warm,
 };
 
-/// The repair path for a lost wake-up; runs only while something waits, is offered or runs.
+/// Interval of the check that covers lost wake-ups; runs only while builds wait, are offered or run.
 const REPAIR: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Why a pass did not come to its end.
+/// The reason why a pass failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PassError {
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub(crate) enum PassError {
     Bus(#[from] BusError),
 }
 
-/// Dispatches until the service stops.
+/// Dispatches builds until the service stops.
 pub(crate) async fn run(
     context: Context,
     index: Index,
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     warm: Warm,
     mut governance: watch::Receiver<Current>,
 ) -> Result<(), ServiceError> {
-    // Without the quotas a group could have more in progress than it may.
+    // Without the quotas a group could exceed its limit in progress.
     tokio::select! {
         () = context.stop.cancelled() => return Ok(()),
         known = governance.wait_for(Option::is_some) => drop(known),
@@ -74,11 +74,11 @@ pub(crate) async fn run(
                 again
             }
             Err(error) => {
-                // Once for a Redis that is away, however long.
+                // Log one warning for each outage of Redis, however long.
                 if !failing {
                     warn!(
                         error = telemetry::error_chain(&error),
-                        "dispatching again as soon as redis and the bus answer"
+                        "cannot dispatch until redis and the bus answer"
                     );
                 }
                 failing = true;
@@ -86,7 +86,7 @@ pub(crate) async fn run(
             }
         };
     }
-    // Offers on their way are settled, so that what was refused does not wait for its deadline.
+    // Settle pending offers, so that refused builds do not wait for their deadlines.
     let limit = Duration::from_millis(context.settings.offer_timeout_ms);
     let settle = async { while dispatcher.offers.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(limit, settle).await;
@@ -100,7 +100,7 @@ async fn sleep_until(timer: Option<Instant>) {
     }
 }
 
-/// Each dispatcher draws other lots.
+/// A different seed in each dispatcher, so that each draws other groups.
 fn seed() -> u64 {
     let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
     high ^ low
@@ -114,18 +114,18 @@ struct Dispatcher {
     governance: watch::Receiver<Current>,
     reader: HeadReader,
     random: Random,
-    /// What groups without a set point started on others' quotas.
+    /// Amounts that groups without a set point started on others' quotas.
     lending: Lending,
     offers: JoinSet<()>,
 }
 
 impl Dispatcher {
-    /// Places what can be placed; says when to look again if nothing wakes it before.
+    /// Places builds until none can be placed; returns when to check again without a wake-up.
     async fn pass(&mut self, offers_due: bool) -> Result<Option<Instant>, PassError> {
         if offers_due {
             take_back(&self.context, &self.index).await?;
         }
-        // Groups that have nothing to start now.
+        // Groups that have no build to start now.
         let mut done = HashSet::new();
         loop {
             let Some(governance) = self.governance.borrow().clone() else { return Ok(None) };
@@ -151,7 +151,7 @@ impl Dispatcher {
         }
     }
 
-    /// Facts in, decision out.
+    /// Chooses the builds to start and their workspaces; changes neither the index nor the bus.
     async fn decide(
         &mut self,
         governance: &Governance,
@@ -181,7 +181,7 @@ impl Dispatcher {
         Ok(picks.collect())
     }
 
-    /// By what the placed builds look for a warm workspace; nothing for those that do not.
+    /// The keys by which the placed builds choose a warm workspace; none for builds that do not request one.
     async fn keys(
         &self,
         heads: &Heads,
@@ -205,7 +205,7 @@ impl Dispatcher {
         Ok(placed.iter().map(of).collect())
     }
 
-    /// Notes what was started on others' quotas.
+    /// Records what was started on others' quotas.
     fn borrow(&mut self, governance: &Governance, drawn: &Drawn, started: &[BuildKey]) {
         if governance.quotas.is_empty() {
             return;
@@ -254,8 +254,8 @@ impl Dispatcher {
     }
 }
 
-/// When to look again if nothing wakes us: at the next offer that runs out, and once a while as long as there is
-/// anything that a lost wake-up could leave lying.
+/// When to check again without a wake-up: when the next offer expires, and at regular intervals while a lost wake-up
+/// could leave a build waiting.
 fn next_look(heads: &Heads, now: Millis) -> Option<Instant> {
     let pending = heads.waiting_groups + heads.offered + heads.running > 0;
     let offer = heads.next_offer.map(|at| Instant::now() + at.since(now) + CLAIM_MARGIN);

@@ -1,4 +1,4 @@
-//! From the heads of waiting groups to the builds that may start.
+//! Selects the builds that may start from the heads of waiting groups.
 
 use std::{
     borrow::Cow,
@@ -11,32 +11,33 @@ use model::Group;
 use policy::{Allowance, GroupHead, Lending, Random, draws, weight};
 use service::Governance;
 
-/// Workspaces looked at in one pass.
+/// Maximum number of idle workspaces used in one pass.
 const IDLE_MAX: usize = 64;
-/// Groups whose heads are read in one pass.
+/// Maximum number of groups whose heads are read in one pass.
 const GROUPS_MAX: usize = 64;
-/// Builds of each head at least; as many as there are idle workspaces when those are more.
+/// Minimum number of builds of each head; with more idle workspaces, their number.
 const DEPTH_MIN: usize = 8;
-/// How far a head is read on that is full of builds for an executor type that is short: so many pages, of so many builds.
+/// Maximum number of further pages (of `PAGE` builds) read when a head is full of builds for a scarce executor type.
 const PAGES_MAX: usize = 16;
 const PAGE: usize = 256;
 
-/// Reads heads; remembers the names of waiting groups while they are many.
+/// Reads heads; caches the names of waiting groups while they exceed the limit.
 #[derive(Default)]
 pub(crate) struct HeadReader {
     names: Vec<Group>,
     version: u64,
 }
 
-/// Heads, and how often each group is to be chosen among them.
+/// Heads, and the weight of each group in the choice among them.
 pub(crate) struct Drawn {
     pub(crate) heads: Heads,
-    /// In the order of the heads.
+    /// One weight for each head, in the same order.
     pub(crate) weights: Vec<u64>,
 }
 
 impl HeadReader {
-    /// The heads of all waiting groups, or where they are many, of those that were drawn by weight, without those of `done`.
+    /// Reads the heads of all waiting groups or, if they exceed the limit, of groups drawn by weight; omits
+    /// the groups in `done`.
     pub(crate) async fn read(
         &mut self,
         bus: &Bus,
@@ -59,14 +60,14 @@ impl HeadReader {
             let few = heads.groups_version.is_none();
             if let Some(version) = heads.groups_version {
                 self.version = version;
-                // One that was drawn and has no build waits no more; when it does again, all names are read again.
+                // A drawn group without a head no longer waits; when it waits again, all names are read again.
                 self.names.retain(|name| {
                     !tickets.contains_key(name) || heads.groups.iter().any(|head| head.group == *name)
                 });
             }
             if !heads.names.is_empty() {
                 self.names = std::mem::take(&mut heads.names);
-                // Drawn again, of these.
+                // Draw again from the new names.
                 continue;
             }
             heads.groups.retain(|head| !done.contains(&head.group));
@@ -79,7 +80,7 @@ impl HeadReader {
         }
     }
 
-    /// Draws as many groups as there could be idle workspaces; says how often each was drawn.
+    /// Draws as many groups as there could be idle workspaces; returns how often each was drawn.
     fn draw(
         &self,
         governance: &Governance,
@@ -97,7 +98,7 @@ impl HeadReader {
         tickets
     }
 
-    /// Whether there are groups that were not in `done`.
+    /// Whether there are groups that are not in `done`.
     pub(crate) fn has_more(&self, heads: &Heads, done: &HashSet<Group>) -> bool {
         heads.waiting_groups > GROUPS_MAX as u64 && self.names.iter().any(|name| !done.contains(name))
     }
@@ -106,12 +107,12 @@ impl HeadReader {
 /// A build that may start now.
 pub(crate) struct Startable {
     pub(crate) build: WaitingBuild,
-    /// As what it counts, where that is not what it was estimated at.
+    /// The traits that it counts with, if they differ from its estimate.
     pub(crate) counts_as: Option<Traits>,
 }
 
-/// Of each head, what may start now; the others of the queue stay where they are. `lending` is what groups borrowed since the
-/// governor's decision; what these heads may borrow comes on top of it, each time.
+/// Builds of each head that may start now; the others stay in their queues. `lending` is what groups have borrowed
+/// since the governor's decision; loans to these heads come on top of it at each call.
 pub(crate) async fn startable(
     index: &Index,
     governance: &Governance,
@@ -132,13 +133,13 @@ pub(crate) async fn startable(
     Ok(startable)
 }
 
-/// What `group` may have in progress.
+/// The amount that `group` may have in progress.
 pub(crate) fn allowance(governance: &Governance, lending: &Lending, group: &Group) -> Allowance {
     Allowance::of(group, &governance.quotas, &governance.totals, &governance.record)
         .lending(lending.left(&governance.spare, group))
 }
 
-/// How many builds a head has that was not read to its end.
+/// Maximum number of builds in a head; a shorter head is the whole queue.
 fn head_depth(idle: usize) -> usize {
     idle.max(DEPTH_MIN)
 }
@@ -164,7 +165,7 @@ async fn startable_of(
                 goes.push_back(Startable { build: build.clone(), counts_as });
             }
         }
-        // A page that is not full is the end of the queue.
+        // A partial page is the end of the queue.
         if page.len() < full || goes.len() >= idle || admission.is_exhausted() {
             break;
         }

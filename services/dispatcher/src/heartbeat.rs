@@ -1,4 +1,4 @@
-//! Workers say that they live; one dispatcher of all writes it down.
+//! Heartbeats of workers; one of all dispatchers writes each into the index.
 
 use bus::{Encoding, Subject, decode};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::{Wakes, warm::Warm};
 
 const QUEUE_GROUP: &str = "dispatcher";
 
-/// Takes heartbeats until the service stops.
+/// Processes heartbeats until the service stops.
 pub(crate) async fn serve(
     context: Context,
     index: Index,
@@ -25,14 +25,14 @@ pub(crate) async fn serve(
         .queue_subscribe(Subject::Heartbeat.to_string(), QUEUE_GROUP.to_owned())
         .await
         .map_err(|error| failed(Box::new(error)))?;
-    // What a workspace is warm for, each dispatcher remembers for itself.
+    // Each dispatcher keeps its own record of what workspaces are warm for.
     let everyones = client.subscribe(Subject::Heartbeat.to_string()).await;
     let mut everyones = everyones.map_err(|error| failed(Box::new(error)))?;
     let mut reconnects = context.bus.reconnects();
     loop {
-        // At the start and after a lost connection: what was said meanwhile was not heard.
+        // Heartbeats sent before the start or during a lost connection were missed.
         if let Err(error) = client.publish(Subject::Announce.to_string(), Bytes::new()).await {
-            debug!(%error, "workers were not asked to announce themselves");
+            debug!(%error, "cannot request heartbeats from the workers");
         }
         loop {
             let message = tokio::select! {
@@ -58,7 +58,7 @@ pub(crate) async fn serve(
 
 fn read(payload: &Bytes) -> Option<Heartbeat> {
     decode(Encoding::Json, payload)
-        .inspect_err(|error| warn!(error = telemetry::error_chain(error), "a heartbeat cannot be read"))
+        .inspect_err(|error| warn!(error = telemetry::error_chain(error), "ignoring an unreadable heartbeat"))
         .ok()
 }
 
@@ -73,6 +73,6 @@ async fn take(context: &Context, index: &Index, wakes: &Wakes, heartbeat: &Heart
                 wakes.dispatch.notify_one();
             }
         }
-        Err(error) => warn!(error = telemetry::error_chain(&error), "a heartbeat was not written down"),
+        Err(error) => warn!(error = telemetry::error_chain(&error), "cannot write a heartbeat to the index"),
     }
 }

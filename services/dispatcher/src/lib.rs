@@ -1,7 +1,7 @@
-//! `dispatcher`: keeps the index, and hands waiting builds to idle workspaces.
+//! `dispatcher`: maintains the index, and offers waiting builds to idle workspaces.
 //!
-//! in: lifecycle events, heartbeats, quotas and the governor's decisions · out: offers to workers · Redis: everything of the
-//! index · decides with `policy::Allowance` (Algorithm 1), `policy::place` and `policy::workspace`
+//! in: lifecycle events, heartbeats, quotas and the governor's decisions · out: offers to workers · Redis: the
+//! whole index · decides with `policy::Allowance` (Algorithm 1), `policy::place` and `policy::workspace`
 
 mod brief;
 mod dispatch;
@@ -21,16 +21,16 @@ use tokio::{
 
 use crate::warm::Warm;
 
-/// What wakes whom inside the process.
+/// Wake-ups between the loops of this process.
 #[derive(Clone, Default)]
 struct Wakes {
-    /// Something may be dispatched.
+    /// A build may be ready for dispatch.
     dispatch: Arc<Notify>,
     /// The index was found missing.
     rebuild: Arc<Notify>,
 }
 
-/// Runs the service until it is told to stop.
+/// Runs the service until it is asked to stop.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
@@ -50,7 +50,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the dispatcher", error))??;
         if !context.stop.is_cancelled() {
-            return Err(ServiceError::failed("the dispatcher", "a loop ended by itself"));
+            return Err(ServiceError::failed("the dispatcher", "a loop ended unexpectedly"));
         }
     }
     Ok(())

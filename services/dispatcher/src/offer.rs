@@ -1,4 +1,4 @@
-//! Offering picked builds to their worker, many to a message, and settling what it does not take.
+//! Offers picked builds to their workers, many in one message, and settles the refused ones.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use crate::{Wakes, dispatch::PassError};
 
-/// Builds committed to one worker.
+/// Picks committed to one worker.
 pub(crate) struct Offered {
     pub(crate) picks: Vec<Pick>,
     pub(crate) deadline: Millis,
@@ -21,14 +21,14 @@ pub(crate) struct Offered {
     pub(crate) dispatched_at_sequence: Sequence,
 }
 
-/// When a build whose claim failed (its last owner's lease still stands, say) is offered again.
+/// Delay before a build whose claim failed is offered again, for example because its last owner's lease is still held.
 const RETRY: Duration = Duration::from_millis(100);
-/// A claim that began in time may be written so much later.
+/// Maximum delay between the start of a claim and its write.
 pub(crate) const CLAIM_MARGIN: Duration = Duration::from_millis(500);
-/// Offers that ran out, looked at in one go.
+/// Maximum number of expired offers checked in one pass.
 const RUN_OUT_MAX: usize = 256;
 
-/// Offers `offered` and settles the refusals. Without an answer the deadline does.
+/// Sends the offers and settles the refused ones. Without an answer, the deadline settles them.
 pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered: Offered) {
     let Some(worker) = offered.picks.first().map(|pick| pick.workspace.worker.clone()) else { return };
     let subject = Subject::Offer(worker.clone()).to_string();
@@ -37,7 +37,7 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered:
         Ok(reply) => match decode::<OfferReply>(Encoding::Json, &reply.payload) {
             Ok(reply) => refusals(&offered, &reply, context.bus.now()),
             Err(error) => {
-                warn!(%worker, error = telemetry::error_chain(&error), "the worker's answer cannot be read");
+                warn!(%worker, error = telemetry::error_chain(&error), "cannot read the worker's answer");
                 return;
             }
         },
@@ -46,7 +46,7 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered:
             offered.picks.iter().map(|pick| settlement(pick, Verdict::Gone)).collect()
         }
         Err(error) => {
-            debug!(%worker, %error, "no answer to an offer; its deadline settles it");
+            debug!(%worker, %error, "no answer to an offer; it expires at its deadline");
             return;
         }
     };
@@ -55,14 +55,14 @@ pub(crate) async fn offer(context: Context, index: Index, wakes: Wakes, offered:
         return;
     }
     if let Err(error) = index.settle(&settlements).await {
-        warn!(error = telemetry::error_chain(&error), "refused offers were not settled; their deadline does");
+        warn!(error = telemetry::error_chain(&error), "cannot settle refused offers; they will expire");
     }
     wakes.dispatch.notify_one();
 }
 
-/// Looks at offers that ran out. A build that was started nevertheless, and whose event has not come yet, goes on counting;
-/// the others wait again. Workers that let one run out are asked whether they live: one that does and was never asked,
-/// because its dispatcher died, is offered builds again at once.
+/// Handles expired offers. A build that was started nevertheless, and whose event has not arrived yet, keeps counting;
+/// the others are requeued. Workers that let an offer expire are asked for a heartbeat: a live worker that never
+/// received the offer, because its dispatcher died, is offered builds again at once.
 pub(crate) async fn take_back(context: &Context, index: &Index) -> Result<(), PassError> {
     let now = context.bus.now();
     let at = before_margin(now);
@@ -71,7 +71,7 @@ pub(crate) async fn take_back(context: &Context, index: &Index) -> Result<(), Pa
         return Ok(());
     }
     let keys: Vec<BuildKey> = run_out.iter().map(|(key, _)| key.clone()).collect();
-    // From the leader: a replica that is behind would not know of a start.
+    // From the leader: a stale replica might not have a start.
     let reads = keys.iter().map(|key| context.bus.latest(key));
     let records = futures::future::try_join_all(reads).await?;
     let moved_on = |offered: &Sequence, last: &Option<(Sequence, BuildRecord)>| {
@@ -83,9 +83,9 @@ pub(crate) async fn take_back(context: &Context, index: &Index) -> Result<(), Pa
     }
     let (_, silent) = index.take_back(at, now.after(RETRY), &started, &waiting).await?;
     if silent > 0 {
-        debug!(silent, "workers let offers run out");
+        debug!(silent, "workers let offers expire");
         if let Err(error) = context.bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await {
-            debug!(%error, "workers were not asked to announce themselves; their next heartbeat does");
+            debug!(%error, "cannot request heartbeats from the workers; waiting for their next ones");
         }
     }
     Ok(())
@@ -114,7 +114,7 @@ fn settlement(pick: &Pick, verdict: Verdict) -> Settlement {
 }
 
 fn refusals(offered: &Offered, reply: &OfferReply, now: Millis) -> Vec<Settlement> {
-    // It is known that nobody has it: no need for the margin that is added to the deadlines of others.
+    // The worker has refused the build, so the margin added to the deadlines of other offers is not needed.
     let retry = before_margin(now.after(RETRY));
     let settle = |(pick, verdict): (&Pick, &OfferVerdict)| {
         let (label, verdict) = match verdict {

@@ -1,4 +1,5 @@
-//! The projection: lifecycle events into the index, in order, each once; all of them when Redis forgot.
+//! The projection: applies lifecycle events to the index, in order, each once; all of them after Redis
+//! has lost the index.
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use tracing::{error, info, warn};
 use crate::{Wakes, brief, warm::Warm};
 
 const BATCH: usize = 1000;
-/// How long a Redis that forgot everything may go unnoticed while nothing happens.
+/// Maximum time for which a Redis that lost the index goes unnoticed while no events arrive.
 const CHECK: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Keeps the index until the service stops.
+/// Maintains the index until the service stops.
 pub(crate) async fn run(
     context: Context,
     index: Index,
@@ -37,8 +38,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Notices what no event tells: a Redis that forgot everything while nothing happened, and an event stream that may be
-/// another one since the connection came back.
+/// Detects what no event reports: a Redis that lost the index while no events arrived, and an event stream that was
+/// replaced while the connection was lost.
 async fn watch_index(context: &Context, index: &Index, wakes: &Wakes) {
     let mut reconnects = context.bus.reconnects();
     loop {
@@ -59,7 +60,7 @@ struct Projector {
     wakes: Wakes,
     warm: Warm,
     follower: Follower,
-    /// By what the queues are ordered.
+    /// Names of the orders of the queues.
     order: String,
 }
 
@@ -68,7 +69,7 @@ impl Projector {
         self.adopt_order().await;
         self.resume().await;
         loop {
-            // Not inside the select: a consumer half made would be left behind.
+            // Outside the select: cancelling it would leave a half-created consumer behind.
             self.follower.open().await;
             let from = self.follower.cursor();
             let batch = tokio::select! {
@@ -85,15 +86,15 @@ impl Projector {
         }
     }
 
-    /// Rebuilds an index whose queues are in another order than the settings say by now: the places of what waits there and
-    /// of what comes could not be compared. Only at the start, so that of two dispatchers with different settings the one
-    /// that was started last has its way.
+    /// Rebuilds an index whose queues have an order other than the settings' current one: the places of waiting and
+    /// new builds could not be compared. Done only at the start, so that of two dispatchers with different settings
+    /// the one that was started last prevails.
     async fn adopt_order(&mut self) {
         while let Ok(order) = self.index.order().await {
             if order.is_empty() || order == self.order {
                 return;
             }
-            info!(before = order, now = self.order, "the queues are put in another order");
+            info!(before = order, now = self.order, "changing the order of the queues");
             if self.rebuild().await {
                 return;
             }
@@ -101,7 +102,7 @@ impl Projector {
         }
     }
 
-    /// Finds where to go on, rebuilding the index when there is none.
+    /// Finds the position to continue from; rebuilds the index if there is none.
     async fn resume(&mut self) {
         loop {
             match (self.index.health().await, self.context.bus.stream_positions(stream::EVENTS).await) {
@@ -135,19 +136,19 @@ impl Projector {
                     return;
                 }
                 Ok(Applied::Gap(watermark)) => {
-                    info!(%watermark, "the index is behind, reading again from there");
+                    info!(%watermark, "the index is behind, reading again from its position");
                     self.follower.seek(watermark);
                     return;
                 }
                 Ok(Applied::Empty | Applied::Lost) => return self.resume().await,
                 Ok(Applied::Rebuilding) => {}
-                Err(error) => warn!(error = telemetry::error_chain(&error), "events not applied yet"),
+                Err(error) => warn!(error = telemetry::error_chain(&error), "cannot apply events, retrying"),
             }
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    /// Builds the index anew from the last lifecycle message of every build. False: try again.
+    /// Rebuilds the index from the last lifecycle message of every build. Returns false if it must be retried.
     async fn rebuild(&mut self) -> bool {
         let token = match self.index.begin_rebuild().await {
             Ok(Some(token)) => token,
@@ -179,10 +180,10 @@ impl Projector {
         }
         count(Counter::IndexRebuilds, &[], 1);
         info!(builds, %watermark, seconds = begun.elapsed().as_secs_f64(), "index rebuilt");
-        // The workspaces are not in the stream: their workers say at once what is free.
+        // Workspaces are not in the stream: request heartbeats, which report what is free.
         let told = bus.client().publish(Subject::Announce.to_string(), Bytes::new()).await;
         if let Err(error) = told {
-            warn!(%error, "workers were not asked to announce themselves; their next heartbeat does");
+            warn!(%error, "cannot request heartbeats from the workers; waiting for their next ones");
         }
         self.wakes.dispatch.notify_one();
         true
@@ -192,10 +193,10 @@ impl Projector {
         let read = |stored: &Stored| match brief::read(stored, &self.context.settings) {
             Ok(event) => Some(event),
             Err(error) => {
-                // Only a record written by something else than Forebay; the others go on.
+                // Only a record that Forebay did not write; the others are applied.
                 error!(
                     error = telemetry::error_chain(&error),
-                    "a lifecycle message is left out of the index"
+                    "omitting an unreadable lifecycle message from the index"
                 );
                 None
             }

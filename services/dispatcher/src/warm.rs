@@ -1,5 +1,5 @@
-//! What is known of idle workspaces: which builds they are warm for. Hints only: that a workspace is idle is decided in the
-//! index, that it is warm by its worker.
+//! Records which builds the idle workspaces are warm for. Hints only: the index decides whether a workspace is idle,
+//! its worker whether it is warm.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ impl Warm {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a worker's own word.
+    /// Updates the workspaces of a worker from its heartbeat.
     pub(crate) fn announce(&self, heartbeat: &Heartbeat) {
         let mut idle = self.lock();
         for (slot, state) in (0_u16..).zip(&heartbeat.workspaces) {
@@ -32,7 +32,7 @@ impl Warm {
         }
     }
 
-    /// Takes lifecycle events: between two heartbeats nothing else tells what became of a workspace.
+    /// Applies lifecycle events: between two heartbeats they are the only source about a workspace.
     pub(crate) fn follow<'a>(
         &self,
         events: impl Iterator<Item = (&'a IndexEvent, Option<&'a WorkspaceKeys>)>,
@@ -49,12 +49,12 @@ impl Warm {
         }
     }
 
-    /// A workspace that was given to a build, or was found not to be idle.
+    /// Removes a workspace that was given to a build, or was found not to be idle.
     pub(crate) fn remove(&self, workspace: &Workspace) {
         self.lock().remove(workspace);
     }
 
-    /// Workspaces for `builds`, from the `idle` ones and those that are warm.
+    /// Chooses workspaces for `builds`, from the `idle` ones and those that are warm.
     pub(crate) fn assign(
         &self,
         builds: &[Option<BuildKeys>],
@@ -64,15 +64,15 @@ impl Warm {
     }
 }
 
-/// What a build that ended leaves to the next one in its workspace, as a lifecycle message tells.
+/// The keys that an ended build leaves for the next build in its workspace, from its lifecycle message.
 pub(crate) fn left_by(stored: &Stored, asked: WorkspaceUse) -> Option<WorkspaceKeys> {
     if asked.is_fresh() {
         return None;
     }
     let record: BuildRecord = stored.record().ok()?;
-    // Without an exit code it was killed, and all that it left with it.
+    // Without an exit code it was killed, together with everything that it left running.
     record.result()?.exit_code?;
-    // Without a kind none was looked for, and nothing is left.
+    // Without a kind, no warm workspace was requested, and nothing is left.
     record.invocation()?.workspace_kind?;
     Some(live_keys(&record.build).workspace)
 }

@@ -24,24 +24,24 @@ use crate::{
     list, why,
 };
 
-/// Calls in hand at once; what comes above waits in the connection.
+/// Maximum number of concurrent calls; further ones wait in the connection.
 const CALLS_MAX: usize = 4096;
-/// Bytes of a reply: under nats-server's limit of 1 MiB for body and headers.
+/// Maximum size of a reply in bytes, below nats-server's limit of 1 MiB for body and headers.
 const REPLY_BYTES_MAX: usize = 1_040_000;
-/// Shorter than the time-out of a caller.
+/// Time limit of a call, shorter than the timeouts of callers.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// The running API.
+/// The running API service.
 pub(crate) struct Api {
     service: async_nats::service::Service,
     permits: Arc<Semaphore>,
 }
 
 impl Api {
-    /// Takes no more calls and finishes those it has.
+    /// Accepts no more calls and finishes those in progress.
     pub(crate) async fn drain(self) {
         if let Err(error) = self.service.stop().await {
-            debug!(%error, "stopping the API");
+            debug!(%error, "cannot stop the API");
         }
         let all = u32::try_from(CALLS_MAX).unwrap_or(u32::MAX);
         let _ = tokio::time::timeout(PATIENCE, self.permits.acquire_many(all)).await;
@@ -84,14 +84,14 @@ struct Handler {
     permits: Arc<Semaphore>,
 }
 
-/// Starts the API.
+/// Starts the API service.
 pub(crate) async fn start(context: &Context, index: Index, intake: Intake) -> Result<Api, ServiceError> {
     let failed = |error: async_nats::Error| ServiceError::failed("starting the request/reply API", error);
     let service = context
         .bus
         .client()
         .service_builder()
-        .description("Forebay: queue, read, cancel and list builds")
+        .description("Forebay: create, read, cancel and list builds")
         .start("forebay", env!("CARGO_PKG_VERSION"))
         .await
         .map_err(failed)?;
@@ -129,7 +129,7 @@ impl Handler {
         count(Counter::ApiRequests, &[(Label::Endpoint, call.name()), (Label::Status, status)], 1);
         observe(Histogram::ApiSeconds, &[(Label::Endpoint, call.name())], begun.elapsed());
         if let Err(error) = respond(&request, encoding, outcome).await {
-            debug!(%error, "a reply was not sent");
+            debug!(%error, "cannot send a reply");
         }
     }
 
@@ -177,14 +177,14 @@ impl Handler {
         let payload = &request.message.payload;
         if payload.len() > limits.request_bytes_max {
             let (size, most) = (payload.len(), limits.request_bytes_max);
-            return Err(invalid(format!("the request has {size} bytes, at most {most} are taken")));
+            return Err(invalid(format!("the request has {size} bytes, the limit is {most}")));
         }
         let headers = request.message.headers.as_ref();
         let mut wanted: BuildRequest = read(encoding, payload)?;
         let named = bus::message_id(headers).map(str::parse::<RequestId>).transpose();
         let named = named.map_err(|error| invalid(format!("header Nats-Msg-Id: {error}")))?;
         if let Some(other) = named.as_ref().and_then(RequestId::group).filter(|named| *named != group) {
-            return Err(invalid(format!("header Nats-Msg-Id names group {other}, the subject {group}")));
+            return Err(invalid(format!("header Nats-Msg-Id names group {other}, expected {group}")));
         }
         let header_id = named.map(|named| named.id());
         if wanted.id.is_none() && header_id.is_none() {
@@ -205,11 +205,11 @@ impl Handler {
 async fn get(bus: &Bus, key: &BuildKey) -> Result<BuildView, ApiError> {
     let mut found = bus.latest_direct(key).await.map_err(unavailable)?;
     if found.is_none() {
-        // A replica may not have it yet.
+        // A replica may not have the build yet.
         found = bus.latest(key).await.map_err(unavailable)?;
     }
     let missing = || {
-        let why = format!("there is no build {} in group {}", key.id, key.group);
+        let why = format!("build {} not found in group {}", key.id, key.group);
         ApiError::new(ErrorCode::NotFound, why)
     };
     let (sequence, record) = found.ok_or_else(missing)?;
@@ -237,7 +237,7 @@ async fn respond(
     let outcome = outcome.and_then(|body| match body.len() {
         size if size > REPLY_BYTES_MAX => Err(ApiError::new(
             ErrorCode::Unavailable,
-            format!("the answer has {size} bytes, which no message takes"),
+            format!("the answer has {size} bytes, which is too large for a message"),
         )),
         _ => Ok(body),
     });
@@ -249,7 +249,7 @@ async fn respond(
     request.respond_with_headers(Ok(body), headers).await
 }
 
-/// A header holds one line.
+/// Replaces line breaks: a header holds one line.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

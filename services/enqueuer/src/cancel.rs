@@ -1,4 +1,4 @@
-//! Ending a build at someone's word.
+//! Cancelling a build on request.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use tracing::debug;
 use crate::failure::unavailable;
 
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long a worker may take to say what a build has used: no client waits long for the end of a build on a worker that
-/// does not answer.
+/// Time limit for a worker to report what a build has used: the cancellation must not wait long for a worker
+/// that does not answer.
 const MEASURED: Duration = Duration::from_millis(300);
 
-/// FINISHED (cancelled) by compare-and-set, then the lease is revoked, then the worker is told. A lost push costs
-/// one renewal.
+/// Writes FINISHED (cancelled) by compare-and-set, then revokes the lease, then notifies the worker. A lost
+/// notification costs one lease renewal.
 pub(crate) async fn cancel(
     bus: &Bus,
     key: &BuildKey,
     request: CancelRequest,
 ) -> Result<CancelReply, ApiError> {
     let missing =
-        || ApiError::new(ErrorCode::NotFound, format!("there is no build {} in group {}", key.id, key.group));
+        || ApiError::new(ErrorCode::NotFound, format!("build {} not found in group {}", key.id, key.group));
     let mut latest = bus.latest(key).await.map_err(unavailable)?.ok_or_else(missing)?;
     loop {
         let (sequence, record) = latest;
         if record.state() == State::Finished {
-            // Someone else may have died between ending it and telling the worker.
+            // Another process may have died between ending the build and notifying the worker.
             if record.result().is_some_and(|result| result.outcome == Outcome::Cancelled) {
                 tell(bus, key, &record).await;
             }
@@ -54,7 +54,7 @@ pub(crate) async fn cancel(
     }
 }
 
-/// With what the run has used until now, as far as its worker says so in time; how long it has run is in the record.
+/// Adds what the run has used until now, if its worker reports it in time; the run time is in the record.
 async fn with_use(bus: &Bus, key: &BuildKey, record: &BuildRecord, result: BuildResult) -> BuildResult {
     let Some(invocation) = record.invocation().filter(|_| record.state() == State::InProgress) else {
         return result;
@@ -76,7 +76,7 @@ async fn with_use(bus: &Bus, key: &BuildKey, record: &BuildRecord, result: Build
 async fn tell(bus: &Bus, key: &BuildKey, record: &BuildRecord) {
     let Some(invocation) = record.invocation() else { return };
     if let Err(error) = bus.revoke_lease(key).await {
-        debug!(%key, %error, "the lease was not revoked; its next renewal finds the build ended");
+        debug!(%key, %error, "cannot revoke the lease; the worker will notice the end at its next renewal");
     }
     crash_point(Step::CancelRevoked);
     let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: record.attempt };

@@ -1,4 +1,4 @@
-//! The one way into the queue.
+//! The single path into the queue.
 
 use std::time::Duration;
 
@@ -11,54 +11,49 @@ use crate::{
     jobs::{BadJob, Jobs, NotNow, NotTaken},
 };
 
-/// A build that is queued.
+/// A build in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Enqueued {
     /// Position of its first BUILD_ENQUEUED.
     pub(crate) sequence: Sequence,
-    /// Whether it was there before.
+    /// Whether the build had been enqueued before.
     pub(crate) duplicate: bool,
 }
 
-/// Bytes of a record: with the list of its outputs it must fit a message of 1 MiB.
+/// Maximum size of a record in bytes: with the list of its outputs it must fit a message of 1 MiB.
 const RECORD_BYTES_MAX: usize = 400 << 10;
 
-/// Why a build was not queued.
+/// The reason why a build was not enqueued.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotEnqueued {
-    /// The id is another build's.
-    #[error("build {id} of group {group} exists already and asks for something else")]
+    /// The id belongs to a different build.
+    #[error("build {id} of group {group} already exists and differs from this request; use a new id")]
     Conflict {
-        /// Which.
         id: model::BuildId,
-        /// In which group.
         group: model::Group,
     },
-    /// An output glob that cannot be understood.
-    #[error("field outputs cannot be understood: {0}")]
+    #[error("invalid glob in field outputs: {0}")]
     Glob(globset::Error),
-    /// Its record would leave no room for its result.
-    #[error("the build's record has {size} bytes, at most {RECORD_BYTES_MAX} are taken")]
+    /// The record would leave no room for its result.
+    #[error("the build's record has {size} bytes, the limit is {RECORD_BYTES_MAX}")]
     TooLarge {
-        /// Bytes.
         size: usize,
     },
-    /// Its group may run nothing.
+    /// Builds of groups without quota are refused.
     #[error(transparent)]
     NoQuota(#[from] NoQuota),
-    /// Its job can never be run.
+    /// Its job can never run.
     #[error(transparent)]
     Job(BadJob),
-    /// Its job cannot be taken now.
+    /// Its job cannot be accepted now.
     #[error(transparent)]
     JobNotNow(NotNow),
-    /// The bus.
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
 impl NotEnqueued {
-    /// For programs: whether the same request may be queued later, and if not, why not.
+    /// The error code for clients: whether the same request may succeed later, and if not, why not.
     pub(crate) fn code(&self) -> ErrorCode {
         match self {
             Self::Conflict { .. } => ErrorCode::Conflict,
@@ -70,7 +65,7 @@ impl NotEnqueued {
     }
 }
 
-/// The way into the queue. Cheap to clone.
+/// The path into the queue. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Intake {
     bus: Bus,
@@ -83,12 +78,12 @@ impl Intake {
         Self { bus, estimator, jobs }
     }
 
-    /// What requests are checked against.
+    /// Limits that requests are checked against.
     pub(crate) fn limits(&self) -> &RequestLimits {
         self.estimator.limits()
     }
 
-    /// Writes BUILD_ENQUEUED, once for one id however often it is asked for.
+    /// Writes BUILD_ENQUEUED, exactly once for each id however often it is requested.
     pub(crate) async fn enqueue(
         &self,
         mut accepted: Accepted,
@@ -97,7 +92,7 @@ impl Intake {
         if let Some(job) = accepted.job.take() {
             match self.jobs.take(job).await {
                 Ok(job) => accepted.build.job = Some(job),
-                // It may have been taken before, when the farm had what is missing now.
+                // The build may have been accepted before, when the farm had what is missing now.
                 Err(why) => return self.find(&accepted.build).await?.ok_or_else(|| why.into()),
             }
         }
@@ -124,13 +119,13 @@ impl Intake {
         }
     }
 
-    /// The build, if it is queued already.
+    /// Looks up the build, if it is already enqueued.
     async fn find(&self, build: &Build) -> Result<Option<Enqueued>, NotEnqueued> {
         Ok(self.bus.latest(&build.key()).await?.and_then(|found| same(build, found)))
     }
 }
 
-/// The place of `build`, if that is what was found.
+/// The position of `build`, if the record found is the same build.
 fn same(build: &Build, (sequence, record): (Sequence, BuildRecord)) -> Option<Enqueued> {
     let is_same = record.build.request_digest == build.request_digest;
     is_same.then(|| Enqueued { sequence: first_position(sequence, &record), duplicate: true })

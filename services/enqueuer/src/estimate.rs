@@ -1,5 +1,5 @@
-//! What a build is expected to occupy (section 4.3 of the paper) and how long, before it runs, and whether its group may run
-//! any.
+//! Estimates a build's occupancy (section 4.3 of the paper) and run time before it runs, and checks whether its group
+//! may run builds at all.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,21 +25,21 @@ struct Inner {
     expected: Expected,
 }
 
-/// A build that is all cache hits, or says that it is, takes a place nevertheless: any number of those would else start at
-/// once.
+/// Minimum estimate: a build that consists of cache hits only, or claims to, still counts; otherwise any number of
+/// such builds would start at once.
 const LEAST: Esu = Esu::from_micros(20_000);
 
-/// A group that may run nothing.
+/// A group without quota on a farm that refuses such groups.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "group {group} has no quota, and this farm takes no builds of such groups: `forebay quota set` gives it one"
+    "group {group} has no quota, and this farm refuses builds without one: set it with `forebay quota set`"
 )]
 pub(crate) struct NoQuota {
     group: Group,
 }
 
 impl Estimator {
-    /// While there is no model: 1 ESU of each executor type.
+    /// Creates an estimator that assumes 1 ESU of each executor type while there is no model.
     pub(crate) fn new(
         settings: &Settings,
         governance: watch::Receiver<Current>,
@@ -56,12 +56,12 @@ impl Estimator {
         }))
     }
 
-    /// What requests are checked against.
+    /// Limits that requests are checked against.
     pub(crate) fn limits(&self) -> &RequestLimits {
         &self.0.limits
     }
 
-    /// Refuses a group without quota where the settings say so; not while the quotas are unknown, or none is set.
+    /// Refuses a group without quota if the settings require one; not while the quotas are unknown or none is set.
     pub(crate) fn check_quota(&self, group: &Group) -> Result<(), NoQuota> {
         let known = self.0.governance.borrow();
         let missing =
@@ -69,7 +69,7 @@ impl Estimator {
         if self.0.refuses && missing { Err(NoQuota { group: group.clone() }) } else { Ok(()) }
     }
 
-    /// The build with its executor types, what it is expected to occupy of each, and for how long.
+    /// Adds to the build its executor types, its expected occupancy of each, and its expected run time.
     pub(crate) fn estimate(&self, accepted: Accepted) -> Build {
         let Accepted { mut build, executor_types: named, job: _ } = accepted;
         let model = self.0.models.current();

@@ -1,4 +1,4 @@
-//! How long builds will run: learned from those that ended, told of those that are queued. Every replica reads the same log
+//! Estimates of run times: learned from ended builds, applied to queued ones. Every replica reads the same log
 //! and learns the same.
 
 use std::{
@@ -19,11 +19,11 @@ use telemetry::metrics::{Counter, Gauge, Label, count, set};
 use tracing::{debug, info, warn};
 
 const BATCH: usize = 500;
-/// Keys of which durations are kept; each build has four.
+/// Maximum number of keys with recorded durations; each build has four keys.
 const KEYS_MAX: usize = 100_000;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What is known. Cheap to clone.
+/// The learned run times. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Expected(Arc<Mutex<Known>>);
 
@@ -32,23 +32,23 @@ struct Known {
     quality: Quality,
 }
 
-/// Enough of a lifecycle message to pass over it: two of three tell no end.
+/// The fields that suffice to skip a lifecycle message: two of three messages are not ends of builds.
 #[derive(Deserialize)]
 struct Brief<'a> {
     event: &'a str,
 }
 
-/// A run that ended by itself.
+/// A run that ended on its own.
 struct Ended {
     record: BuildRecord,
-    /// As long as its workspace was held.
+    /// Time for which its workspace was occupied.
     took: Duration,
 }
 
 impl Expected {
-    /// Nothing is known yet.
+    /// Starts without any learned run times.
     pub(crate) fn new(settings: &Settings) -> Self {
-        // Other names were refused with the settings.
+        // Invalid names were refused with the settings.
         let kind = settings.estimator.parse().unwrap_or_default();
         let known = Known { estimator: Estimator::new(kind, KEYS_MAX), quality: Quality::default() };
         Self(Arc::new(Mutex::new(known)))
@@ -58,15 +58,15 @@ impl Expected {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Milliseconds that `build` is expected to hold a workspace; `None` where no build like it has ended.
+    /// Expected time in milliseconds for which `build` will occupy a workspace; `None` if no similar build has ended.
     pub(crate) fn of(&self, build: &Build) -> Option<u64> {
         let keys = BuildWork::of(build).keys();
         let estimate = self.lock().estimator.estimate(&keys, Duration::from_secs(build.timeout_seconds));
         (estimate.source != Source::HalfOfLimit).then_some(estimate.ms)
     }
 
-    /// Learns from an end, and judges what had been expected. `live` is false for what ended before this process began: that
-    /// was counted then.
+    /// Learns from an end, and measures the error of its estimate. `live` is false for ends before this process
+    /// started: those were measured then.
     fn learn(&self, ended: &Ended, live: bool) {
         let Ended { record, took } = ended;
         let build = &record.build;
@@ -84,7 +84,7 @@ impl Expected {
         }
     }
 
-    /// Shows how good the last estimates were.
+    /// Publishes the accuracy of recent estimates as metrics.
     fn show(&self) {
         let last = *self.lock().quality.last();
         let shares = [
@@ -103,7 +103,7 @@ impl Expected {
     }
 }
 
-/// How good an estimate was, as labels of the metric.
+/// The accuracy of an estimate, as labels of the metric.
 fn verdict(expected_ms: Option<u64>, took_ms: u64) -> (&'static str, &'static str) {
     let Some(expected) = expected_ms else { return ("unknown", "none") };
     let took = took_ms.max(1);
@@ -116,7 +116,7 @@ fn verdict(expected_ms: Option<u64>, took_ms: u64) -> (&'static str, &'static st
     (within, if expected < took { "under" } else { "over" })
 }
 
-/// Reads what ended lately, then follows what ends, until the service stops.
+/// Reads recent ends, then follows new ones, until the service stops.
 pub(crate) async fn follow(context: Context, expected: Expected) -> Result<(), ServiceError> {
     tokio::select! {
         () = context.stop.cancelled() => Ok(()),
@@ -131,13 +131,13 @@ async fn learn_for_ever(context: &Context, expected: &Expected) {
             Err(error) => {
                 warn!(
                     error = telemetry::error_chain(&error),
-                    "what ended before is read as soon as the bus answers"
+                    "cannot read past ends of builds yet, retrying until the bus answers"
                 );
                 tokio::time::sleep(RETRY).await;
             }
         }
     };
-    // However much else is said of builds: of each the last is its end.
+    // An end is the last message on its subject, so earlier messages are not needed.
     let start = Start::LastOfEachSubject;
     let mut follower = Follower::new(&context.bus, stream::EVENTS, EventSubject::LIFECYCLES, start);
     let mut learned = 0_u64;
@@ -152,13 +152,13 @@ async fn learn_for_ever(context: &Context, expected: &Expected) {
         if follower.caught_up() {
             expected.show();
             if !live {
-                info!(learned, "learned how long builds run, from what ended before");
+                info!(learned, "learned run times from past builds");
             }
         }
     }
 }
 
-/// The end of a run that a lifecycle message tells, if it ended by itself: what was stopped half-way says nothing.
+/// The end of a run in a lifecycle message, if the run ended on its own: an aborted run has no useful run time.
 fn ended(stored: &Stored) -> Option<Ended> {
     let brief: Brief<'_> = serde_json::from_slice(&stored.payload).ok()?;
     if brief.event != "INVOCATION_FINISHED" {
@@ -166,10 +166,10 @@ fn ended(stored: &Stored) -> Option<Ended> {
     }
     let record = stored
         .record()
-        .inspect_err(|error| debug!(error = telemetry::error_chain(error), "an end that teaches nothing"))
+        .inspect_err(|error| debug!(error = telemetry::error_chain(error), "ignoring an unreadable event"))
         .ok()?;
     let result = record.result()?;
-    // One that never began its command failed for another reason than what it is.
+    // A build that never started its command failed for an unrelated reason.
     let ran = result.exit_code.is_some() || result.job.is_some();
     let by_itself = ran && matches!(result.outcome, Outcome::Succeeded | Outcome::Failed);
     let took = record.at_ms.since(record.invocation()?.started_at_ms);

@@ -1,8 +1,8 @@
-//! The errors of the API.
+//! Constructors of the API's errors.
 
 use model::{ApiError, ErrorCode};
 
-/// The error of a call that will never be right.
+/// The error of a call that can never succeed.
 pub(crate) fn invalid(why: String) -> ApiError {
     ApiError::new(ErrorCode::InvalidRequest, why)
 }

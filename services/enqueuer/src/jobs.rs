@@ -1,4 +1,4 @@
-//! Jobs of requests: read, checked, kept in the store.
+//! Jobs of requests: reading, checking and storing them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use policy::graph::{Unreachable, reachable};
 use store::{Store, StoreError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Takes jobs in hand. Cheap to clone.
+/// Accepts jobs. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Jobs(Arc<Inner>);
 
@@ -17,62 +17,57 @@ struct Inner {
     bus: Bus,
     store: Store,
     limits: JobLimits,
-    /// One permit for each KiB of JSON of jobs in hand: read, a job takes some ten times as much memory.
+    /// One permit for each KiB of JSON of jobs in progress: a parsed job takes about ten times as much memory.
     room: Semaphore,
 }
 
-/// KiB of JSON of jobs in hand at once.
+/// Limit on the JSON of jobs in progress, in KiB.
 const ROOM: u32 = 64 << 10;
 
-/// A job that will never be right.
+/// A job that can never be accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadJob {
-    /// Something is wrong with it.
     #[error(transparent)]
     Invalid(#[from] InvalidJob),
     /// No pool can ever run it.
     #[error("{0}")]
     Unreachable(Unreachable),
-    /// What is in the store is no job.
-    #[error("job: the JSON in the store cannot be read: {0}")]
+    /// The stored content is not a job.
+    #[error("job: invalid JSON in the store: {0}")]
     Unreadable(serde_json::Error),
     /// It is not in the store, or too large, or damaged.
     #[error("job: {}", telemetry::error_chain(.0))]
     Stored(StoreError),
-    /// It is too large.
-    #[error("job: it has {size} bytes as JSON, at most {most} are taken")]
+    #[error("job: it has {size} bytes as JSON, the limit is {most}")]
     TooLarge {
-        /// Bytes.
         size: usize,
-        /// At most.
         most: usize,
     },
 }
 
-/// Why a job cannot be taken now.
+/// The reason why a job cannot be accepted now.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotNow {
-    /// What the farm can run is not known yet.
+    /// The pools of the farm are not known yet.
     #[error("{0}")]
     NoPool(Unreachable),
-    /// The store.
-    #[error("the job cannot be kept")]
+    /// The store returned an error.
+    #[error("cannot store the job")]
     Store(#[source] StoreError),
-    /// The check was stopped with the service.
-    #[error("the job was not checked")]
+    /// The service stopped during the check.
+    #[error("the check of the job was aborted")]
     Stopped(#[source] tokio::task::JoinError),
-    /// The bus.
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
-/// Why a job is not taken.
+/// The reason why a job is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotTaken {
-    /// For good.
+    /// It can never be accepted.
     #[error(transparent)]
     Bad(#[from] BadJob),
-    /// For now.
+    /// It cannot be accepted now.
     #[error(transparent)]
     NotNow(#[from] NotNow),
 }
@@ -82,7 +77,7 @@ impl Jobs {
         Self(Arc::new(Inner { bus, store, limits, room: Semaphore::new(ROOM as usize) }))
     }
 
-    /// The job as a build has it: checked, able to run here, and in the store.
+    /// Reads a job and returns it in the form of a build's job: checked, able to run on this farm, and stored.
     pub(crate) async fn take(&self, source: JobSource) -> Result<BuildJob, NotTaken> {
         let Inner { bus, store, limits, .. } = self.0.as_ref();
         let limits = *limits;
@@ -102,7 +97,7 @@ impl Jobs {
         if content.len() > limits.bytes_max {
             return Err(BadJob::TooLarge { size: content.len(), most: limits.bytes_max }.into());
         }
-        // A large one takes a second of this thread, which others need.
+        // A large job takes a second of CPU time, so it is parsed off the async threads.
         let read = content.clone();
         let checked = tokio::task::spawn_blocking(move || {
             let job: Job = serde_json::from_slice(&read).map_err(BadJob::Unreadable)?;
@@ -122,16 +117,16 @@ impl Jobs {
         Ok(BuildJob { digest, tasks })
     }
 
-    /// Waits until there is room for a job of so many bytes.
+    /// Waits until a job of this many bytes fits the limit.
     async fn room_for(&self, bytes: u64) -> Option<SemaphorePermit<'_>> {
         let wanted = u32::try_from(bytes >> 10).unwrap_or(u32::MAX).clamp(1, ROOM);
-        // It is never closed.
+        // The semaphore is never closed.
         self.0.room.acquire_many(wanted).await.ok()
     }
 }
 
 impl NotTaken {
-    /// What was asked for and is not there will not come; what cannot be read may be read later.
+    /// A missing blob will not appear later; a failed read may succeed later.
     fn of_store(error: StoreError) -> Self {
         match error {
             StoreError::Missing { .. } | StoreError::TooLarge { .. } | StoreError::Damaged { .. } => {

@@ -22,7 +22,7 @@ use model::Priority;
 use service::{Context, Ready, Running, ServiceError, follow_governance};
 use tokio::{sync::watch, task::JoinSet};
 
-/// Runs the service until it is told to stop.
+/// Runs the service until it is asked to stop.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
@@ -46,12 +46,12 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let api = api::start(&context, index, intake).await?;
     context.ready(Ready::default()).await?;
     tokio::select! {
-        // First: the loops end then too, and that is no failure.
+        // Checked first: on a stop the loops end as well, and that is not a failure.
         biased;
         () = context.stop.cancelled() => {}
         Some(ended) = tasks.join_next() => {
             ended.map_err(|error| ServiceError::failed("a request loop", error))??;
-            return Err(ServiceError::failed("the enqueuer", "a request loop ended by itself"));
+            return Err(ServiceError::failed("the enqueuer", "a request loop ended unexpectedly"));
         }
     }
     api.drain().await;

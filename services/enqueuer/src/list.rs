@@ -1,4 +1,4 @@
-//! Lists: from the index, each build's record from the stream.
+//! Lists of builds: selected from the index, with each build's record from the stream.
 
 use std::collections::HashSet;
 
@@ -11,14 +11,14 @@ use model::{
 
 use crate::failure::unavailable;
 
-/// Bytes of a list: a reply is one message of at most 1 MiB.
+/// Maximum size of a list in bytes: a reply is one message of at most 1 MiB.
 const LIST_BYTES_MAX: usize = 900 << 10;
 const LIMIT: usize = 50;
 const LIMIT_MAX: usize = 1000;
-/// Builds that run, of which it is looked up where.
+/// Maximum number of running builds that are matched to workspaces.
 const RUNNING_MAX: isize = 1000;
 
-/// The newest builds of `group`; those that wait, in the order in which they will start.
+/// The newest builds of `group`; waiting builds in the order in which they will start.
 pub(crate) async fn list(
     bus: &Bus,
     index: &Index,
@@ -27,11 +27,11 @@ pub(crate) async fn list(
 ) -> Result<ListReply, ApiError> {
     let limit = request.limit.unwrap_or(LIMIT);
     if !(1..=LIMIT_MAX).contains(&limit) {
-        let why = format!("field limit is {limit}: 1 to {LIMIT_MAX} is expected");
+        let why = format!("invalid field limit {limit}: expected 1 to {LIMIT_MAX}");
         return Err(ApiError::new(ErrorCode::InvalidRequest, why));
     }
     let filtered = request.outcome.is_some() || !request.labels.is_empty() || request.id_prefix.is_some();
-    // Filtered below, so more are read than asked for.
+    // The results are filtered below, so more are read than requested.
     let all = filtered || matches!(request.state, Some(State::InProgress | State::Finished));
     let most = isize::try_from(if all { LIMIT_MAX } else { limit }).unwrap_or(isize::MAX);
     let mut ids: Vec<BuildId> = match request.state {
@@ -73,18 +73,19 @@ fn outcome_of(view: &BuildView) -> Option<Outcome> {
     view.record.result().map(|result| result.outcome)
 }
 
-/// Whether the id begins so, in upper or lower case, with or without its dashes.
+/// Whether the id starts with `prefix`, ignoring case, with or without its dashes.
 fn has_prefix(id: BuildId, prefix: &str) -> bool {
     let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
     plain(&id.to_string()).starts_with(&plain(prefix))
 }
 
-/// Groups that had a build lately.
+/// Groups that recently had a build.
 pub(crate) async fn groups(index: &Index) -> Result<GroupsReply, ApiError> {
     Ok(GroupsReply { groups: index.groups().await.map_err(unavailable)? })
 }
 
-/// Workers that live, with what their workspaces do now: heartbeats are some seconds old, the index follows every event.
+/// Live workers with the current state of their workspaces: heartbeats are some seconds old, the
+/// index follows every event.
 pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>, ApiError> {
     let mut views = live_workers(index, bus.now()).await?;
     let said: Vec<BuildKey> =
@@ -93,7 +94,7 @@ pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>,
     let unfinished: HashSet<BuildKey> = unfinished.into_iter().collect();
     let said: HashSet<BuildKey> = said.into_iter().collect();
     let mut taken = index.taken().await.map_err(unavailable)?;
-    // Those that started since the heartbeats.
+    // Builds that started since the heartbeats.
     let mut started = index.running(RUNNING_MAX).await.map_err(unavailable)?;
     started.retain(|key| !said.contains(key));
     for (_, record) in bus.latest_many(&started).await.map_err(unavailable)? {
@@ -112,14 +113,14 @@ pub(crate) async fn workers(bus: &Bus, index: &Index) -> Result<Vec<WorkerView>,
     Ok(views)
 }
 
-/// Workers that live, as they last said.
+/// Live workers, as of their last heartbeats.
 pub(crate) async fn live_workers(index: &Index, now: Millis) -> Result<Vec<WorkerView>, ApiError> {
     let found = index.workers(now).await.map_err(unavailable)?;
     let read = |raw: &Vec<u8>| bus::decode::<Heartbeat>(bus::Encoding::Json, raw).ok();
     Ok(found.iter().filter_map(read).map(|heartbeat| WorkerView { heartbeat }).collect())
 }
 
-/// The build that a worker said it runs there.
+/// The build that the worker reported for this workspace.
 fn build_of(state: &WorkspaceState) -> Option<BuildKey> {
     match state {
         WorkspaceState::Busy { group, id } => Some(BuildKey { group: group.clone(), id: *id }),
@@ -127,8 +128,8 @@ fn build_of(state: &WorkspaceState) -> Option<BuildKey> {
     }
 }
 
-/// What a workspace does that was in `state`, and has this `build` by the index; `unfinished` are the builds that workers said
-/// they run and that have not ended.
+/// The current state of a workspace that was in `state` and has this `build` according to the index; `unfinished` are
+/// the reported builds that have not ended.
 fn now_of(
     state: &WorkspaceState,
     build: Option<&BuildKey>,

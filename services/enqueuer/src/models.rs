@@ -1,4 +1,4 @@
-//! Occupancy models, loaded as they are published.
+//! Occupancy models, loaded when they are published.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,23 +13,24 @@ use store::{Store, StoreError};
 use tracing::{info, warn};
 
 const RETRY: Duration = Duration::from_secs(5);
-/// Bytes of a model at most.
+/// Maximum size of a model in bytes.
 const SIZE_MAX: u64 = 256 << 20;
 
-/// The model in use; none before the first. Cheap to clone.
+/// The model in use; `None` before the first one. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Models(Arc<RwLock<Option<Arc<Loaded>>>>);
 
-/// A model that estimates.
+/// A model that has been loaded.
 pub(crate) struct Loaded {
     model: OccupancyModel,
-    /// Of its content. A version does not tell models apart: one that replaces an unreadable notice has version 1 again.
+    /// Digest of its content. The version does not identify a model: one that replaces an unreadable notice
+    /// has version 1 again.
     digest: Digest,
     /// Executor types that builds with targets of a rule used.
     pub(crate) types_by_rule: BTreeMap<String, BTreeSet<ExecutorType>>,
 }
 
-/// Why a model that was published is not used.
+/// The reason why a published model is not used.
 #[derive(Debug, thiserror::Error)]
 enum Unused {
     #[error(transparent)]
@@ -41,13 +42,13 @@ enum Unused {
 }
 
 impl Loaded {
-    /// The version that was published.
+    /// The published version of the model.
     pub(crate) fn version(&self) -> u64 {
         self.model.report().version
     }
 
-    /// What `build`, which asks its tool for `call`, is expected to occupy of `kind`; `None`: the model does not know the
-    /// type.
+    /// Expected occupancy of `kind` for `build`, which passes `call` to its build tool; `None` if the model does
+    /// not know the type.
     pub(crate) fn predict(&self, build: &Build, call: &ToolCall, kind: &ExecutorType) -> Option<Esu> {
         let facts = BuildFacts {
             command: &call.command,
@@ -61,7 +62,7 @@ impl Loaded {
 }
 
 impl Models {
-    /// The one in use.
+    /// The model currently in use.
     pub(crate) fn current(&self) -> Option<Arc<Loaded>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -74,13 +75,13 @@ impl Models {
         let version = notice.version;
         match load(store, &notice, current.as_deref()).await {
             Ok(model) => {
-                info!(version, builds = notice.builds, "builds are estimated by another occupancy model");
+                info!(version, builds = notice.builds, "switched to another occupancy model");
                 let ModelNotice { digest, types_by_rule, .. } = notice;
                 let loaded = Arc::new(Loaded { model, digest, types_by_rule });
                 *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
             }
             Err(error) => {
-                warn!(version, error = telemetry::error_chain(&error), "an occupancy model is not used");
+                warn!(version, error = telemetry::error_chain(&error), "cannot use the occupancy model");
             }
         }
     }
@@ -97,7 +98,7 @@ async fn load(
     Ok(model)
 }
 
-/// Loads what is published until the service stops.
+/// Loads each published model until the service stops.
 pub(crate) async fn follow(context: Context, store: Store, models: Models) -> Result<(), ServiceError> {
     let what = "following occupancy models";
     let changes = context.bus.model_changes().await;
@@ -106,10 +107,10 @@ pub(crate) async fn follow(context: Context, store: Store, models: Models) -> Re
     loop {
         match context.bus.current_model().await {
             Ok((_, Some(notice))) => models.take(&store, notice).await,
-            // The next one is told.
+            // There is no model yet; the subscription delivers the next one.
             Ok((_, None)) => {}
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "the occupancy model is looked for again soon");
+                warn!(error = telemetry::error_chain(&error), "cannot read the occupancy model, retrying");
                 tokio::select! {
                     () = context.stop.cancelled() => return Ok(()),
                     () = tokio::time::sleep(RETRY) => continue,

@@ -1,4 +1,4 @@
-//! Refusing a plain publish so that everyone concerned hears of it.
+//! Refusing a published build request so that the client and all watchers are notified.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,19 +12,19 @@ use service::{Context, Step, crash_point};
 use telemetry::metrics::{Counter, Label, count};
 use tracing::info;
 
-/// Why a request is refused.
+/// A request that is refused, and the reason.
 pub(crate) struct Refused {
     pub(crate) error: ErrorCode,
     pub(crate) message: String,
-    /// Set when the id is the refused build's own: its watchers are told.
+    /// Set if the id belongs to the refused build itself: its watchers are notified.
     pub(crate) id: Option<BuildId>,
 }
 
-/// Where it is told when the subject's group is no valid name.
+/// Token in the subject of a rejection when the request's group is not a valid name.
 const UNNAMED: &str = "_invalid";
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Publishes the rejection and, where the build has an id, ends it.
+/// Publishes the rejection and, if the build has an id, ends the build.
 pub(crate) async fn reject(context: &Context, message: &Message, refused: Refused) -> Result<(), BusError> {
     let subject = message.subject.as_str().parse::<RequestSubject>().ok();
     let group = match subject.as_ref() {
@@ -70,7 +70,7 @@ pub(crate) async fn reject(context: &Context, message: &Message, refused: Refuse
     }
 }
 
-/// FINISHED (rejected), unless a build of this id exists.
+/// Writes FINISHED (rejected), unless a build with this id exists.
 async fn end(
     context: &Context,
     subject: &RequestSubject,

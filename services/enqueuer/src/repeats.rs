@@ -1,9 +1,9 @@
-//! Publishes that nats-server takes for repeats of another group's.
+//! Published requests that nats-server mistakes for repeats of another group's request.
 //!
-//! Its list of message ids is one for the whole stream and reaches 100 ms back at least. Of a bare id that is published to
-//! two groups within that time it stores one, and acknowledges the other without storing it. A plain subscriber
-//! gets both. So each enqueuer listens, and queues both builds itself when it sees such a pair: what the stream has as
-//! well is the same build, and is found to be so.
+//! The server has one list of message ids for the whole stream, which covers at least the last 100 ms. If a bare id is
+//! published to two groups within that time, the server stores one message and acknowledges the other without storing
+//! it. A plain subscriber receives both. Each enqueuer therefore subscribes, and enqueues both builds itself when it
+//! sees such a pair: the one that the stream has as well is recognised as the same build.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,16 +20,16 @@ use tracing::{debug, warn};
 
 use crate::{enqueue::Intake, requests};
 
-/// Well above the time for which nats-server remembers an id: its list is tidied by a timer.
+/// Well above the time for which nats-server remembers an id: its list is cleaned by a timer.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Bytes of requests that are remembered at most; the oldest are forgotten first.
+/// Maximum total size of remembered requests in bytes; the oldest are dropped first.
 const BYTES_MAX: usize = 32 << 20;
-/// Pairs in hand at once.
+/// Maximum number of pairs handled at once.
 const PAIRS_MAX: usize = 256;
 const TRIES: u32 = 100;
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Listens until the service stops.
+/// Watches for such pairs until the service stops.
 pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), ServiceError> {
     let mut subscribed = Vec::new();
     for priority in Priority::ALL {
@@ -58,13 +58,13 @@ pub(crate) async fn watch(context: Context, intake: Intake) -> Result<(), Servic
 }
 
 async fn queue(context: &Context, intake: &Intake, message: &Message) {
-    debug!(subject = %message.subject, "an id was published to two groups at once");
+    debug!(subject = %message.subject, "the same id was published to two groups at the same time");
     for _ in 0..TRIES {
-        // What the job lacks now it may have later: the last try counts.
+        // What the job lacks now may appear later, so only the last attempt rejects it.
         match requests::settle(context, intake, message, 1).await {
             Ok(()) => return,
             Err(error) => {
-                warn!(subject = %message.subject, error = telemetry::error_chain(&error), "request not queued yet");
+                warn!(subject = %message.subject, error = telemetry::error_chain(&error), "enqueue failed, retrying");
             }
         }
         tokio::time::sleep(RETRY).await;
@@ -80,8 +80,8 @@ struct Recent {
 }
 
 impl Recent {
-    /// The messages of which one may not be stored: this one and the one before it of the same bare id, when they are of
-    /// two groups.
+    /// The messages of which one may not be stored: this one and the previous one with the same bare id, if they
+    /// are of two groups.
     fn pair(&mut self, message: Message, now: Instant) -> Vec<Message> {
         self.forget(now);
         let Some(Ok(RequestId::Bare(id))) = message_id(message.headers.as_ref()).map(str::parse) else {

@@ -1,4 +1,4 @@
-//! Plain publishes: one loop a priority.
+//! Published build requests: one loop for each priority.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     trace::trace,
 };
 
-/// Requests in hand at once. The shares are the weights of the priorities when there is more than can be done.
+/// Number of requests handled at once. Under overload, the shares are the weights of the priorities.
 fn share(priority: Priority) -> usize {
     match priority {
         Priority::Emergency => 512,
@@ -30,17 +30,17 @@ fn share(priority: Priority) -> usize {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
-/// How often a request is delivered before it is refused because its job cannot be taken: half a minute, in which executors
-/// that start with the farm have long registered.
+/// Number of deliveries after which a request is refused because its job cannot be accepted: half a minute, enough for
+/// executors that start with the farm to register.
 const DELIVERIES_MAX: i64 = 150;
 
-/// Takes requests of one priority until the service stops, then finishes what it holds.
+/// Handles requests of one priority until the service stops, then finishes those in progress.
 pub(crate) async fn serve(context: Context, intake: Intake, priority: Priority) -> Result<(), ServiceError> {
     let name = jetstream::request_consumer(priority);
     let mut queue = jetstream::open(&context.bus, stream::REQUESTS, &name).await?;
     let permits = Arc::new(Semaphore::new(share(priority)));
     loop {
-        // Room for one first: whoever has none is handed no message that then waits.
+        // Acquire a permit first: a message that must wait here would be withheld from other replicas.
         let Ok(permit) = permits.clone().acquire_owned().await else { break };
         let message = tokio::select! {
             biased;
@@ -64,20 +64,20 @@ async fn handle(context: &Context, intake: &Intake, message: &Pulled) {
     async {
         crash_point(Step::RequestPulled);
         if let Err(error) = settle(context, intake, message, deliveries(message)).await {
-            // It is delivered again; the delay is short and such faults are rare.
-            warn!(subject = %message.subject, error = telemetry::error_chain(&error), "request not queued yet");
+            // The request is delivered again; the delay is short and such faults are rare.
+            warn!(subject = %message.subject, error = telemetry::error_chain(&error), "enqueue failed, retrying");
             let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
             return;
         }
         if let Err(error) = message.ack().await {
-            debug!(%error, "the acknowledgement was not sent; the request comes again and is a duplicate");
+            debug!(%error, "cannot send the acknowledgement; the request is delivered again as a duplicate");
         }
     }
     .instrument(span)
     .await;
 }
 
-/// Queues the build or refuses it, for good in both cases; `deliveries` is how often the request came.
+/// Enqueues the build or refuses it, both permanently; `deliveries` counts the deliveries of the request.
 pub(crate) async fn settle(
     context: &Context,
     intake: &Intake,
@@ -98,7 +98,7 @@ pub(crate) async fn settle(
                 | NotEnqueued::Job(_) => Some(id),
                 NotEnqueued::JobNotNow(_) if deliveries >= DELIVERIES_MAX => Some(id),
                 NotEnqueued::JobNotNow(_) | NotEnqueued::Bus(_) => return Err(error),
-                // The other build goes its way: nothing is written on its subject.
+                // The other build is unaffected: nothing is written on its subject.
                 NotEnqueued::Conflict { .. } => None,
             };
             Refused { error: error.code(), message: telemetry::error_chain(&error), id }
@@ -108,7 +108,7 @@ pub(crate) async fn settle(
     Ok(reject(context, message, refused).await?)
 }
 
-/// How often the message was delivered, this time included.
+/// Number of deliveries of the message, including this one.
 fn deliveries(message: &Pulled) -> i64 {
     message.info().map_or(1, |info| info.delivered)
 }
@@ -123,12 +123,12 @@ fn read(limits: &RequestLimits, message: &Message, now: Millis) -> Result<model:
     let subject: RequestSubject =
         message.subject.as_str().parse().map_err(|error| refuse(format!("{error}"), header_id))?;
     if let Some(other) = named.as_ref().and_then(RequestId::group).filter(|named| **named != subject.group) {
-        let why = format!("header Nats-Msg-Id names group {other}, the subject {}", subject.group);
+        let why = format!("header Nats-Msg-Id names group {other}, expected {}", subject.group);
         return Err(refuse(why, header_id));
     }
     if message.payload.len() > limits.request_bytes_max {
         let (size, most) = (message.payload.len(), limits.request_bytes_max);
-        return Err(refuse(format!("the request has {size} bytes, at most {most} are taken"), header_id));
+        return Err(refuse(format!("the request has {size} bytes, the limit is {most}"), header_id));
     }
     let encoding = Encoding::of(header(headers, "Content-Type"), &message.payload);
     let request: BuildRequest = decode(encoding, &message.payload)

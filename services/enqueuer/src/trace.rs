@@ -1,8 +1,8 @@
-//! The trace that a build is part of.
+//! The trace context of a build.
 
 use bus::traceparent;
 
-/// The trace that the build goes on with: our span when tracing is on, else the client's own.
+/// The trace context that the build continues: our span if tracing is on, else the client's.
 pub(crate) fn trace(headers: Option<&async_nats::HeaderMap>) -> Option<String> {
     let ours = telemetry::current().map(|context| context.traceparent);
     ours.or_else(|| {

@@ -1,4 +1,4 @@
-//! Why a build waits, and how the quotas stand.
+//! Explains why a build waits, and reports the state of the quotas.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +13,13 @@ use service::Governance;
 
 use crate::{failure::unavailable, list::live_workers};
 
-/// Builds before one that are looked at, builds in progress that are named, builds of all groups in progress that are looked
-/// at, and groups that wait likewise.
+/// Limits: builds read ahead of one, builds in progress listed, builds of all groups in progress read,
+/// and waiting groups read.
 const MOST: StandingLimits = StandingLimits { ahead: 4096, running: 20, busy: 512, groups: 64 };
-/// What is asked of quotas is not asked of workspaces.
+/// Workspaces with room: the question about quotas ignores workspaces.
 const ANY_WORKSPACE: Workspaces<'static> = Workspaces { idle: 1, busy: 0, busy_with: &[], share: 1.0 };
 
-/// Why the build of `record` waits, if it does.
+/// Explains why the build of `record` waits, if it does.
 pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Result<WhyReply, ApiError> {
     let build = &record.build;
     let mut reply = WhyReply {
@@ -36,18 +36,19 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
     match (record.state(), record.invocation()) {
         (State::InProgress, Some(invocation)) => {
             let (worker, workspace) = (&invocation.worker, invocation.workspace);
-            reply.reason = format!("it does not wait: it runs in workspace {worker}/{workspace}");
+            reply.reason = format!("it does not wait: it is running in workspace {worker}/{workspace}");
         }
-        (State::Finished, _) => "it does not wait: it is finished".clone_into(&mut reply.reason),
+        (State::Finished, _) => "it does not wait: it has finished".clone_into(&mut reply.reason),
         (State::Enqueued | State::InProgress, _) => {
             let waiting = waiting(bus, index, &build.key(), record).await?;
             reply.reason = match &waiting {
-                // Only then some may be full; a build that waits for quota needs no look at all workers.
+                // Disks can be full only if workers drain; a build that waits for quota does not need
+                // the list of workers.
                 Some(waiting) if waiting.workers.is_some_and(|workers| workers.draining > 0) => {
                     format!("{}{}", why_text(waiting), full_workers(bus, index).await?)
                 }
                 Some(waiting) => why_text(waiting),
-                None => "it is offered to a worker, or about to be in the queue".to_owned(),
+                None => "it is being offered to a worker or added to the queue".to_owned(),
             };
             reply.waiting = waiting;
         }
@@ -55,12 +56,12 @@ pub(crate) async fn why_of(bus: &Bus, index: &Index, record: &BuildRecord) -> Re
     Ok(reply)
 }
 
-/// Which workers take nothing because their disk is full, as the rest of a sentence.
+/// Describes the workers that accept no builds because their disk is full, as the rest of a sentence.
 async fn full_workers(bus: &Bus, index: &Index) -> Result<String, ApiError> {
     let workers = live_workers(index, bus.now()).await?;
     let mut short = workers.iter().filter_map(|view| view.heartbeat.short.as_ref());
     let Some(first) = short.next() else { return Ok(String::new()) };
-    Ok(format!("; {} of {} workers take no builds: {first}", short.count() + 1, workers.len()))
+    Ok(format!("; {} of {} workers accept no builds: {first}", short.count() + 1, workers.len()))
 }
 
 async fn waiting(
@@ -71,8 +72,8 @@ async fn waiting(
 ) -> Result<Option<Waiting>, ApiError> {
     let standing = index.standing(key, MOST).await.map_err(unavailable)?;
     if !standing.ready {
-        let what = "the queue is not indexed: a dispatcher rebuilds the index from the event stream within seconds; if this \
-                    does not pass, no dispatcher runs";
+        let what = "the queue is not indexed: a dispatcher rebuilds the index from the event stream within seconds; \
+                    if this persists, no dispatcher is running";
         return Err(ApiError::new(ErrorCode::Unavailable, what));
     }
     let Some(place) = standing.place else { return Ok(None) };
@@ -111,7 +112,7 @@ async fn waiting(
     Ok(Some(waiting))
 }
 
-/// What the farm's workspaces are busy with.
+/// The builds in the farm's workspaces, with their run times.
 fn busy_with(standing: &Standing, now: Millis) -> Vec<Busy> {
     let ran_ms = |since: Millis| u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
     let busy = standing.busy_with.iter().map(|build| Busy {
@@ -122,11 +123,11 @@ fn busy_with(standing: &Standing, now: Millis) -> Vec<Busy> {
     busy.collect()
 }
 
-/// How the quotas of all groups stand.
+/// The state of the quotas of all groups.
 pub(crate) async fn quota(bus: &Bus, index: &Index) -> Result<QuotaReply, ApiError> {
     let known = Governance::read(bus).await.map_err(unavailable)?;
     let Governance { quotas, totals, record: decided, spare } = known;
-    // Without quotas nothing is governed, whatever was decided before.
+    // Without quotas nothing is governed, whatever the last decision says.
     let decided = if quotas.is_empty() { GovernorRecord::default() } else { decided };
     let demands = index.demands(1).await.map_err(unavailable)?;
     let demanding = demands.iter().map(|demand| &demand.group);

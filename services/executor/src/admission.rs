@@ -1,4 +1,4 @@
-//! Looking at the sensors while anything is in hand, and what follows for the congestion window.
+//! Reads the sensors while the executor has actions, and adjusts the congestion window.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -17,7 +17,7 @@ use crate::{
     sensors::{Inside, Kind, Sensor},
 };
 
-/// The sensors, and whether reservations are taken.
+/// The sensors, and whether reservations are accepted.
 pub(crate) struct Admission {
     sensors: Mutex<Sensors>,
     every: Duration,
@@ -30,20 +30,20 @@ struct Sensors {
 }
 
 impl Admission {
-    /// Nothing is known yet.
+    /// Creates the state before the first reading of the sensors.
     pub(crate) fn new(settings: &Settings, all: Vec<Box<dyn Sensor>>) -> Self {
         let sensors = Mutex::new(Sensors { all, looked_at: None });
         let every = Duration::from_millis(settings.window_tick_ms);
         Self { sensors, every, open: watch::Sender::new(true) }
     }
 
-    /// Whether reservations are taken, as it changes.
+    /// Follows whether reservations are accepted.
     pub(crate) fn open(&self) -> watch::Receiver<bool> {
         self.open.subscribe()
     }
 }
 
-/// The window that the settings ask for.
+/// The congestion window according to the settings; `None` if it is disabled.
 pub(crate) fn window(settings: &Settings) -> Option<Window> {
     let slots = settings.executor_slot_count();
     settings
@@ -51,8 +51,8 @@ pub(crate) fn window(settings: &Settings) -> Option<Window> {
         .then(|| Window::new(settings.window_start_points, settings.window_points_max, slots))
 }
 
-/// Looks at the sensors until the session ends: as long as anything is in hand or short. An executor with nothing to do
-/// looks when it is about to ask for work.
+/// Reads the sensors until the session ends, while the executor has actions or a resource is short. An idle executor
+/// reads them when it is about to ask for work.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     loop {
         shared.hands.watchful().await;
@@ -60,14 +60,14 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
         let stuck = shared.hands.put_down_stuck();
         if !stuck.is_empty() {
             hand_over::give_back(&shared, stuck, Vec::new()).await;
-            // We are still here.
+            // A heartbeat shows the schedulers that this executor is alive.
             shared.hands.announce.notify_one();
         }
         tokio::time::sleep(shared.admission.every).await;
     }
 }
 
-/// Looks at the sensors, unless that was done of late.
+/// Reads the sensors, unless they were read recently.
 pub(crate) fn look(shared: &Arc<Shared>) {
     let admission = &shared.admission;
     let mut sensors = admission.sensors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,8 +100,8 @@ pub(crate) fn look(shared: &Arc<Shared>) {
     set(Gauge::ActionWindowUsedPoints, &[], i64::from(window.used));
     let turned = admission.open.send_if_modified(|open| std::mem::replace(open, is_open) != is_open);
     if turned && is_open {
-        info!(window = window.size, "reservations are taken again");
+        info!(window = window.size, "accepting reservations again");
     } else if turned {
-        info!(window = window.size, used = window.used, red = ?window.red, "no reservations are taken for now");
+        info!(window = window.size, used = window.used, red = ?window.red, "not accepting reservations for now");
     }
 }

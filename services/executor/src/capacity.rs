@@ -1,4 +1,4 @@
-//! What an executor has: as the settings say, else as the machine is.
+//! Capacity of an executor: from the settings, otherwise from the machine.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use settings::Settings;
 
 use crate::sensors::machine_memory;
 
-/// Processors, memory and custom resources that actions may hold together. `proc` is `/proc`.
+/// Processors, memory and custom resources that actions may hold together. `proc` is the path of `/proc`.
 pub(crate) fn capacity(settings: &Settings, proc: &Path) -> Result<Resources, ServiceError> {
     let cpu_millis = match settings.executor_cpu_millis {
         0 => 1000 * u64::from(settings.executor_slot_count()),
@@ -17,7 +17,7 @@ pub(crate) fn capacity(settings: &Settings, proc: &Path) -> Result<Resources, Se
     let memory_bytes = match settings.executor_memory_bytes {
         0 => {
             let all = machine_memory(proc).map_err(|error| {
-                let what = "finding how much memory there is (executor_memory_bytes can say it)";
+                let what = "reading the memory size (set executor_memory_bytes instead)";
                 ServiceError::failed(what, error)
             })?;
             all / 10 * 9

@@ -1,4 +1,4 @@
-//! Asking the schedulers for work, whenever there is room for it: one question at a time, with all room in it.
+//! Asks the schedulers for work whenever there is room: one request at a time, for all free room.
 
 use std::{
     sync::Arc,
@@ -18,14 +18,14 @@ use tracing::{debug, warn};
 
 use crate::{Shared, admission, control, hand_over, hands::Wish, heartbeat, run};
 
-/// Reservations named in a question at most.
+/// Maximum number of reservations named in a request.
 const NAMED_MAX: usize = 16;
-/// How long after a question without an answer the next is asked, on the average; and at most, when that goes on.
+/// Mean delay before an unanswered request is repeated, and the maximum of that mean after repeated failures.
 const RETRY: Duration = Duration::from_millis(50);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// Asks for work until the session ends. What makes it ask: its start, a reservation, room, the connection's return, an
-/// announcement of schedulers, a question without an answer. Nothing else: while nothing of that happens, nothing is sent.
+/// Asks for work until the session ends. A request is sent after the start, a reservation, free room, a reconnect, an
+/// announcement of schedulers, or an unanswered request. Otherwise nothing is sent.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let mut reconnects = shared.context.bus.reconnects();
     let mut random = Random::new(shared.context.bus.now().0 ^ u64::from(std::process::id()));
@@ -38,15 +38,15 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             () = reconnects.next() => {}
             () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
             () = tokio::time::sleep_until(later.unwrap_or_else(Instant::now).into()), if later.is_some() => {}
-            // A reservation for later came: perhaps for sooner than those that are known.
+            // A delayed reservation arrived, perhaps due sooner than the known ones.
             () = shared.later.notified() => continue,
         }
         shared.queue().ripen(Instant::now());
-        // Whatever more there is for us is taken at once.
+        // Claim all available work at once.
         loop {
             let asked = tokio::select! {
                 asked = ask(&shared) => asked,
-                // The answer is lost with the connection.
+                // The answer was lost with the connection.
                 () = reconnects.next() => continue,
             };
             match asked {
@@ -64,20 +64,20 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     }
 }
 
-/// Between half and one and a half of twice as long each time.
+/// A random delay of 0.5 to 1.5 times a mean that doubles with each unanswered request.
 fn pause(unanswered: u32, random: &mut Random) -> Duration {
     let mean = (RETRY * 2_u32.saturating_pow(unanswered - 1)).min(RETRY_MAX);
     mean.mul_f64(0.5 + random.unit())
 }
 
-/// What came of a question.
+/// The result of a request for work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// There may be more where that came from.
+    /// There may be more work to claim.
     Again,
-    /// There is no room, or nothing for it.
+    /// There is no room, or no work for it.
     Enough,
-    /// Nobody answered.
+    /// No scheduler sent a valid answer.
     Unanswered,
 }
 
@@ -93,7 +93,7 @@ async fn ask(shared: &Arc<Shared>) -> Asked {
             Err(error) => {
                 warn!(
                     error = telemetry::error_chain(&error),
-                    "the answer to a request for work cannot be read"
+                    "cannot read the answer to a request for work"
                 );
                 Asked::Unanswered
             }
@@ -118,10 +118,10 @@ fn question(shared: &Shared, wish: Wish) -> ClaimRequest {
     }
 }
 
-/// What was claimed for us in vain is known by our heartbeat, which does not name it.
+/// Sends a heartbeat after a lost answer, so that the schedulers see which claimed actions did not arrive.
 async fn unanswered(shared: &Shared, error: &RequestError) {
     count(Counter::ActionClaims, &[(Label::Verdict, "unanswered")], 1);
-    debug!(%error, "no scheduler answers; it is asked again");
+    debug!(%error, "no scheduler answered; retrying");
     if error.kind() != RequestErrorKind::NoResponders {
         heartbeat::send(shared).await;
     }
@@ -162,7 +162,7 @@ async fn receive(shared: &Arc<Shared>, reply: ClaimReply) -> Asked {
     hand_over::give_back(shared, refused, Vec::new()).await;
     let verdict = if granted > 0 { "granted" } else { "empty" };
     count(Counter::ActionClaims, &[(Label::Verdict, verdict)], 1);
-    // What waits and was not granted does not fit, unless there was too much for one answer.
+    // Waiting actions that were not granted do not fit, unless there were too many for one answer.
     if granted > 0 && reply.waiting > 0 { Asked::Again } else { Asked::Enough }
 }
 

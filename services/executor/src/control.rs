@@ -1,4 +1,4 @@
-//! Orders to this executor.
+//! Control messages to this executor: cancel, drain and resume.
 
 use std::{
     collections::VecDeque,
@@ -14,11 +14,11 @@ use tracing::{debug, info, warn};
 
 use crate::{Shared, hand_over, heartbeat};
 
-/// Takes orders until the session ends.
+/// Handles control messages until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let subject = Subject::ExecutorControl(shared.id.clone()).to_string();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        ServiceError::failed("subscribing to orders", error)
+        ServiceError::failed("subscribing to control messages", error)
     };
     let subscribed = shared.context.bus.client().subscribe(subject).await;
     let mut orders = subscribed.map_err(|error| failed(Box::new(error)))?;
@@ -28,46 +28,47 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
                 tokio::spawn(cancel(shared.clone(), execution));
             }
             Ok(ExecutorControl::Drain) => {
-                info!("draining: nothing new is taken");
+                info!("draining: accepting no new actions");
                 shared.hands.set_draining(true);
                 shared.changed.notify_one();
-                // Who hears of what is given back must not give it to us again.
+                // The heartbeat goes first, so that schedulers do not assign the returned actions
+                // to this executor again.
                 heartbeat::send(&shared).await;
                 hand_over::all(&shared).await;
             }
             Ok(ExecutorControl::Resume) => {
-                info!("taking actions again");
+                info!("accepting actions again");
                 shared.hands.set_draining(false);
                 shared.changed.notify_one();
             }
-            Err(error) => warn!(error = telemetry::error_chain(&error), "an order cannot be read"),
+            Err(error) => warn!(error = telemetry::error_chain(&error), "cannot read a control message"),
         }
     }
     Err(failed("the subscription ended".into()))
 }
 
-/// Kills an action at once: nobody wants its result, so it is not asked to end by itself first.
+/// Kills an action at once. Its result is not wanted, so it gets no time to end on its own.
 pub(crate) async fn cancel(shared: Arc<Shared>, execution: ExecutionKey) {
     if !shared.hands.has(&execution) {
-        // It may be on its way here.
+        // Its claim may still be on the way to this executor.
         shared.cancelled.note(execution);
         return;
     }
-    // The word of the store, not the order's, says that it is over.
+    // The stored record decides whether it is over, not the message.
     match shared.context.bus.latest_execution(&execution).await {
         Ok(Some((_, record))) if record.outcome().is_none() => {
-            debug!(%execution, "an order to kill an action that is still wanted is ignored");
+            debug!(%execution, "ignoring the cancellation of an action that is still wanted");
         }
         Ok(_) => shared.hands.stop(&execution),
-        Err(error) => debug!(%execution, %error, "whether the action is over is not known yet"),
+        Err(error) => debug!(%execution, %error, "cannot check yet whether the action is over"),
     }
 }
 
-/// What was ordered to be killed and was not in hand: an order may overtake what it is about. Of the last moments only.
+/// Recently cancelled executions that were not held here: a cancellation may overtake the claim of its action.
 #[derive(Debug, Default)]
 pub(crate) struct Cancelled(Mutex<VecDeque<(Instant, ExecutionKey)>>);
 
-/// Nothing is on its way here for longer.
+/// How long a cancellation is remembered: claims arrive sooner.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 impl Cancelled {
@@ -83,7 +84,7 @@ impl Cancelled {
         all.push_back((Instant::now(), execution));
     }
 
-    /// Whether an order for it came in the last moments.
+    /// Whether it was cancelled recently.
     pub(crate) fn has(&self, execution: &ExecutionKey) -> bool {
         self.lock().iter().any(|(at, key)| key == execution && at.elapsed() <= ON_ITS_WAY)
     }

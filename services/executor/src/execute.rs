@@ -1,4 +1,4 @@
-//! What a slot does for an action: makes its input root, runs its command, keeps its outputs.
+//! Execution of an action in a slot: prepares the input root, runs the command, stores the outputs.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,10 +28,10 @@ use crate::{
     stages::Stage,
 };
 
-/// Bytes of an encoded result on the bus at most; a larger one is kept in the store.
+/// Maximum size of an encoded result on the bus, in bytes; a larger one is stored in the CAS.
 const INLINE_MAX: usize = 64 << 10;
 
-/// Does all of it; its inputs took so long to fetch so far.
+/// Executes an action. `fetched` is the time already spent on fetching its inputs.
 pub(crate) async fn execute(
     shared: &Shared,
     work: &Work,
@@ -43,7 +43,7 @@ pub(crate) async fn execute(
     let clock = shared.context.bus.clock();
     let begun = clock.system_time();
     let mut times = Times { queued: execution.accepted_at_ms.into(), ..Times::at(begun) };
-    // As if it had been fetched here and now: the wait for a slot is no part of either.
+    // The fetch counts as if it ended now: the wait for a slot belongs to neither step.
     times.started = begun.checked_sub(fetched).unwrap_or(begun);
     times.fetch_started = times.started;
     progress.enter(ExecutionStage::Fetching).await;
@@ -78,7 +78,7 @@ pub(crate) async fn execute(
     conclude(shared, work, (&ended, &limits), collected, times).await
 }
 
-/// Runs the command to its end.
+/// Runs the command until it ends.
 async fn command(
     shared: &Shared,
     work: &Work,
@@ -138,12 +138,12 @@ async fn watch(
     }
 }
 
-/// With the times of the farm in place of this machine's.
+/// Converts the times from the local clock to the clock of the farm.
 fn on(clock: &FarmClock, ended: &Ended) -> Ended {
     Ended { started_at: clock.of_local(ended.started_at), ended_at: clock.of_local(ended.ended_at), ..*ended }
 }
 
-/// How the copy ended, now that the command has; a success goes to the action cache first.
+/// Determines how the copy ended after its command has ended; a success is cached first.
 async fn conclude(
     shared: &Shared,
     work: &Work,
@@ -156,7 +156,7 @@ async fn conclude(
     let status = verdict(ended, broken.as_ref())?;
     let collected = match (collected, &status) {
         (Ok(collected), _) => collected,
-        // What killed the command matters more than what it left.
+        // The reason for killing the command matters more than its outputs.
         (Err(error), Some((code, message))) => {
             let message = format!("{message}; {}", telemetry::error_chain(&error));
             return Ok(end(shared, work, ended, ExecutionOutcome::without_run(*code, message)));
@@ -172,8 +172,8 @@ async fn conclude(
     if cacheable {
         let kept = shared.cas.put_action(&execution.instance, &execution.action, &result).await;
         if let Err(error) = kept {
-            // The result is good, it is only not remembered.
-            warn!(key = %execution.key(), error = telemetry::error_chain(&error), "a result was not cached");
+            // The result is valid, it is only not cached.
+            warn!(key = %execution.key(), error = telemetry::error_chain(&error), "failed to cache a result");
         }
         crash_point(Step::ActionCached);
     }
@@ -188,7 +188,7 @@ async fn conclude(
     Ok(end(shared, work, ended, outcome))
 }
 
-/// The end of the copy with this outcome, who ran it and what that used.
+/// The end of the copy with this outcome, the executor, and the measured usage.
 fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -> CopyEnd {
     let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let measured = Measured {
@@ -205,7 +205,7 @@ fn end(shared: &Shared, work: &Work, ended: &Ended, outcome: ExecutionOutcome) -
     CopyEnd::OutOfMemory { outcome, had, most: shared.pool.capacity.memory_bytes }
 }
 
-/// What a command had written when it was cut off.
+/// The output that a command had written when it was killed.
 fn logs(result: &ActionResult, function: DigestFunction) -> Vec<(String, BlobDigest)> {
     let one = |name: &str, digest: Option<&reapi::execution::Digest>| {
         let digest = digest.and_then(|digest| reapi::digest::from_proto(digest, function).ok());
@@ -223,7 +223,7 @@ async fn stored(shared: &Shared, result: &ActionResult) -> Result<StoredResult, 
     kept.map(StoredResult::Blob).map_err(|error| Fault::machine(&error))
 }
 
-/// What made the command end, unless it ended by itself: the code and words of its outcome.
+/// The status code and message if the command was killed; `None` if it ended on its own.
 fn verdict(ended: &Ended, broken: Option<&Broken>) -> Result<Option<(i32, String)>, Fault> {
     Ok(match (ended.cause, broken) {
         (Cause::Killed, _) => return Err(Fault::Machine { reason: "the command was killed".to_owned() }),
@@ -231,7 +231,7 @@ fn verdict(ended: &Ended, broken: Option<&Broken>) -> Result<Option<(i32, String
         (_, Some(broken)) => Some((code::RESOURCE_EXHAUSTED, broken.to_string())),
         (Cause::OutOfMemory, None) => Some((
             code::RESOURCE_EXHAUSTED,
-            format!("the command was killed for want of memory: it used {} bytes", ended.peak_memory_bytes),
+            format!("out of memory: the command was killed after using {} bytes", ended.peak_memory_bytes),
         )),
         (Cause::Ended | Cause::TimedOut | Cause::OutputTooLarge(..) | Cause::OverLimit(_), None) => None,
     })

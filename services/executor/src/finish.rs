@@ -1,4 +1,4 @@
-//! Writing how a copy of an execution ended: the first result written stands.
+//! Writes how a copy of an execution ended: the first result that is written counts.
 
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ use crate::{Shared, hands::Hand};
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Writes what follows from the end of the copy behind the record that was claimed, or behind its successor. A success is as
-/// good as any other, whatever happened meanwhile. Tries until it is written, or the lease is gone: then it is run elsewhere.
+/// Writes the consequence of the copy's end after the claimed record, or after its successor. A
+/// success counts whatever happened in the meantime. Retries until it is written or the lease is
+/// lost: then the action runs elsewhere.
 pub(crate) async fn finish(shared: &Shared, claimed: Claimed, hand: &Hand, mut end: CopyEnd) {
     match &mut end {
         CopyEnd::OutOfMemory { most, outcome, .. } => {
@@ -33,7 +34,7 @@ pub(crate) async fn finish(shared: &Shared, claimed: Claimed, hand: &Hand, mut e
     loop {
         let (sequence, record) = &last;
         let Some(after) = copy.follows(record, *sequence, &end, shared.context.bus.now()) else {
-            debug!(%key, "the end of this copy changes nothing any more");
+            debug!(%key, "the end of this copy no longer changes anything");
             return;
         };
         match shared.context.bus.transition(after.record(), *sequence, PATIENCE).await {
@@ -44,11 +45,11 @@ pub(crate) async fn finish(shared: &Shared, claimed: Claimed, hand: &Hand, mut e
             }
             Ok(Written::Lost(Some(found))) => last = *found,
             Ok(Written::Lost(None)) => {
-                debug!(%key, "the action is gone");
+                debug!(%key, "the action no longer exists");
                 return;
             }
             Err(error) => {
-                warn!(%key, error = telemetry::error_chain(&error), "the end of an action is written again");
+                warn!(%key, error = telemetry::error_chain(&error), "retrying to write the end of an action");
                 tokio::select! {
                     () = hand.stop.cancelled() => return,
                     () = tokio::time::sleep(RETRY) => {}
@@ -62,15 +63,15 @@ pub(crate) async fn finish(shared: &Shared, claimed: Claimed, hand: &Hand, mut e
 #[derive(Debug, Clone, Copy)]
 struct Copy<'a> {
     executor: &'a ExecutorId,
-    /// Of which attempt it is.
+    /// The attempt that it belongs to.
     attempt: Attempt,
-    /// The position of the record behind which it was claimed.
+    /// The position of the record after which it was claimed.
     since: Sequence,
 }
 
 impl Copy<'_> {
-    /// What is to be written behind `record`, the last one, when the copy ended so. `None` when nothing is: there is a result,
-    /// or it was no success and does not count any more.
+    /// The record to write after `record`, the last one, for this end of the copy. `None` if nothing is to be
+    /// written: there is a result, or the copy failed and no longer counts.
     fn follows(
         &self,
         record: &ExecutionRecord,
@@ -85,7 +86,8 @@ impl Copy<'_> {
         after_copy(record, sequence, self.executor, end.clone(), now)
     }
 
-    /// Whether someone wrote that it has ended: we ourselves, where the answer was lost, or a scheduler that took us for lost.
+    /// Whether the end of this copy is already recorded: by this executor, if the answer was lost, or by a scheduler
+    /// that considered it lost.
     fn is_known(&self, record: &ExecutionRecord, sequence: Sequence) -> bool {
         let ours =
             matches!(&record.phase, ExecutionPhase::CopyEnded { executor, .. } if executor == self.executor);
@@ -93,13 +95,13 @@ impl Copy<'_> {
     }
 }
 
-/// Bytes of memory that an action can have at most: what the largest executor of the pool has, as far as the settings allow.
+/// Maximum memory of an action in bytes: the capacity of the largest executor of the pool, limited by the settings.
 async fn memory_most(shared: &Shared) -> u64 {
     let ours = &shared.pool;
     let known = match shared.context.bus.pool(&ours.name).await {
         Ok(known) => known,
         Err(error) => {
-            debug!(error = telemetry::error_chain(&error), "what other executors have is not known");
+            debug!(error = telemetry::error_chain(&error), "cannot read the capacity of the pool");
             None
         }
     };
@@ -121,10 +123,10 @@ fn tell(after: &AfterCopy, end: &CopyEnd) {
     count(Counter::ActionsRun, &[(Label::Outcome, label)], 1);
     match (after, end) {
         (AfterCopy::Requeue(_) | AfterCopy::GiveUp(_), CopyEnd::Infrastructure { reason }) => {
-            warn!(%key, reason, "an action could not be run here");
+            warn!(%key, reason, "an action failed because of this machine");
         }
         (AfterCopy::Requeue(next), _) => {
-            debug!(%key, label, memory = next.so_far.memory_bytes, "the action is to be run again");
+            debug!(%key, label, memory = next.so_far.memory_bytes, "requeued");
         }
         (AfterCopy::Finish(_) | AfterCopy::GoOn(_) | AfterCopy::GiveUp(_), _) => {
             debug!(%key, label, "action ended");
@@ -163,7 +165,7 @@ mod tests {
         CopyEnd::Infrastructure { reason: "no slot starts".to_owned() }
     }
 
-    /// What follows from the end of a copy that was claimed behind the first record.
+    /// What follows from the end of a copy that was claimed after the first record.
     fn follows(record: &ExecutionRecord, sequence: u64, end: &CopyEnd) -> Option<AfterCopy> {
         let us = us();
         let copy = Copy { executor: &us, attempt: Attempt::FIRST, since: Sequence(1) };
@@ -203,18 +205,18 @@ mod tests {
     #[test]
     fn a_failure_that_is_known_is_not_counted_again() {
         let record = testing::claimed().record;
-        // Our own, in doubt; or a scheduler's, who gave the action to another.
+        // Recorded by this executor in a lost write, or by a scheduler that requeued the action.
         let again = record.requeued(Sequence(1), "lost".to_owned(), Some(us()), true, NOW);
         assert_eq!(follows(&again, 2, &broken()), None);
         assert_eq!(follows(&again, 2, &failed(1)), None);
         let hedged = record.hedged(Sequence(1), NOW);
         let ended = hedged.copy_ended(Sequence(2), "broken".to_owned(), us(), None, NOW);
         assert_eq!(follows(&ended, 3, &broken()), None);
-        // That of a copy which we had before this one.
+        // The recorded end belongs to an earlier copy on this executor.
         let us = us();
         let copy = Copy { executor: &us, attempt: Attempt::FIRST, since: Sequence(3) };
         assert!(copy.follows(&ended, Sequence(3), &broken(), NOW).is_some());
-        // While others run on, one more or less that failed is told.
+        // While other copies run, the failure of one is recorded.
         assert!(matches!(follows(&hedged, 2, &failed(1)), Some(AfterCopy::GoOn(_))));
     }
 }

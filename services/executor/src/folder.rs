@@ -1,4 +1,4 @@
-//! The executor's folder: held by a lock, so that a successor knows that the one before is dead.
+//! The directory of an executor: locked, so that a successor knows that its predecessor is dead.
 
 use std::{
     fs, io,
@@ -8,10 +8,10 @@ use std::{
 use model::{ExecutorHome, ExecutorId};
 use nix::fcntl::{Flock, FlockArg};
 
-/// Executors on one data folder at most.
+/// Maximum number of executors that share a data directory.
 const FOLDERS_MAX: u32 = 1000;
 
-/// A folder that no other executor uses while this lives.
+/// A directory that no other executor uses while this value exists.
 #[derive(Debug)]
 pub(crate) struct ExecutorFolder {
     path: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct ExecutorFolder {
 }
 
 impl ExecutorFolder {
-    /// The first folder under `root` that nobody holds.
+    /// Locks the first free directory under `root`.
     pub(crate) fn hold(root: &Path) -> io::Result<Self> {
         for number in 0..FOLDERS_MAX {
             let path = root.join(number.to_string());
@@ -35,10 +35,10 @@ impl ExecutorFolder {
                 Err((_, error)) => return Err(error.into()),
             }
         }
-        Err(io::Error::other(format!("all {FOLDERS_MAX} executor folders are in use")))
+        Err(io::Error::other(format!("all {FOLDERS_MAX} executor directories are in use")))
     }
 
-    /// Removes what an executor that was killed left.
+    /// Removes the files that a killed executor left.
     fn clear(&self) -> io::Result<()> {
         for name in ["roots", "slots"] {
             let path = self.path.join(name);
@@ -52,22 +52,21 @@ impl ExecutorFolder {
         Ok(())
     }
 
-    /// The folder itself.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where input roots are made.
+    /// The directory in which input roots are created.
     pub(crate) fn roots(&self) -> PathBuf {
         self.path.join("roots")
     }
 
-    /// Where a slot keeps what its command writes to stdout and stderr.
+    /// The directory for the stdout and stderr of a slot's command.
     pub(crate) fn slot(&self, number: u16) -> PathBuf {
         self.path.join("slots").join(number.to_string())
     }
 
-    /// Its name, made once: who has the folder next finds warm what is warm now.
+    /// The name of the directory, created once. The next executor that uses the directory finds the same warm state.
     pub(crate) fn home(&self) -> io::Result<ExecutorHome> {
         let file = self.path.join("home");
         if let Some(home) = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok()) {
@@ -81,12 +80,12 @@ impl ExecutorFolder {
         Ok(home)
     }
 
-    /// The id of whoever had the folder before, or of our own last session.
+    /// The id of the previous executor of this directory, or of this executor's last session.
     pub(crate) fn predecessor(&self) -> Option<ExecutorId> {
         fs::read_to_string(self.session_file()).ok()?.trim().parse().ok()
     }
 
-    /// Remembers our id for a successor.
+    /// Stores the id of this session for a successor.
     pub(crate) fn set_session(&self, id: &ExecutorId) -> io::Result<()> {
         let partial = self.path.join("session.partial");
         fs::write(&partial, id.as_str())?;
@@ -108,7 +107,7 @@ mod tests {
         let first = ExecutorFolder::hold(root.path()).unwrap();
         let home = first.home().unwrap();
         assert_eq!(first.home().unwrap(), home);
-        // Another beside it has another.
+        // A second executor gets another directory.
         let second = ExecutorFolder::hold(root.path()).unwrap();
         assert_ne!(second.home().unwrap(), home);
         drop(first);

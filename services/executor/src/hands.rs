@@ -1,4 +1,4 @@
-//! What the executor has in hand: actions that run, and a few more that wait for room.
+//! The actions held by an executor: running ones, and a few more that wait for room.
 
 mod state;
 
@@ -15,22 +15,22 @@ use self::state::State;
 pub(crate) use self::state::{Fullness, Hand, Outputs, Phase, Wish, Work};
 use crate::room::Room;
 
-/// So long an action waits in hand that was taken ahead; then others may have it.
+/// How long an action claimed ahead may wait here before it is returned for other executors.
 const AHEAD_PATIENCE: Duration = Duration::from_secs(1);
 
-/// All of them.
+/// The actions held by the executor, with notifications of changes.
 #[derive(Debug)]
 pub(crate) struct Hands {
     state: Mutex<State>,
-    /// There is room that nobody was asked to fill.
+    /// Notified when there is room that was not yet offered to the schedulers.
     pub(crate) room: Notify,
-    /// Something that the schedulers do not know: say it now.
+    /// Notified when the state changed in a way that schedulers must learn at once.
     pub(crate) announce: Notify,
     changed: Notify,
 }
 
 impl Hands {
-    /// Nothing in hand. `starting_max` actions may fetch their inputs at a time; 0 is any number.
+    /// Holds nothing yet. At most `starting_max` actions fetch their inputs at a time; 0 means no limit.
     pub(crate) fn new(room: Room, starting_max: u16) -> Self {
         let state = Mutex::new(State::new(room, starting_max));
         Self { state, room: Notify::new(), announce: Notify::new(), changed: Notify::new() }
@@ -40,8 +40,8 @@ impl Hands {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in hand what was claimed; `fetch` begins to fetch its inputs where they are afar. It comes back while nothing is
-    /// taken any more. What is in hand already stays as it is.
+    /// Accepts a claimed action; `fetch` starts to fetch its inputs if they are remote. Returns the action while
+    /// draining. An action that is already held is left as it is.
     pub(crate) fn take(
         &self,
         claimed: Claimed,
@@ -57,12 +57,12 @@ impl Hands {
         Ok(())
     }
 
-    /// All that wait and can begin now, which hold their room from now on.
+    /// Starts all waiting actions that fit; they hold their room from now on.
     pub(crate) fn start(&self) -> Vec<Work> {
         self.lock().start()
     }
 
-    /// Its job has left its slot: what it held is free. Returns what begins in its place.
+    /// Frees the room of an action that has left its slot. Returns the actions that start in its place.
     pub(crate) fn left(&self, key: &ExecutionKey, hand: &Hand, size: &Resources) -> Vec<Work> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -79,13 +79,13 @@ impl Hands {
         begin
     }
 
-    /// It is done with.
+    /// Forgets an action after its end was written.
     pub(crate) fn release(&self, key: &ExecutionKey, hand: &Hand) {
         self.lock().release(key, hand);
         self.changed.notify_waiters();
     }
 
-    /// Its command runs and writes here.
+    /// Records that the command runs and where its outputs are written.
     pub(crate) fn set_outputs(&self, key: &ExecutionKey, hand: &Hand, outputs: Outputs) {
         let mut state = self.lock();
         let before = state.starting();
@@ -98,32 +98,32 @@ impl Hands {
         self.changed.notify_waiters();
     }
 
-    /// Inputs were fetched from afar in so much time.
+    /// Records the duration of a fetch of remote inputs.
     pub(crate) fn fetched(&self, took: Duration) {
         self.lock().pace.fetched(took);
     }
 
-    /// What to ask the schedulers for; `None` when there is no room.
+    /// The request to the schedulers; `None` if there is no room.
     pub(crate) fn wish(&self) -> Option<Wish> {
         self.lock().wish(Instant::now())
     }
 
-    /// Whether it is in hand.
+    /// Whether the executor holds this action.
     pub(crate) fn has(&self, key: &ExecutionKey) -> bool {
         self.lock().held.contains_key(key)
     }
 
-    /// How far it has come, if it is in hand.
+    /// The phase of the action, if it is held.
     pub(crate) fn phase(&self, key: &ExecutionKey) -> Option<Phase> {
         self.lock().held.get(key).map(|held| held.phase.clone())
     }
 
-    /// Everything in hand.
+    /// The keys of all held actions.
     pub(crate) fn keys(&self) -> Vec<ExecutionKey> {
         self.lock().held.keys().cloned().collect()
     }
 
-    /// Kills one.
+    /// Kills the action `key`, if it is held.
     pub(crate) fn stop(&self, key: &ExecutionKey) {
         let mut state = self.lock();
         if let Some(held) = state.held.get(key) {
@@ -135,7 +135,7 @@ impl Hands {
         self.room.notify_one();
     }
 
-    /// Kills all.
+    /// Kills all held actions.
     pub(crate) fn stop_all(&self) {
         let mut state = self.lock();
         state.held.values().for_each(|held| held.hand.stop.cancel());
@@ -144,21 +144,21 @@ impl Hands {
         self.changed.notify_waiters();
     }
 
-    /// Puts down all that wait for room, and tells which.
+    /// Removes all actions that wait for room, and returns their keys.
     pub(crate) fn put_down_waiting(&self) -> Vec<ExecutionKey> {
         let down = self.lock().put_down(|_| true);
         self.changed.notify_waiters();
         down
     }
 
-    /// Puts down those that were taken ahead and still wait though they were to begin long ago, and tells which.
+    /// Removes actions that were claimed ahead and have waited for too long, and returns their keys.
     pub(crate) fn put_down_stuck(&self) -> Vec<ExecutionKey> {
         let down = self.lock().put_down(|it| it.since.elapsed() > AHEAD_PATIENCE);
         self.changed.notify_waiters();
         down
     }
 
-    /// Whether work is taken, where the window lets it in.
+    /// Whether work is accepted, if the congestion window admits it.
     pub(crate) fn status(&self) -> ExecutorStatus {
         let state = self.lock();
         match (state.draining, state.room.is_closed()) {
@@ -168,15 +168,15 @@ impl Hands {
         }
     }
 
-    /// Takes nothing, or takes work again.
+    /// Stops accepting work, or accepts it again.
     pub(crate) fn set_draining(&self, draining: bool) {
         self.lock().draining = draining;
         self.announce.notify_one();
         self.room.notify_one();
     }
 
-    /// Takes note of what the sensors say; see [`Room::look`]. Returns what begins where there is room again, and whether
-    /// the window is open.
+    /// Applies the readings of the sensors; see [`Room::look`]. Returns the actions that start in freed room, and
+    /// whether the window is open.
     pub(crate) fn look(&self, signals: &[Signal], red: Vec<String>, shut: bool) -> (Vec<Work>, bool) {
         let mut state = self.lock();
         let starts = |state: &State| state.free().map_or(0, |free| free.starts);
@@ -193,12 +193,12 @@ impl Hands {
         (begin, is_open)
     }
 
-    /// Actions whose inputs are made ready.
+    /// Number of actions whose inputs are being prepared.
     pub(crate) fn starting(&self) -> u16 {
         self.lock().starting()
     }
 
-    /// How full it is.
+    /// The load of the executor.
     pub(crate) fn fullness(&self) -> Fullness {
         let state = self.lock();
         let room = &state.room;
@@ -210,18 +210,18 @@ impl Hands {
         }
     }
 
-    /// Whether the sensors have to be looked at: something is in hand, or something was short.
+    /// Whether the sensors must be read: something is held, or a resource was short.
     fn is_watchful(&self) -> bool {
         let state = self.lock();
         !state.held.is_empty() || state.room.is_short() || state.room.is_closed()
     }
 
-    /// Returns when nothing is in hand.
+    /// Waits until nothing is held.
     pub(crate) async fn all_done(&self) {
         self.until(|| self.lock().held.is_empty()).await;
     }
 
-    /// Returns when the sensors have to be looked at.
+    /// Waits until the sensors must be read.
     pub(crate) async fn watchful(&self) {
         self.until(|| self.is_watchful()).await;
     }
@@ -237,7 +237,7 @@ impl Hands {
         }
     }
 
-    /// Returns when something in hand changed.
+    /// Waits for a change of the held actions.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }

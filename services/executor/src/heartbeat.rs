@@ -1,4 +1,4 @@
-//! Saying that the executor lives and what it has in hand: on a slow timer, and at once when the schedulers do not know.
+//! Heartbeats of the executor: at long intervals, and at once after a change that the schedulers must know.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,7 +30,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
                 if message.is_none() {
                     return Err(failed("the subscription ended".into()));
                 }
-                // Schedulers that have just come may have work.
+                // New schedulers may have work.
                 shared.hands.room.notify_one();
             }
         }
@@ -42,7 +42,7 @@ pub(crate) async fn send(shared: &Shared) {
     say(shared, shared.hands.status()).await;
 }
 
-/// The last heartbeat.
+/// Sends the last heartbeat, with the status `Gone`.
 pub(crate) async fn say_gone(shared: &Shared) {
     say(shared, ExecutorStatus::Gone).await;
     let _ = tokio::time::timeout(Duration::from_secs(1), shared.context.bus.client().flush()).await;
@@ -52,11 +52,11 @@ async fn say(shared: &Shared, status: ExecutorStatus) {
     let payload = encode(Encoding::Json, &content(shared, status));
     let subject = Subject::ExecutorHeartbeat.to_string();
     if let Err(error) = shared.context.bus.client().publish(subject, payload).await {
-        debug!(%error, "a heartbeat was not sent");
+        debug!(%error, "failed to send a heartbeat");
     }
 }
 
-/// What a heartbeat says.
+/// The content of a heartbeat.
 pub(crate) fn content(shared: &Shared, status: ExecutorStatus) -> ExecutorHeartbeat {
     let every = Duration::from_secs(shared.context.settings.heartbeat_seconds);
     let Fullness { slots, capacity, held, window } = shared.hands.fullness();

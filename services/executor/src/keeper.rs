@@ -1,4 +1,4 @@
-//! The executor's lease: taken before the first question for work, renewed at a third of its life.
+//! The lease of the executor: acquired before the first request for work, renewed at a third of its duration.
 
 use std::{
     sync::Arc,
@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use crate::{Shared, heartbeat};
 
-/// A lease that is kept alive.
+/// A lease with its automatic renewal.
 pub(crate) struct Keeper {
     bus: Bus,
     shared: Arc<Shared>,
@@ -20,52 +20,52 @@ pub(crate) struct Keeper {
     renewed_at: Instant,
 }
 
-/// How long one call may take, and one renewal with all its calls: a cut of the network that is shorter than the lease
-/// leaves time for another.
+/// Time limit of one call, and of one renewal with all its calls. A network outage shorter than the lease leaves
+/// time for another try.
 const PATIENCE: Duration = Duration::from_secs(2);
 const TRY: Duration = Duration::from_millis(2500);
 const RETRY: Duration = Duration::from_millis(200);
 
 impl Keeper {
-    /// Takes the lease. An id is used once, so nobody can hold it.
+    /// Acquires the lease. An id is used only once, so the lease cannot be held already.
     pub(crate) async fn acquire(shared: &Arc<Shared>) -> Result<Self, ServiceError> {
         let bus = shared.context.bus.clone();
         let holder = content(shared);
         let renewed_at = Instant::now();
         match bus.acquire_lease(&shared.id, holder, Duration::from_secs(30)).await? {
             Acquired::Held(lease) => Ok(Self { bus, shared: shared.clone(), lease, renewed_at }),
-            Acquired::Taken => Err(ServiceError::failed("taking the executor's lease", "someone holds it")),
+            Acquired::Taken => Err(ServiceError::failed("acquiring the executor's lease", "it is already held")),
         }
     }
 
-    /// Renews until the lease is lost: refused by the store, or not renewed in time to be sure of it.
+    /// Renews the lease until it is lost: refused by the store, or not renewed in time to be certain.
     pub(crate) async fn lost(&mut self) {
         let ttl = Duration::from_millis(self.lease.holder.ttl_ms);
-        // Everything is dead before the lease can be seen to expire.
+        // All actions must be dead before others can see the lease expire.
         let margin = (ttl / 5).max(Duration::from_millis(200));
         let mut reconnects = self.bus.reconnects();
         loop {
             tokio::select! {
                 () = tokio::time::sleep((ttl / 3).saturating_sub(self.renewed_at.elapsed())) => {}
-                // Commands show what the lease says.
+                // The lease holds the status that CLI commands show.
                 () = self.shared.changed.notified() => {}
             }
             let sent = Instant::now();
             let left = (ttl.saturating_sub(margin)).saturating_sub(self.renewed_at.elapsed());
             if left.is_zero() {
-                warn!("the lease could not be renewed in time");
+                warn!("the lease was not renewed in time");
                 return;
             }
             let renewed = tokio::select! {
                 renewed = tokio::time::timeout(left.min(TRY), self.renew()) => renewed,
-                // What was sent before is lost, or its answer is.
+                // The earlier request or its answer is lost.
                 () = reconnects.next() => continue,
             };
             match renewed {
                 Ok(Ok(Renewed::Held)) => self.renewed_at = sent,
                 Ok(Ok(Renewed::Lost)) => return,
                 Ok(Err(error)) => {
-                    debug!(error = telemetry::error_chain(&error), "the lease is renewed again");
+                    debug!(error = telemetry::error_chain(&error), "retrying to renew the lease");
                     tokio::time::sleep(RETRY.min(left)).await;
                 }
                 Err(_) => {}
@@ -73,13 +73,13 @@ impl Keeper {
         }
     }
 
-    /// Renews it once.
+    /// Renews the lease once.
     async fn renew(&mut self) -> Result<Renewed, BusError> {
         self.lease.holder = content(&self.shared);
         if self.bus.renew_lease(&mut self.lease, PATIENCE).await? == Renewed::Held {
             return Ok(Renewed::Held);
         }
-        // A renewal that was given up may have come through all the same. Nobody else takes a lease of this name.
+        // A renewal that timed out may have succeeded. Other executors never use a lease of this name.
         match self.bus.lease(&self.shared.id).await? {
             None => Ok(Renewed::Lost),
             Some((revision, _)) => {
@@ -89,7 +89,7 @@ impl Keeper {
         }
     }
 
-    /// Gives the lease back: what is still in hand is queued again at once.
+    /// Releases the lease: held actions are requeued at once.
     pub(crate) async fn release(self) {
         if let Err(error) = self.bus.release_lease(&self.lease).await {
             debug!(error = telemetry::error_chain(&error), "the lease was not released; it expires");
@@ -97,7 +97,7 @@ impl Keeper {
     }
 }
 
-/// What the lease says: who we are, without what runs, which changes too often.
+/// The content of the lease: the heartbeat without the running actions, which change too often.
 fn content(shared: &Shared) -> ExecutorHeartbeat {
     let ttl = Duration::from_secs(shared.context.settings.lease_ttl_seconds);
     ExecutorHeartbeat {

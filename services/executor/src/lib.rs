@@ -1,14 +1,15 @@
 //! `executor`: runs actions, each in a sandbox, several at a time.
 //!
-//! in: reservations, answers to claims, orders, questions for live output · out: claims, its lease, heartbeats, progress,
-//! the ends of what it ran (`ACTION_FINISHED`, `ACTION_COPY_ENDED`, `ACTION_REQUEUED`) · CAS: inputs, outputs, the action cache ·
-//! Redis: none
+//! Inputs: reservations, answers to claims, control messages, requests for live output. Outputs: claims, the lease,
+//! heartbeats, progress, the ends of executions (`ACTION_FINISHED`, `ACTION_COPY_ENDED`, `ACTION_REQUEUED`). CAS:
+//! inputs, outputs, the action cache. Redis is not used.
 //!
-//! Work is bound late: an executor is told what waits (`reservations`) and asks for it when it has room (`claims`).
-//! How much room it has is a matter of sums (`room`) and of its congestion window (`admission`).
+//! Work is assigned late: an executor receives reservations of waiting actions (`reservations`) and
+//! asks for work when it has room (`claims`). Its room depends on free resources (`room`) and on
+//! its congestion window (`admission`).
 //!
-//! One lease covers all that an executor has in hand. When it is lost, everything is killed and the executor
-//! begins anew under another id.
+//! One lease covers all actions that an executor holds. When the lease is lost, all of them are killed and the
+//! executor starts again with a new id.
 
 mod admission;
 mod capacity;
@@ -58,32 +59,32 @@ use crate::{
     stages::Stages, usage::Usage,
 };
 
-/// Where the kernel tells of itself.
+/// Mount point of the kernel's process information.
 const PROC: &str = "/proc";
 
-/// What every part of one session shares.
+/// State shared by all parts of one session.
 struct Shared {
     context: Context,
     id: ExecutorId,
     home: ExecutorHome,
     host: String,
-    /// With what this executor has as its capacity.
+    /// The pool, with the capacity of this executor.
     pool: Pool,
     started_at: Millis,
     cas: Cas,
     inputs: InputRoots,
     hands: Hands,
     queue: Mutex<Queue>,
-    /// A reservation came that counts only after a while.
+    /// Notified when a delayed reservation arrives.
     later: Notify,
-    /// The lease says something that is not true any more.
+    /// Notified when the content of the lease is outdated.
     changed: Notify,
     cancelled: control::Cancelled,
     admission: Admission,
     stages: Stages,
     usage: Usage,
     oom: OomKills,
-    /// Where everything runs but what slots do.
+    /// The runtime for everything except the work of slots.
     main: Handle,
 }
 
@@ -93,13 +94,13 @@ impl Shared {
     }
 }
 
-/// How a session ended.
+/// The reason for the end of a session.
 enum Ended {
     Stopped,
     LeaseLost,
 }
 
-/// Runs the service until it is told to stop and its actions have ended or were given back.
+/// Runs the service until it is stopped and its actions have ended or were returned.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
@@ -116,13 +117,13 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let uid = context.settings.action_uid;
     let owner = nix::unistd::geteuid().is_root().then_some(Owner { uid, gid: uid });
     let inputs = InputRoots::open(InputRootsConfig::new(cas.clone(), folder.roots(), owner))
-        .map_err(|error| ServiceError::failed("preparing the folder of input roots", error))?;
+        .map_err(|error| ServiceError::failed("preparing the directory of input roots", error))?;
     let stages = Stages::start(&context.settings, &folder, owner).await?;
     context.bus.announce_pool(&pool).await?;
     let mut first = true;
     loop {
         if let Some(before) = folder.predecessor() {
-            // We hold its folder: it is dead, and what it had in hand may go elsewhere now.
+            // This process holds the directory lock, so the predecessor is dead and its actions can run elsewhere.
             context.bus.revoke_lease(&before).await?;
         }
         let id = executor_id()?;
@@ -154,7 +155,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         match session(&shared, first).await? {
             Ended::Stopped => return Ok(()),
             Ended::LeaseLost => {
-                warn!(executor = %shared.id, "the lease was lost: all actions were killed, beginning anew");
+                warn!(executor = %shared.id, "lease lost: all actions were killed; starting a new session");
                 first = false;
             }
         }
@@ -178,7 +179,7 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
     }
     shared.context.bus.say_changed(&Subject::PoolChanged).await;
     let (pool, slots) = (&shared.pool, shared.hands.fullness().slots);
-    info!(executor = %shared.id, pool = %pool.name, slots, capacity = %pool.capacity, "taking actions");
+    info!(executor = %shared.id, pool = %pool.name, slots, capacity = %pool.capacity, "accepting actions");
     shared.hands.room.notify_one();
     let ended = tokio::select! {
         () = shared.context.stop.cancelled() => {
@@ -190,7 +191,7 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
         () = keeper.lost() => Ended::LeaseLost,
         Some(ended) = tasks.join_next() => {
             ended.map_err(|error| ServiceError::failed("a loop of the executor", error))??;
-            return Err(ServiceError::failed("the executor", "a loop ended by itself"));
+            return Err(ServiceError::failed("the executor", "a loop ended unexpectedly"));
         }
     };
     match ended {
@@ -199,7 +200,7 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
             shared.hands.stop_all();
             shared.hands.all_done().await;
             tasks.shutdown().await;
-            // Told to stop meanwhile: there is nothing left to do.
+            // If the stop signal came in the meantime, there is nothing left to do.
             Ok(if shared.context.stop.is_cancelled() { Ended::Stopped } else { Ended::LeaseLost })
         }
         Ended::Stopped => {
@@ -212,21 +213,21 @@ async fn session(shared: &Arc<Shared>, first: bool) -> Result<Ended, ServiceErro
     }
 }
 
-/// Takes nothing new, gives back what has not begun, lets the others end for a while, then kills them: they are queued again
-/// when the lease goes.
+/// Stops accepting work, returns the actions that have not started, lets the others end for a while, then kills them.
+/// They are requeued when the lease is released.
 async fn drain(shared: &Shared) {
     shared.hands.set_draining(true);
     heartbeat::send(shared).await;
     hand_over::all(shared).await;
     let limit = Duration::from_secs(shared.context.settings.drain_seconds);
     if tokio::time::timeout(limit, shared.hands.all_done()).await.is_err() {
-        info!("giving back the actions that still run");
+        info!("killing and requeueing the actions that still run");
         shared.hands.stop_all();
         let _ = tokio::time::timeout(Duration::from_secs(5), shared.hands.all_done()).await;
     }
 }
 
-/// The pool as the settings say it, checked.
+/// The pool according to the settings, validated.
 fn pool(context: &Context) -> Result<Pool, ServiceError> {
     let settings = &context.settings;
     let name: PoolName = settings

@@ -1,4 +1,4 @@
-//! What an action may use, and what is told when it used more.
+//! Resource limits of an action, and the messages about exceeded limits.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use policy::actions::limits::Limit;
 use sandbox::{Cause, Ended, Limits, Over, Stream};
 use settings::Settings;
 
-/// What an action may use that asks for these limits: never more than the settings allow. Memory is limited by size where
-/// its client says nothing: see [`crate::memory`].
+/// The limits of an action that asks for `asked`: never more than the settings allow. If its client sets no memory
+/// limit, memory is limited by the action's size: see [`crate::memory`].
 pub(crate) fn of(asked: TaskLimits, timeout: Duration, settings: &Settings) -> TaskLimits {
     let most = TaskLimits { memory_bytes: None, ..settings.action_limits() };
     let least = |asked: Option<u64>, most: Option<u64>| asked.into_iter().chain(most).min();
@@ -23,7 +23,7 @@ pub(crate) fn of(asked: TaskLimits, timeout: Duration, settings: &Settings) -> T
     }
 }
 
-/// As the sandbox has them; time and outputs it has elsewhere.
+/// The limits that the sandbox enforces; time and output limits are passed to it separately.
 pub(crate) fn in_sandbox(limits: &TaskLimits) -> Limits {
     Limits {
         cpu: limits.cpu_ms.map(Duration::from_millis),
@@ -34,20 +34,20 @@ pub(crate) fn in_sandbox(limits: &TaskLimits) -> Limits {
     }
 }
 
-/// A limit that a command did not keep to.
+/// A limit that a command exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) limit: Limit,
-    /// In the unit of the limit.
+    /// The limit, in its unit.
     pub(crate) allowed: u64,
-    /// What was used when that was seen.
+    /// Usage when the excess was detected, in the unit of the limit.
     pub(crate) used: u64,
-    /// Of the outputs, which.
+    /// The output stream, for the output limit.
     stream: Option<Stream>,
 }
 
 impl Broken {
-    /// That which made the command end; `None` where no limit did.
+    /// The limit that ended the command; `None` if no limit did.
     pub(crate) fn by(ended: &Ended, limits: &TaskLimits) -> Option<Self> {
         let broken = |limit, used, stream| {
             let allowed = Limit::of(limit, limits).unwrap_or_default();
@@ -151,7 +151,7 @@ mod tests {
             output_bytes: Some(100),
         };
         assert_eq!(of(asked, Duration::from_secs(1), &settings), wanted);
-        // What is said for all is a size, which is retried with more, and no limit.
+        // The limit from the settings is only a size here: an action that exceeds it is retried with more memory.
         assert_eq!(of(TaskLimits::default(), Duration::MAX, &settings).memory_bytes, None);
     }
 

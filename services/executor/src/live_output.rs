@@ -1,4 +1,4 @@
-//! What a running action has written so far, for whoever follows it.
+//! Serves the output of running actions to clients that follow it.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -13,18 +13,18 @@ use tracing::{debug, warn};
 
 use crate::{Shared, hands::Phase};
 
-/// Bytes of one answer at most.
+/// Maximum number of bytes in one answer.
 const PIECE: u64 = 256 << 10;
-/// How long a question waits for something to be written.
+/// How long a request waits for new output.
 const WAIT: Duration = Duration::from_secs(2);
-/// How often a file is looked at while someone waits for it to grow.
+/// Interval at which a file is polled while a request waits for it to grow.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Answers questions until the session ends.
+/// Answers requests until the session ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let subject = Subject::ExecutorOutput(shared.id.clone()).to_string();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        ServiceError::failed("subscribing to questions for output", error)
+        ServiceError::failed("subscribing to requests for output", error)
     };
     let subscribed = shared.context.bus.client().subscribe(subject).await;
     let mut questions = subscribed.map_err(|error| failed(Box::new(error)))?;
@@ -39,18 +39,18 @@ async fn answer(shared: Arc<Shared>, message: Message) {
     let question: LiveOutputRequest = match decode(Encoding::Json, &message.payload) {
         Ok(question) => question,
         Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "a question for output cannot be read");
+            warn!(error = telemetry::error_chain(&error), "cannot read a request for output");
             return;
         }
     };
     let (data, complete) = wait_for(&shared, &question).await;
     let answer = LiveOutputReply { data: STANDARD.encode(data), complete };
     if let Err(error) = shared.context.bus.client().publish(reply, encode(Encoding::Json, &answer)).await {
-        debug!(%error, "live output was not sent");
+        debug!(%error, "failed to send live output");
     }
 }
 
-/// What was written from the offset on, and whether there will be no more here.
+/// The output from the offset on, and whether there will be no more from this executor.
 async fn wait_for(shared: &Shared, question: &LiveOutputRequest) -> (Vec<u8>, bool) {
     let limit = tokio::time::Instant::now() + WAIT;
     loop {
@@ -63,7 +63,7 @@ async fn wait_for(shared: &Shared, question: &LiveOutputRequest) -> (Vec<u8>, bo
             match read(path, question.offset).await {
                 Ok(data) if data.is_empty() => {}
                 Ok(data) => return (data, false),
-                Err(error) => debug!(%error, "live output cannot be read yet"),
+                Err(error) => debug!(%error, "cannot read live output yet"),
             }
         }
         if tokio::time::Instant::now() >= limit {

@@ -1,4 +1,4 @@
-//! What memory an action may use, and whether the kernel killed it for want of some.
+//! The memory limit of an action, and the detection of kills by the kernel for lack of memory.
 
 use std::{
     fs,
@@ -10,14 +10,15 @@ use std::{
 use model::Claimed;
 use sandbox::{Cause, Ended};
 
-/// 128 and SIGKILL: of the command itself, or of what its shell ran last.
+/// Exit code 128 + SIGKILL: of the command, or of the last program of its shell.
 const KILLED: i32 = 137;
-/// How old the count of the machine's kills may be at the start of an action.
+/// Maximum age of the machine's kill count at the start of an action.
 const OLD: Duration = Duration::from_secs(1);
 
-/// Bytes of memory that an action is limited to where control groups can be had. One whose client asked for memory, or which
-/// ran out of less before, has the largest of that and of what it holds: what is packed by what others like it used must
-/// not be killed for using what it asked for. All others have as much as the settings allow (`most`; 0 is no limit).
+/// Memory limit of an action in bytes, where control groups are available. An action whose client asked for
+/// memory, or that ran out of memory before, gets the larger of that and its size: an action that is packed by
+/// the usage of similar ones must not be killed for using what it asked for. All others get what the settings
+/// allow (`most`; 0 means no limit).
 pub(crate) fn limit(claimed: &Claimed, most: u64) -> Option<u64> {
     let record = &claimed.record;
     let asked = record.execution.needs.memory_bytes.max(record.so_far.memory_bytes);
@@ -26,19 +27,19 @@ pub(crate) fn limit(claimed: &Claimed, most: u64) -> Option<u64> {
     given.into_iter().chain(most).min()
 }
 
-/// Counts the processes that the kernel killed on the whole machine for want of memory.
+/// Counts the processes that the kernel killed on the whole machine for lack of memory.
 pub(crate) struct OomKills {
     file: PathBuf,
     last: Mutex<Option<(Instant, u64)>>,
 }
 
 impl OomKills {
-    /// `proc` is `/proc`.
+    /// Creates the counter; `proc` is the path of `/proc`.
     pub(crate) fn new(proc: &Path) -> Self {
         Self { file: proc.join("vmstat"), last: Mutex::default() }
     }
 
-    /// How many there were, as of late: for [`OomKills::explain`], before an action begins.
+    /// A recent count: for [`OomKills::explain`], before an action starts.
     pub(crate) fn before(&self) -> u64 {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match *last {
@@ -51,8 +52,8 @@ impl OomKills {
         }
     }
 
-    /// Says that a command ran out of memory which was killed by nobody that we know of, while the kernel killed someone.
-    /// Where there is a control group for it, the sandbox knows better already.
+    /// Marks a command as out of memory if it was killed by an unknown process while the kernel killed some process
+    /// for lack of memory. If the command has a control group, the sandbox has already determined this.
     pub(crate) fn explain(&self, ended: &mut Ended, before: u64) {
         if ended.cause == Cause::Ended && ended.exit_code == KILLED && self.count() > before {
             ended.cause = Cause::OutOfMemory;
@@ -79,7 +80,7 @@ mod tests {
         claimed.size.memory_bytes = 100;
         assert_eq!(limit(&claimed, 0), None);
         assert_eq!(limit(&claimed, 1000), Some(1000));
-        // It is packed by what others like it used.
+        // Its size comes from the usage of similar actions.
         claimed.record.execution.needs.memory_bytes = Some(300);
         assert_eq!(limit(&claimed, 0), Some(300));
         claimed.record.so_far.memory_bytes = Some(600);

@@ -1,4 +1,4 @@
-//! When an action did what, and what it took.
+//! Timestamps and resource usage of an action.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ use sandbox::Ended;
 
 use crate::{limits::Broken, outcome::timestamp};
 
-/// When an action did what, by the clock of the farm.
+/// Times of the steps of an action, by the clock of the farm.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) queued: SystemTime,
@@ -25,7 +25,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// All of it at once.
+    /// All steps at the same time.
     pub(crate) fn at(now: SystemTime) -> Self {
         Self {
             queued: now,
@@ -39,7 +39,7 @@ impl Times {
     }
 }
 
-/// As the protocol has it. Each moment is at least the one before: the clock may be set back.
+/// Converts to the metadata of the protocol. Each time is at least the previous one, as the clock may be set back.
 pub(crate) fn metadata(
     worker: &str,
     times: &Times,
@@ -70,8 +70,8 @@ pub(crate) fn metadata(
     }
 }
 
-/// What it took, for who wants to know: a `Struct` with numbers. What used more than it may also has the name of the `limit`
-/// in the limits of a task, how much was allowed, and how much was used when that was seen.
+/// The resource usage as a `Struct` of numbers. For an exceeded limit it also has the name of the `limit`, the
+/// allowed amount, and the amount used when the excess was detected.
 fn usage(ended: &Ended, broken: Option<&Broken>) -> Any {
     let number = |value: f64| Value { kind: Some(Kind::NumberValue(value)) };
     let fields = [

@@ -1,4 +1,4 @@
-//! How a copy of an execution ended without a result of its command.
+//! Ends of a copy of an execution without a result of its command.
 
 use std::{error::Error, time::SystemTime};
 
@@ -6,7 +6,7 @@ use model::{BlobDigest, ExecutionOutcome, ExecutorId};
 use policy::actions::CopyEnd;
 use reapi::protobuf::Timestamp;
 
-/// Codes of `google.rpc.Code`.
+/// Status codes of `google.rpc.Code`.
 pub(crate) mod code {
     pub(crate) const INVALID_ARGUMENT: i32 = 3;
     pub(crate) const DEADLINE_EXCEEDED: i32 = 4;
@@ -14,24 +14,22 @@ pub(crate) mod code {
     pub(crate) const FAILED_PRECONDITION: i32 = 9;
 }
 
-/// Why an action has no result of its own.
+/// The reason why an action has no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It ends with this status.
+    /// The execution ends with this status.
     Ends {
-        /// `google.rpc.Code`.
+        /// A value of `google.rpc.Code`.
         code: i32,
-        /// What happened.
         message: String,
-        /// Inputs that are not there.
+        /// Digests of the missing inputs.
         missing: Vec<BlobDigest>,
     },
-    /// Our own fault, or the machine's: it may succeed elsewhere.
+    /// The executor or the machine failed: the action may succeed elsewhere.
     Machine {
-        /// What happened.
         reason: String,
     },
-    /// Nobody wants its result any more: nothing is written.
+    /// The result is not wanted any more: nothing is written.
     Stopped,
 }
 
@@ -49,16 +47,16 @@ impl Fault {
     }
 
     pub(crate) fn missing(missing: Vec<BlobDigest>) -> Self {
-        let message = format!("{} blobs of the action are not in the store", missing.len());
+        let message = format!("{} blobs of the action are missing from the CAS", missing.len());
         Self::Ends { code: code::FAILED_PRECONDITION, message, missing }
     }
 
-    /// Our own fault, or the machine's.
+    /// A failure of the executor or the machine.
     pub(crate) fn machine(error: &(dyn Error + 'static)) -> Self {
         Self::Machine { reason: telemetry::error_chain(error) }
     }
 
-    /// How the copy ended by it, unless it was stopped.
+    /// The end of the copy, unless it was stopped.
     pub(crate) fn end(self, executor: &ExecutorId) -> Option<CopyEnd> {
         match self {
             Self::Stopped => None,
@@ -72,7 +70,7 @@ impl Fault {
     }
 }
 
-/// A moment as the protocol writes it.
+/// Converts to the timestamp type of the protocol.
 pub(crate) fn timestamp(at: SystemTime) -> Timestamp {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp {

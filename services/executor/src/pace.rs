@@ -1,43 +1,43 @@
-//! How fast actions come and go here: how many must be on their way so that no slot waits.
+//! The rate at which actions end, and how many to claim ahead so that no slot waits.
 
 use std::time::{Duration, Instant};
 
-/// Over how long completions are counted: older ones fade out.
+/// Time constant of the completion rate: older completions count less.
 const SPAN: Duration = Duration::from_millis(200);
-/// From a free slot to the next action in it, when that has to be asked for first.
+/// Time from a free slot to the next action in it, if the action must be requested first.
 const BIND: Duration = Duration::from_millis(20);
-/// How much the last fetch counts against those before.
+/// Weight of the latest fetch in the average.
 const LATEST: f64 = 0.1;
 
-/// Completions and fetches of late.
+/// Recent completions and fetches.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Completions, each less the longer ago.
+    /// Number of completions, each weighted less with its age.
     ended: f64,
     at: Instant,
-    /// Seconds that it takes to fetch inputs from afar before a slot is needed.
+    /// Average duration of a remote input fetch before a slot is needed, in seconds.
     fetch_seconds: f64,
 }
 
 impl Pace {
-    /// Nothing has ended yet.
+    /// Starts with no completions.
     pub(crate) fn new(now: Instant) -> Self {
         Self { ended: 0.0, at: now, fetch_seconds: 0.0 }
     }
 
-    /// An action has ended.
+    /// Records the end of an action.
     pub(crate) fn ended(&mut self, now: Instant) {
         self.ended = self.faded(now) + 1.0;
         self.at = now;
     }
 
-    /// Inputs were fetched in so much time.
+    /// Records the duration of a fetch.
     pub(crate) fn fetched(&mut self, took: Duration) {
         self.fetch_seconds += LATEST * (took.as_secs_f64() - self.fetch_seconds);
     }
 
-    /// Actions to have in hand beyond those that run: by Little's law as many as end while one is asked for and
-    /// fetched, at most `slots`. None while that is less than one: then each is bound as late as can be.
+    /// Number of actions to hold beyond the running ones: by Little's law, as many as end while one is requested and
+    /// fetched, at most `slots`. 0 while that is less than one: then each action is assigned as late as possible.
     pub(crate) fn ahead(&self, now: Instant, slots: u16) -> u16 {
         let rate = self.faded(now) / SPAN.as_secs_f64();
         let on_their_way = rate * (BIND.as_secs_f64() + self.fetch_seconds);
@@ -63,7 +63,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// So many a second, for two seconds; and when the last was.
+    /// Records `rate` completions per second for two seconds; also returns the time of the last one.
     fn steady(rate: u32) -> (Pace, Instant) {
         let mut now = Instant::now();
         let mut pace = Pace::new(now);

@@ -1,4 +1,4 @@
-//! Telling what is being done for an execution, to whoever waits for it.
+//! Reports the progress of an execution to waiting clients.
 
 use std::{
     convert::Infallible,
@@ -11,10 +11,11 @@ use tracing::debug;
 
 use crate::Shared;
 
-/// Nobody reads of what is over sooner, and each message is carried through three processes.
+/// Delay before progress is reported: shorter actions end before a report would be read, and each
+/// message passes three processes.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Where one execution stands.
+/// The progress of one execution.
 pub(crate) struct Progress<'a> {
     shared: &'a Shared,
     key: &'a ExecutionKey,
@@ -28,19 +29,19 @@ struct State {
 }
 
 impl<'a> Progress<'a> {
-    /// It has only begun.
+    /// Starts without a stage and without reports.
     pub(crate) fn of(shared: &'a Shared, key: &'a ExecutionKey) -> Self {
         Self { shared, key, state: Mutex::default() }
     }
 
-    /// This is being done from now on.
+    /// Enters a stage, and reports it once reports have started.
     pub(crate) async fn enter(&self, stage: ExecutionStage) {
         if self.change(|state| state.stage = Some(stage)).loud {
             self.tell(stage).await;
         }
     }
 
-    /// After a while, tells what is being done, and from then on at once. Never ends.
+    /// After [`QUIET`], reports the current stage and starts reporting changes at once. Never returns.
     pub(crate) async fn grow_loud(&self) -> Infallible {
         tokio::time::sleep(QUIET).await;
         if let Some(stage) = self.change(|state| state.loud = true).stage {
@@ -62,7 +63,7 @@ impl<'a> Progress<'a> {
             at_ms: self.shared.context.bus.now(),
         };
         if let Err(error) = self.shared.context.bus.publish_progress(self.key, &progress).await {
-            debug!(error = telemetry::error_chain(&error), "progress was not told");
+            debug!(error = telemetry::error_chain(&error), "failed to report progress");
         }
     }
 }

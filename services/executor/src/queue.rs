@@ -1,4 +1,4 @@
-//! What an executor was told of: executions that wait and may be for it. A hint, no right to any of them.
+//! The reservations of an executor: waiting executions that it may get. A hint without a claim to any of them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,22 +7,22 @@ use std::{
 
 use model::{ExecutionKey, Reservation};
 
-/// Reservations at most; the last ones are forgotten.
+/// Maximum number of reservations; beyond it the last ones are dropped.
 const MOST: usize = 4096;
 
-/// Reservations in the order of their turns.
+/// Reservations ordered by their turns.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     places: HashMap<ExecutionKey, Place>,
-    /// Those that count.
+    /// Reservations that are due.
     ripe: BTreeMap<Turn, ExecutionKey>,
-    /// Those that count only from a time on, with their turns.
+    /// Reservations that become due at a later time, with their turns.
     early: BTreeMap<(Instant, u64), (Turn, ExecutionKey)>,
-    /// How many came.
+    /// Number of reservations received so far.
     count: u64,
 }
 
-/// Its turn, then who came first.
+/// The turn of a reservation, then its order of arrival.
 type Turn = (u64, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ enum Place {
 }
 
 impl Queue {
-    /// Puts one in its place. One that is there already has the new turn from now on, and counts from the earlier time on.
+    /// Inserts a reservation. A known one gets the new turn, and becomes due at the earlier of both times.
     pub(crate) fn put(&mut self, reservation: Reservation, now: Instant) {
         let known = self.remove(&reservation.execution);
         self.count += 1;
@@ -54,7 +54,7 @@ impl Queue {
         self.forget();
     }
 
-    /// Forgets the last one when there are too many.
+    /// Drops the last reservation if there are too many.
     fn forget(&mut self) {
         if self.places.len() <= MOST {
             return;
@@ -65,7 +65,7 @@ impl Queue {
         }
     }
 
-    /// It waits no more.
+    /// Removes an execution that no longer waits.
     pub(crate) fn trim(&mut self, key: &ExecutionKey) {
         self.remove(key);
     }
@@ -79,23 +79,23 @@ impl Queue {
         Some(place)
     }
 
-    /// How many there are.
+    /// Number of reservations in the queue.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// The first `most` that count at `now`, in the order of their turns.
+    /// The first `most` reservations due at `now`, in the order of their turns.
     pub(crate) fn first(&mut self, most: usize, now: Instant) -> Vec<ExecutionKey> {
         self.ripen(now);
         self.ripe.values().take(most).cloned().collect()
     }
 
-    /// When the next one counts that was not counted yet; may have passed.
+    /// When the next reservation becomes due; may be in the past.
     pub(crate) fn next_ripe(&self) -> Option<Instant> {
         self.early.keys().next().map(|(at, _)| *at)
     }
 
-    /// Counts those whose time has come.
+    /// Makes reservations due whose time has come.
     pub(crate) fn ripen(&mut self, now: Instant) {
         while let Some(first) = self.early.first_entry()
             && first.key().0 <= now
@@ -106,7 +106,7 @@ impl Queue {
         }
     }
 
-    /// All of them, which leave it.
+    /// Removes and returns all reservations.
     pub(crate) fn take_all(&mut self) -> Vec<ExecutionKey> {
         let all = std::mem::take(self);
         let early = all.early.into_values().map(|(_, key)| key);
@@ -137,7 +137,7 @@ mod tests {
         }
         assert_eq!(queue.first(64, now), [c.clone(), a.clone(), b.clone()]);
         assert_eq!(queue.first(1, now), std::slice::from_ref(&c));
-        // Told again: once in the queue, at its new turn.
+        // Sent again: it is once in the queue, at its new turn.
         queue.put(reservation(&b, 1, 0), now);
         assert_eq!(queue.first(64, now), [b, c, a]);
     }
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(queue.first(64, now), std::slice::from_ref(&b));
         let ripe = queue.next_ripe().unwrap();
         assert_eq!(ripe, now + Duration::from_millis(4));
-        // What is told again is not put off any longer.
+        // A repeated reservation is not delayed any longer.
         queue.put(reservation(&a, 1, 4), now + Duration::from_millis(3));
         assert_eq!(queue.first(64, ripe), [a.clone(), b]);
         queue.put(reservation(&a, 1, 4), ripe);

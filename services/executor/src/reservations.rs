@@ -1,5 +1,5 @@
-//! What the schedulers tell of waiting executions. Registering for it is a subscription, which ends while the congestion
-//! window is closed.
+//! Receives reservations of waiting executions from the schedulers. The executor registers by subscribing; the
+//! subscription ends while the congestion window is closed.
 
 use std::{sync::Arc, time::Instant};
 
@@ -13,7 +13,7 @@ use tracing::warn;
 
 use crate::Shared;
 
-/// Listens, before anyone can know that we are here.
+/// Subscribes before the schedulers can know of this executor.
 pub(crate) async fn subscribe(shared: &Shared) -> Result<Subscriber, ServiceError> {
     let subject = Subject::ExecutorReserve(shared.id.clone()).to_string();
     let subscribed = shared.context.bus.client().subscribe(subject).await;
@@ -30,11 +30,11 @@ pub(crate) async fn serve(shared: Arc<Shared>, mut messages: Subscriber) -> Resu
                 receive(&shared, &message.ok_or_else(|| ended("the subscription ended"))?);
                 continue;
             }
-            closed = open.wait_for(|open| !open) => drop(closed.map_err(|_| ended("the window is gone"))?),
+            closed = open.wait_for(|open| !open) => drop(closed.map_err(|_| ended("the admission state is closed"))?),
         }
         drop(messages);
         shared.hands.announce.notify_one();
-        drop(open.wait_for(|open| *open).await.map_err(|_| ended("the window is gone"))?);
+        drop(open.wait_for(|open| *open).await.map_err(|_| ended("the admission state is closed"))?);
         messages = subscribe(&shared).await?;
         shared.hands.announce.notify_one();
         shared.hands.room.notify_one();
@@ -46,12 +46,12 @@ fn receive(shared: &Shared, message: &Message) {
     let told: Reservations = match decode(Encoding::Json, &message.payload) {
         Ok(told) => told,
         Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "reservations cannot be read");
+            warn!(error = telemetry::error_chain(&error), "cannot read reservations");
             return;
         }
     };
     let now = Instant::now();
-    // Without a name: something waits that was told to others.
+    // An empty message means that executions wait that are reserved at other executors.
     let mut counts = told.reserve.is_empty() && told.trim.is_empty();
     let mut counts_later = false;
     let mut queue = shared.queue();

@@ -1,46 +1,46 @@
-//! What is free of an executor, and what may begin next: sums and comparisons alone.
+//! Free room of an executor, and the next action that may start: only sums and comparisons.
 
 use model::{Resources, WindowState};
 use policy::actions::{Signal, Window, points};
 
-/// What an action takes while it runs.
+/// The room that an action needs while it runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Want<'a> {
-    /// What it holds.
+    /// Resources that it holds.
     pub(crate) size: &'a Resources,
-    /// Whether it must have the executor for itself.
+    /// Whether it must run alone on the executor.
     pub(crate) exclusive: bool,
 }
 
-/// How much is asked for.
+/// The room to request work for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Free {
-    /// What nothing in hand holds or waits for.
+    /// Resources that no held action uses or waits for.
     pub(crate) resources: Resources,
-    /// Actions that can begin in it at most.
+    /// Maximum number of actions that can start in it.
     pub(crate) starts: u16,
 }
 
-/// Free and taken room.
+/// The free and used room of an executor.
 #[derive(Debug)]
 pub(crate) struct Room {
     capacity: Resources,
     slots: u16,
     held: Resources,
     started: u16,
-    /// Whether the one that runs has all for itself.
+    /// Whether the running action has the executor for itself.
     exclusive: bool,
     window: Option<Window>,
-    /// The most points that were in use since the sensors were looked at last.
+    /// Maximum number of points in use since the sensors were last read.
     peak: u32,
-    /// What is short, as sentences; whether too much runs, and whether nothing may begin at all.
+    /// Descriptions of the short resources; whether the machine is congested; whether nothing may start.
     red: Vec<String>,
     congested: bool,
     shut: bool,
 }
 
 impl Room {
-    /// All is free.
+    /// Creates the room with everything free.
     pub(crate) fn new(capacity: Resources, slots: u16, window: Option<Window>) -> Self {
         Self {
             capacity,
@@ -56,27 +56,27 @@ impl Room {
         }
     }
 
-    /// What there is in all.
+    /// Total resources of the executor.
     pub(crate) fn capacity(&self) -> &Resources {
         &self.capacity
     }
 
-    /// Actions that run at a time at most.
+    /// Maximum number of simultaneous actions.
     pub(crate) fn slots(&self) -> u16 {
         self.slots
     }
 
-    /// What those hold that run.
+    /// Resources held by running actions.
     pub(crate) fn held(&self) -> &Resources {
         &self.held
     }
 
-    /// How many run.
+    /// Number of running actions.
     pub(crate) fn started(&self) -> u16 {
         self.started
     }
 
-    /// One begins.
+    /// Reserves room for an action that starts.
     pub(crate) fn begin(&mut self, size: &Resources, exclusive: bool) {
         self.held.add(size);
         self.started = self.started.saturating_add(1);
@@ -84,14 +84,14 @@ impl Room {
         self.peak = self.peak.max(self.used());
     }
 
-    /// One that had begun has left its slot.
+    /// Frees the room of an action that has left its slot.
     pub(crate) fn end(&mut self, size: &Resources) {
         self.held.take(size);
         self.started = self.started.saturating_sub(1);
         self.exclusive = false;
     }
 
-    /// Points in use.
+    /// Number of points in use.
     fn used(&self) -> u32 {
         points(self.started, &self.held, &self.capacity, self.slots)
     }
@@ -102,8 +102,9 @@ impl Room {
         left
     }
 
-    /// Which of those that wait in hand, in their order, begins next; the first always where nothing runs. One that does
-    /// not fit is passed by none, unless it waits for a custom resource: others pass it that do not need that.
+    /// The index of the waiting action that starts next; the first one always if nothing runs. An action
+    /// that does not fit is not overtaken, unless it waits for a custom resource: others that do not need
+    /// that resource overtake it.
     pub(crate) fn next<'a>(&self, waiting: impl IntoIterator<Item = Want<'a>>) -> Option<usize> {
         if self.shut || self.exclusive || self.started >= self.slots {
             return None;
@@ -132,8 +133,8 @@ impl Room {
         window.admits(after, self.started == 0)
     }
 
-    /// What is free beside those in hand that wait. `None` while one has, or waits to have, all for itself, and while
-    /// nothing may begin.
+    /// The room not needed by waiting actions. `None` while an exclusive action runs or waits, and
+    /// while nothing may start.
     pub(crate) fn free<'a>(&self, waiting: impl IntoIterator<Item = Want<'a>>) -> Option<Free> {
         if self.shut || self.exclusive {
             return None;
@@ -155,19 +156,19 @@ impl Room {
         Some(Free { resources, starts: slots.min(u16::try_from(admitted).unwrap_or(u16::MAX)) })
     }
 
-    /// Whether the machine is short of something: then nothing is taken ahead.
+    /// Whether the machine is short of a resource: then nothing is claimed ahead.
     pub(crate) fn is_short(&self) -> bool {
         self.congested || self.shut
     }
 
-    /// Whether its window lets nothing in, for a reason other than that all slots are busy.
+    /// Whether the window admits nothing, for a reason other than that all slots are busy.
     pub(crate) fn is_closed(&self) -> bool {
         let full = |window: &Window| !window.is_open() && window.room(self.used()) == 0;
         self.shut || self.window.as_ref().is_some_and(full)
     }
 
-    /// The sensors were looked at: `signals` are those of congestion, `red` says what is short, and while it is `shut`
-    /// nothing begins.
+    /// Applies a reading of the sensors: `signals` are the congestion signals, `red` describes the short resources,
+    /// and while `shut` is true nothing starts.
     pub(crate) fn look(&mut self, signals: &[Signal], red: Vec<String>, shut: bool) {
         let used = self.used();
         let peak = std::mem::replace(&mut self.peak, used).max(used);
@@ -178,7 +179,7 @@ impl Room {
         (self.red, self.shut) = (red, shut);
     }
 
-    /// For those who want to know.
+    /// The window state for heartbeats and metrics.
     pub(crate) fn window(&self) -> WindowState {
         let size = self.window.as_ref().map_or(0, Window::size);
         WindowState { size, used: self.used(), red: self.red.clone() }
@@ -195,7 +196,7 @@ mod tests {
 
     const GB: u64 = 1_000_000_000;
 
-    /// What one holds, and whether it must be alone.
+    /// The resources that an action holds, and whether it must be alone.
     type One = (Resources, bool);
 
     fn slots(count: u64) -> Resources {
@@ -220,7 +221,7 @@ mod tests {
         room.free([]).map_or(0, |free| free.starts)
     }
 
-    /// Begins all that can, and tells which.
+    /// Starts all actions that fit, and returns them.
     fn start_all(room: &mut Room, waiting: &mut Vec<One>) -> Vec<One> {
         let mut started = Vec::new();
         while let Some(index) = room.next(wants(waiting)) {
@@ -276,7 +277,7 @@ mod tests {
         room.begin(&slots(2), false);
         let mut waiting = vec![(slots(7), false), (slots(1), false)];
         assert_eq!(start_all(&mut room, &mut waiting), []);
-        // And what is asked for does not take its room.
+        // The request for work leaves the room for it.
         let free = room.free(wants(&waiting)).unwrap().resources;
         assert_eq!((free.cpu_millis, free.memory_bytes), (0, 0));
         room.end(&slots(2));
@@ -291,7 +292,7 @@ mod tests {
         assert_eq!(start_all(&mut room, &mut waiting), []);
         assert_eq!(room.free(wants(&waiting)), None);
         room.end(&slots(1));
-        // It may say that it needs little: nothing begins beside it all the same.
+        // Nothing starts beside it even if it asks for little.
         let mut waiting = vec![(slots(1), true), (slots(1), false)];
         assert_eq!(start_all(&mut room, &mut waiting), [(slots(1), true)]);
         assert_eq!(room.free([]), None);

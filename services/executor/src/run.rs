@@ -22,7 +22,7 @@ use crate::{
     usage,
 };
 
-/// Fetches the inputs of what was claimed, before it takes a slot, where they come from afar. Tells how long it took.
+/// Fetches the inputs of a claimed action before it occupies a slot, if they are remote. Yields the duration.
 pub(crate) fn fetch(shared: &Arc<Shared>, claimed: &Claimed, hand: &Hand) -> Option<JoinHandle<Duration>> {
     shared.cas.config().backing.as_ref()?;
     let (shared, stop) = (Arc::clone(shared), hand.stop.clone());
@@ -37,7 +37,7 @@ pub(crate) fn fetch(shared: &Arc<Shared>, claimed: &Claimed, hand: &Hand) -> Opt
     }))
 }
 
-/// Has the inputs of an action in the local tier. What fails here is tried again, and told, in the slot.
+/// Fetches the inputs of an action into the local tier. A failure is retried, and reported, in the slot.
 async fn fetch_inputs(shared: &Shared, execution: &Execution, stop: &CancellationToken) {
     let key = execution.key();
     let progress = Progress::of(shared, &key);
@@ -46,7 +46,7 @@ async fn fetch_inputs(shared: &Shared, execution: &Execution, stop: &Cancellatio
         if let Ok(spec) = Spec::read(&shared.cas, execution).await
             && let Err(error) = shared.inputs.fetch(&spec.input_root).await
         {
-            debug!(%key, error = telemetry::error_chain(&error), "fetched again in the slot");
+            debug!(%key, error = telemetry::error_chain(&error), "the fetch is retried in the slot");
         }
     };
     tokio::select! {
@@ -56,7 +56,7 @@ async fn fetch_inputs(shared: &Shared, execution: &Execution, stop: &Cancellatio
     }
 }
 
-/// Has an action run in the next free slot, and writes its end, unless it is stopped: then nobody wants one.
+/// Runs an action in the next free slot and writes its end, unless it is stopped: then the end is not wanted.
 pub(crate) fn begin(shared: &Arc<Shared>, mut work: Work) {
     let Some(fetching) = work.fetching.take() else {
         give(shared, work, Duration::ZERO);
@@ -69,7 +69,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, mut work: Work) {
     });
 }
 
-/// Has an action run whose inputs took so long to fetch.
+/// Runs an action whose inputs took `fetched` to fetch.
 fn give(shared: &Arc<Shared>, work: Work, fetched: Duration) {
     let shared = Arc::clone(shared);
     shared.clone().stages.give(Box::new(move |stage| {
@@ -86,13 +86,13 @@ fn give(shared: &Arc<Shared>, work: Work, fetched: Duration) {
             for next in shared.hands.left(&key, &work.hand, &work.claimed.size) {
                 begin(&shared, next);
             }
-            // The slot has more to do than to wait for the word of the store.
+            // The slot must not wait for the store.
             shared.main.clone().spawn(settle(shared, work, end, used));
         })
     }));
 }
 
-/// How the copy ended; `None` when nobody wants to know.
+/// Runs the action; `None` if its end is not wanted.
 async fn run(shared: &Shared, work: &Work, stage: &mut Stage, fetched: Duration) -> Option<CopyEnd> {
     let key = work.key();
     let progress = Progress::of(shared, &key);

@@ -1,4 +1,4 @@
-//! What an executor looks at to know whether it may admit more.
+//! Sensors that decide whether an executor may admit more actions.
 
 mod disk;
 mod load;
@@ -13,7 +13,7 @@ use settings::Settings;
 
 pub(crate) use memory::machine_memory;
 
-/// What a sensor says, and why where it is not green.
+/// The reading of a sensor; `why` is the reason if it is not green.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) signal: Signal,
@@ -30,38 +30,38 @@ impl Reading {
     }
 }
 
-/// What follows when a sensor is red.
+/// The consequence of a red sensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Too much runs: the congestion window is cut.
+    /// Too many actions run: the congestion window is reduced.
     Congestion,
-    /// Nothing begins until it is green.
+    /// Nothing starts until it is green.
     Stop,
-    /// No more is asked for until it is green, which is seen to where that is asked.
+    /// No more is requested until it is green; the code that requests work enforces this.
     Limit,
 }
 
-/// The state of an executor that sensors may look at.
+/// The state of the executor that sensors may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Inside {
-    /// Actions whose inputs are made ready.
+    /// Number of actions whose inputs are being prepared.
     pub(crate) starting: u16,
 }
 
-/// One thing that may run short. What it cannot read is none of its business: green.
+/// A resource that may run short. A sensor that cannot read its source is green.
 pub(crate) trait Sensor: Send {
-    /// Its name in the metrics.
+    /// The name in the metrics.
     fn name(&self) -> &'static str;
 
-    /// What follows when it is red.
+    /// The consequence when it is red.
     fn kind(&self) -> Kind;
 
-    /// Looks.
+    /// Reads the current value.
     fn read(&mut self, inside: Inside) -> Reading;
 }
 
-/// Those that the settings ask for. `proc` is where the kernel tells of itself (`/proc`), `data` the data folder, `own` the
-/// executor's own folder.
+/// The sensors enabled by the settings. `proc` is the path of `/proc`, `data` the data directory, `own`
+/// the executor's own directory.
 pub(crate) fn all(
     settings: &Settings,
     slots: u16,

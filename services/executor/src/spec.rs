@@ -1,4 +1,4 @@
-//! What an action asks for: its Action and Command, read from the store and checked.
+//! The specification of an action: its Action and Command, read from the CAS and checked.
 
 use std::time::Duration;
 
@@ -10,24 +10,24 @@ use reapi::execution::{Action, Command, Platform};
 
 use crate::outcome::Fault;
 
-/// An action, ready to be prepared.
+/// An action that is ready to be prepared.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
     pub(crate) command: Command,
     pub(crate) input_root: BlobDigest,
     pub(crate) timeout: Duration,
-    /// What its client limits it to.
+    /// Limits set by its client.
     pub(crate) limits: TaskLimits,
 }
 
 impl Spec {
-    /// Reads the action of `execution`.
+    /// Reads the Action and Command of `execution`.
     pub(crate) async fn read(cas: &Cas, execution: &Execution) -> Result<Self, Fault> {
         let function = execution.action.function;
         let action = fetch(cas, &execution.action).await?;
         let action = Action::decode(action.as_slice()).map_err(|error| malformed("Action", &error))?;
         let digest = |name: &str, digest: Option<&reapi::execution::Digest>| {
-            let digest = digest.ok_or_else(|| Fault::invalid(format!("the action names no {name}")))?;
+            let digest = digest.ok_or_else(|| Fault::invalid(format!("the action has no {name}")))?;
             reapi::digest::from_proto(digest, function)
                 .map_err(|error| Fault::invalid(format!("the action's {name}: {error}")))
         };
@@ -47,14 +47,14 @@ impl Spec {
         Ok(Self { command, input_root, timeout, limits })
     }
 
-    /// The environment, as pairs.
+    /// The environment variables as pairs.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let pair = |it: &reapi::execution::command::EnvironmentVariable| (it.name.clone(), it.value.clone());
         self.command.environment_variables.iter().map(pair).collect()
     }
 }
 
-/// The platform properties asked for: the action's own, or else the command's.
+/// The requested platform properties: the action's, or the command's if the action has none.
 #[expect(deprecated, reason = "clients of 2.1 set the platform of the command only")]
 fn platform(action: Option<&Platform>, command: &Command) -> Vec<(String, String)> {
     let own = action.filter(|platform| !platform.properties.is_empty()).or(command.platform.as_ref());

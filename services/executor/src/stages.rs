@@ -1,4 +1,4 @@
-//! The places where commands run, one at a time in each.
+//! The slot threads that run commands, one at a time in each.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use tracing::warn;
 
 use crate::folder::ExecutorFolder;
 
-/// How long a slot may take to kill what it runs, or to end.
+/// Time limit for a slot to kill its processes, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An action that waits for a place, and all that is to be done with it there.
+/// The work for an action that waits for a slot thread.
 pub(crate) type Job = Box<dyn for<'a> FnOnce(&'a mut Stage) -> LocalBoxFuture<'a, ()> + Send>;
 
-/// All places, each with a thread of its own, which ends with the last of these: what an action does to files blocks
-/// nobody else. Cheap to clone.
+/// All slots, each with its own thread, so that file operations of one action do not block the others. The threads
+/// end with the last clone. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Stages {
-    /// Before the threads, which end when nobody has one of these any more.
+    /// Dropped before the threads, which end when the last sender is gone.
     jobs: Sender<Job>,
     _threads: Arc<Threads>,
 }
 
-/// The threads of all places. Dropping it waits for their ends: no process and no control group of a place outlives it.
+/// The threads of all slots. Dropping waits for their end: no process or control group of a slot outlives it.
 #[derive(Debug, Default)]
 struct Threads(Vec<JoinHandle<()>>);
 
@@ -40,24 +40,24 @@ impl Drop for Threads {
     fn drop(&mut self) {
         let own = std::thread::current().id();
         for thread in self.0.drain(..).filter(|thread| thread.thread().id() != own) {
-            // A panic was told already.
+            // A panic was already reported.
             let _ = thread.join();
         }
     }
 }
 
-/// One place.
+/// A slot with its thread and files.
 #[derive(Debug)]
 pub(crate) struct Stage {
     config: SlotConfig,
     slot: Option<Slot>,
-    /// Whether something is wrong with the slot.
+    /// Whether the slot must be replaced.
     broken: bool,
     folder: PathBuf,
 }
 
 impl Stages {
-    /// Starts them; fails where the machine cannot confine actions as the settings say.
+    /// Starts the slots; fails if the machine cannot confine actions as the settings require.
     pub(crate) async fn start(
         settings: &Settings,
         folder: &ExecutorFolder,
@@ -65,7 +65,7 @@ impl Stages {
     ) -> Result<Self, ServiceError> {
         let failed = |error| ServiceError::failed("preparing the sandbox of actions", error);
         let program = std::env::current_exe()
-            .map_err(|error| ServiceError::failed("finding our own program", error))?;
+            .map_err(|error| ServiceError::failed("finding the path of this program", error))?;
         let sandbox = if settings.sandbox == "none" { Sandbox::None } else { Sandbox::Bubblewrap };
         let cgroups = Cgroups::detect(&Parent::default());
         cgroups.sweep();
@@ -75,7 +75,7 @@ impl Stages {
         for number in 0..settings.executor_slot_count() {
             let folder = folder.slot(number);
             std::fs::create_dir_all(&folder)
-                .map_err(|error| ServiceError::failed("making the folder of a slot", error))?;
+                .map_err(|error| ServiceError::failed("creating the directory of a slot", error))?;
             let defaults = Bubblewrap::default();
             let read_only = defaults.read_only.iter().chain(&settings.sandbox_read_only).cloned().collect();
             let config = SlotConfig {
@@ -102,20 +102,20 @@ impl Stages {
         Ok(Self { jobs, _threads: Arc::new(threads) })
     }
 
-    /// Does a job in the next place that is free.
+    /// Runs a job in the next free slot.
     pub(crate) fn give(&self, job: Job) {
-        // Fails when no thread is left, which none does before this is dropped.
+        // Fails only if no thread is left, which cannot happen before this value is dropped.
         if self.jobs.try_send(job).is_err() {
-            warn!("an action found no slot: all have ended");
+            warn!("an action is lost: all slots have ended");
         }
     }
 }
 
-/// Whether a place is usable.
+/// Reports whether a slot is usable.
 type Started = oneshot::Receiver<Result<(), SandboxError>>;
 
 impl Stage {
-    /// Starts its thread, which does one job after the other.
+    /// Starts the thread, which runs one job after another.
     fn start_thread(
         mut self,
         number: u16,
@@ -142,12 +142,12 @@ impl Stage {
         Ok((outcome, thread))
     }
 
-    /// The folder that input roots are made in. Commands see all that is in it.
+    /// The directory in which input roots are created. Commands see everything in it.
     pub(crate) fn work(&self) -> &Path {
         &self.config.work
     }
 
-    /// Where the command wrote.
+    /// The output files of a command, without empty ones.
     pub(crate) fn console(&self, ended: &Ended) -> input_root::Console {
         let (stdout, stderr) = self.outputs();
         input_root::Console {
@@ -156,12 +156,12 @@ impl Stage {
         }
     }
 
-    /// Where the command's stdout and stderr go.
+    /// The paths of the command's stdout and stderr.
     pub(crate) fn outputs(&self) -> (PathBuf, PathBuf) {
         (self.folder.join("stdout"), self.folder.join("stderr"))
     }
 
-    /// The slot, started anew if it broke.
+    /// The slot, restarted if it is broken.
     pub(crate) async fn slot(&mut self) -> Result<&mut Slot, SandboxError> {
         if self.broken {
             self.end_slot().await;
@@ -173,14 +173,14 @@ impl Stage {
         Ok(self.slot.insert(slot))
     }
 
-    /// Has the slot thrown away before the next action: something is wrong with it.
+    /// Marks the slot as broken: it is replaced before the next action.
     pub(crate) fn break_slot(&mut self) {
-        warn!(slot = self.config.name, "a slot is started anew");
+        warn!(slot = self.config.name, "restarting a broken slot");
         self.broken = true;
     }
 
-    /// After an action, also one that was stopped in its midst: returns when nothing of it lives that could meddle with what
-    /// is made for the next.
+    /// Called after an action, even if it was stopped: returns when none of its processes is left that could
+    /// affect the next action.
     pub(crate) async fn settle(&mut self) {
         if let Some(slot) = &mut self.slot
             && !self.broken
@@ -193,22 +193,22 @@ impl Stage {
         }
     }
 
-    /// Ends the slot, if there is one, and its control groups with it.
+    /// Ends the slot, if there is one, with its control groups.
     async fn end_slot(&mut self) {
         self.broken = false;
         if let Some(slot) = self.slot.take() {
-            // One that does not end in time is left to die: a new one takes its place.
+            // A slot that does not end in time is abandoned: a new one replaces it.
             in_time(timeout(PATIENCE, slot.stop()).await, &self.config.name, "end");
         }
     }
 }
 
-/// Whether what a slot was to do is done; says so if it is not.
+/// Whether a slot finished an operation in time; logs it if not.
 fn in_time(done: Result<Result<(), SandboxError>, Elapsed>, slot: &str, what: &str) -> bool {
     match done {
         Ok(Ok(())) => return true,
         Ok(Err(error)) => warn!(slot, what, error = telemetry::error_chain(&error), "a slot failed"),
-        Err(_) => warn!(slot, what, "a slot took too long"),
+        Err(_) => warn!(slot, what, "a slot timed out"),
     }
     false
 }

@@ -1,8 +1,8 @@
-//! What tests of several parts make up.
+//! Helpers for the tests of several modules.
 
 use model::{Claimed, DigestFunction, Execution, ExecutionId, ExecutionRecord, Millis, Resources, Sequence};
 
-/// An execution that was claimed, and holds a slot.
+/// A claimed execution that holds one slot.
 pub(crate) fn claimed() -> Claimed {
     let execution = Execution {
         id: ExecutionId::generate(),

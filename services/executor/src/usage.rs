@@ -1,4 +1,5 @@
-//! What actions use of this executor: told to the worker of the build that sent them, and to the governors while any runs.
+//! Resource usage of actions: reported to the worker of the build that sent them, and to the
+//! governors while any runs.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,34 +15,34 @@ use tracing::debug;
 
 use crate::Shared;
 
-/// Between two reports.
+/// Interval between two reports.
 const REPORT: Duration = Duration::from_secs(2);
 
-/// What runs, and what is to be told of it.
+/// Running actions and their unreported usage.
 pub(crate) struct Usage {
     kind: ExecutorType,
     state: Mutex<State>,
-    /// An action has begun.
+    /// Notified when an action has started.
     begun: Notify,
 }
 
 #[derive(Default)]
 struct State {
     running: HashMap<ExecutionKey, Held>,
-    /// ESU, times the seconds that they were held for, since the last report.
+    /// ESU-seconds since the last report.
     unreported: BTreeMap<Group, f64>,
 }
 
-/// An action in a slot.
+/// An action that occupies a slot.
 struct Held {
     since: Instant,
     memory_bytes: u64,
-    /// What is in the reports already.
+    /// ESU-seconds that were already reported.
     reported: f64,
 }
 
 impl Held {
-    /// ESU, times the seconds until now: one executor, or more for its memory.
+    /// ESU-seconds until `now`: for one executor, or more if its memory is larger.
     fn until(&self, now: Instant) -> f64 {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
         Esu::of_use(1.0, self.memory_bytes as f64).units() * seconds
@@ -55,7 +56,7 @@ impl State {
 }
 
 impl Usage {
-    /// Nothing runs yet.
+    /// Starts without running actions.
     pub(crate) fn new(kind: ExecutorType) -> Self {
         Self { kind, state: Mutex::default(), begun: Notify::new() }
     }
@@ -64,21 +65,21 @@ impl Usage {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An action takes a slot.
+    /// Records that an action occupies a slot.
     pub(crate) fn begin(&self, key: &ExecutionKey) {
         let held = Held { since: Instant::now(), memory_bytes: 0, reported: 0.0 };
         self.lock().running.insert(key.clone(), held);
         self.begun.notify_one();
     }
 
-    /// So much memory its command used at its peak.
+    /// Records the peak memory of its command.
     pub(crate) fn set_memory(&self, key: &ExecutionKey, bytes: u64) {
         if let Some(held) = self.lock().running.get_mut(key) {
             held.memory_bytes = bytes;
         }
     }
 
-    /// It leaves the slot; ESU that it held, times the seconds.
+    /// Records that it left the slot; returns the ESU-seconds that it used.
     pub(crate) fn end(&self, key: &ExecutionKey) -> Esu {
         let mut state = self.lock();
         let Some(held) = state.running.remove(key) else { return Esu::ZERO };
@@ -87,13 +88,13 @@ impl Usage {
         Esu::clamped(all)
     }
 
-    /// Whether anything runs, or ran since the last report.
+    /// Whether any action runs, or ran since the last report.
     fn is_used(&self) -> bool {
         let state = self.lock();
         !state.running.is_empty() || !state.unreported.is_empty()
     }
 
-    /// What was held since the last report, on the average of `seconds`.
+    /// Average usage since the last report, `seconds` ago.
     fn take(&self, seconds: f64) -> BTreeMap<Group, Occupancy> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -110,7 +111,8 @@ impl Usage {
     }
 }
 
-/// Tells the worker of the build that sent the action what that used. It comes before the result, which may end the build.
+/// Reports the usage of an action to the worker of the build that sent it. This precedes the result, which
+/// may end the build.
 pub(crate) async fn tell(shared: &Shared, execution: &Execution, esu_seconds: Esu) {
     let Some(build) = &execution.build else { return };
     let used = ActionUsage {
@@ -122,15 +124,15 @@ pub(crate) async fn tell(shared: &Shared, execution: &Execution, esu_seconds: Es
     let subject = Subject::ActionUsage(build.worker.clone()).to_string();
     let payload = encode(Encoding::Json, &used);
     if let Err(error) = shared.context.bus.client().publish(subject, payload).await {
-        debug!(%error, "what an action used was not told");
+        debug!(%error, "failed to report the usage of an action");
     }
 }
 
-/// Reports until the session ends: while anything runs, and once more when nothing does.
+/// Reports usage until the session ends: while any action runs, and once more when none does.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     loop {
         shared.usage.begun.notified().await;
-        // Not what was reported already.
+        // The usage may have been reported already.
         let mut used = shared.usage.is_used();
         while used {
             let begun = Instant::now();
@@ -142,7 +144,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
             let payload = encode(Encoding::Json, &report);
             let sent = shared.context.bus.client().publish(Subject::Usage.to_string(), payload).await;
             if let Err(error) = sent {
-                debug!(%error, "a report of usage was not sent");
+                debug!(%error, "failed to send a usage report");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `forebay bench`: what this machine does, measured against a floor in the same run.
+//! `forebay bench`: benchmarks this machine against a baseline of the same run.
 
 mod actions;
 mod affinity;
@@ -41,7 +41,7 @@ use crate::{failure::Failure, failure::say, globals::Globals, stdout};
 
 use self::{farm::BenchFarm, report::Report};
 
-/// What `forebay bench` is asked for.
+/// Options of `forebay bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
@@ -50,34 +50,34 @@ pub(crate) struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The bus path: create, get, start latency, and /bin/true builds against bare spawns
+    /// Benchmark builds: create, get, start latency, and /bin/true builds against bare spawns
     Builds(BuildsArgs),
-    /// The action path: no-op actions against bare spawns, cache hits, input roots
+    /// Benchmark actions: no-op actions against bare spawns, cache hits, input roots
     Actions(actions::ActionsArgs),
-    /// The scheduler: decisions, warm workspaces, offers to workers
+    /// Benchmark the scheduler: decisions, warm workspaces, offers to workers
     Scheduling(scheduling::SchedulingArgs),
-    /// Warm workspaces against empty ones, for a stream of builds of a real project
+    /// Benchmark warm workspaces against empty ones, for a stream of builds of a real project
     Workspaces(workspaces::WorkspacesArgs),
-    /// The content-addressable store: look-ups, small blobs, streams against a bare stream
+    /// Benchmark the content-addressable store: look-ups, small blobs, streams against a bare stream
     Cas(cas::CasArgs),
 }
 
-/// What `forebay bench builds` is asked for. It starts farms of its own in temporary folders.
+/// Options of `forebay bench builds`, which starts farms in temporary folders.
 #[derive(Debug, Args)]
 pub(crate) struct BuildsArgs {
-    /// Seconds of each measurement of a rate
+    /// Duration of each rate measurement in seconds
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
-    /// Workspaces of the farm's worker
+    /// Number of workspaces of the worker
     #[arg(long, value_name = "N", default_value_t = 16)]
     workspaces: u16,
-    /// Builds created and read for their rates
+    /// Number of builds for the create and get rates
     #[arg(long, value_name = "N", default_value_t = 40_000)]
     builds: u64,
-    /// ESU of x86 that are the quota of the builds' group; without it no group is limited
+    /// Quota of the builds' group in ESU of x86 [default: no quota]
     #[arg(long, value_name = "ESU")]
     quota: Option<f64>,
-    /// Also compares the dispatch rate with this many builds queued to that with 1,000; 0 leaves it out
+    /// Compare the dispatch rate with this many queued builds to that with 1,000; 0 skips this part
     #[arg(long, value_name = "N", default_value_t = 0)]
     queued: u64,
     /// Measure only this part: floor, latency, rates, sync or queue
@@ -91,7 +91,7 @@ impl BuildsArgs {
     }
 }
 
-/// Measures and prints.
+/// Runs the chosen benchmark and prints the report.
 pub(crate) async fn run(
     args: &BenchArgs,
     globals: &Globals,
@@ -150,7 +150,7 @@ async fn builds(args: &BuildsArgs) -> Result<Report, Failure> {
     Ok(report)
 }
 
-/// The floor is measured before and after, so that a machine that changes its speed shows.
+/// Measures rates. The baseline is measured before and after, so that changes of the machine's speed become visible.
 async fn rates_and_floor(
     args: &BuildsArgs,
     farm: &BenchFarm,
@@ -159,7 +159,7 @@ async fn rates_and_floor(
 ) -> Result<(), Failure> {
     say("measuring bare spawns of /bin/true");
     let before = floor::spawns(window).await?;
-    say("measuring builds of /bin/true, created while they run");
+    say("measuring builds of /bin/true while creating more");
     let finishes = rates::finishes(farm, window * 2).await?;
     let after = floor::spawns(window).await?;
     report.floor(before, after, finishes);

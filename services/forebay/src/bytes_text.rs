@@ -1,10 +1,10 @@
-//! Quantities as people read them.
+//! Sizes, durations and times as text.
 
 use std::time::{Duration, SystemTime};
 
 use model::Millis;
 
-/// `1.5 MB`
+/// Formats a size in bytes, e.g. `1.5 MB`.
 pub(crate) fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "kB", "MB", "GB"] {
@@ -17,7 +17,7 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{value:.1} TB")
 }
 
-/// `0.123 s`, `12.3 s`, `5m 2s`
+/// Formats seconds, e.g. `0.123 s`, `12.3 s` or `5m 2s`.
 pub(crate) fn seconds(seconds: f64) -> String {
     if seconds < 1.0 {
         return format!("{seconds:.3} s");
@@ -29,7 +29,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     humantime::format_duration(Duration::from_secs(whole)).to_string()
 }
 
-/// A span that is not known exactly: whole seconds, from two minutes on whole minutes.
+/// Formats an approximate duration: rounded to seconds below two minutes, to minutes above.
 pub(crate) fn about(span: Duration) -> String {
     let whole = span.as_secs_f64().round();
     let step = if whole < 120.0 { 1.0 } else { 60.0 };
@@ -37,18 +37,18 @@ pub(crate) fn about(span: Duration) -> String {
     humantime::format_duration(rounded.max(Duration::from_secs(1))).to_string()
 }
 
-/// The time between two instants, as [`seconds`] shows it.
+/// The time between two instants in the format of [`seconds`].
 pub(crate) fn span(from: Millis, to: Millis) -> String {
     seconds(to.since(from).as_secs_f64())
 }
 
-/// An instant, and how long ago it is.
+/// Formats an instant and its age.
 pub(crate) fn instant(at: Millis, now: Millis) -> String {
     let time = humantime::format_rfc3339_seconds(SystemTime::from(at));
     format!("{time} ({} ago)", age(at, now))
 }
 
-/// How long ago it is, in its two largest units.
+/// The age of an instant in its two largest units.
 pub(crate) fn age(at: Millis, now: Millis) -> String {
     let whole = now.since(at).as_secs();
     let step = match whole {

@@ -1,4 +1,4 @@
-//! `forebay cancel`
+//! `forebay cancel`: cancels a build.
 
 use std::process::ExitCode;
 
@@ -19,12 +19,12 @@ use crate::{
 pub(crate) struct CancelArgs {
     #[command(flatten)]
     build: BuildArgs,
-    /// Why, shown in the result
+    /// Reason, shown in the result of the build
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
 
-/// Ends the build. One that had ended stays as it is, which is no failure.
+/// Cancels the build. A build that has already ended is left unchanged, which is not a failure.
 pub(crate) async fn run(
     args: CancelArgs,
     globals: &Globals,
@@ -36,7 +36,7 @@ pub(crate) async fn run(
     if globals.json {
         stdout::json(&reply)?;
     } else if reply.cancelled {
-        stdout::line(&format!("build {key} is cancelled"))?;
+        stdout::line(&format!("build {key} cancelled"))?;
     } else {
         stdout::line(&format!(
             "build {key} has already ended: {}",

@@ -1,4 +1,4 @@
-//! `forebay cas`: blobs and folders in the content-addressable store.
+//! `forebay cas`: transfers and lists blobs and folders of the content-addressable store.
 
 mod get;
 mod list;
@@ -17,13 +17,13 @@ use crate::{failure::Failure, globals::Globals, remote::RemoteArgs};
 const EXAMPLES: &str = "\
 Examples:
   forebay cas put src/ build.tar
-      uploads a folder and a file, and prints their digests
+      uploads a folder and a file and prints their digests
   forebay cas ls e3b0c442...852b855/83
       lists a folder by its digest
   forebay cas get e3b0c442...852b855/83 --output copy/
-      writes that folder to copy/; without --output it is listed";
+      downloads that folder to copy/; without --output the folder is listed";
 
-/// What `forebay cas` is asked for.
+/// Options of `forebay cas`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CasArgs {
@@ -35,15 +35,15 @@ pub(crate) struct CasArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Upload files and folders, and print their digests
+    /// Upload files and folders and print their digests
     Put(put::PutArgs),
-    /// Fetch a blob, or a folder with --output FOLDER/; list a folder without it
+    /// Download a blob, or a folder with --output FOLDER/; without it, list a folder
     Get(get::GetArgs),
     /// List a folder by its digest
     Ls(list::ListArgs),
 }
 
-/// Does it.
+/// Runs the chosen subcommand.
 pub(crate) async fn run(args: CasArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let remote = args.remote.connect(globals, settings).await?;
     match args.what {

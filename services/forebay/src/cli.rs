@@ -1,4 +1,4 @@
-//! The commands, and what is set up before one runs.
+//! The commands, and the setup before one of them runs.
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
@@ -13,16 +13,16 @@ use crate::{
 const UP_EXAMPLES: &str = "\
 Examples:
   forebay up
-      runs nats-server, redis-server and every service until Ctrl-C; keeps everything in ./forebay-data
+      runs nats-server, redis-server and every service until Ctrl-C; all data is in ./forebay-data
   forebay up --autoscale workers=0..4
-      has as many workers as the builds that wait need, up to four
+      scales from zero to four workers, depending on the waiting builds
   forebay up --data /tmp/farm --nats-port 0 --redis-port 0 --http-port 0
-      runs another farm beside it on free ports; forebay submit --data /tmp/farm finds it";
+      runs a second farm on free ports; forebay submit --data /tmp/farm uses it";
 
 /// A build farm on NATS JetStream
 ///
-/// Exit codes: 0 succeeded, 1 the build failed, 2 bad usage or bad input, 3 cancelled or expired,
-/// 4 a server or service is not reachable. With --exit-code command, those of the command.
+/// Exit codes: 0 succeeded, 1 the build failed, 2 invalid usage or input, 3 cancelled or expired,
+/// 4 a server or service is unreachable. With --exit-code command: the exit code of the build's command.
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version)]
 pub(crate) struct Cli {
@@ -39,58 +39,58 @@ enum Command {
     Up(up::UpArgs),
     /// Run one or more services
     Serve(serve::ServeArgs),
-    /// Queue a build
+    /// Submit a build to the queue
     Submit(Box<submit::SubmitArgs>),
     /// Follow a build until it ends
     Watch(watch::WatchArgs),
-    /// Print what a build has written until now
+    /// Print the output of a build so far
     Logs(logs::LogsArgs),
-    /// Show a build, or fetch a file that it kept
+    /// Show a build, or download one of its output files
     Get(get::GetArgs),
-    /// End a build
+    /// Cancel a queued or running build
     Cancel(cancel::CancelArgs),
-    /// Say why a build waits
+    /// Explain why a build is waiting
     Why(why::WhyArgs),
-    /// List recent builds
+    /// List recent builds, newest first
     Ls(ls::LsArgs),
-    /// Run one command as an action, cached and confined
+    /// Run one command as a cached, sandboxed action
     #[command(after_help = exec::EXAMPLES)]
     Exec(Box<exec::ExecArgs>),
-    /// Put blobs and folders into the content-addressable store, and get them
+    /// Upload, download and list blobs and folders in the content-addressable store
     Cas(Box<cas::CasArgs>),
-    /// Check a server of the Remote Execution API against the specification
+    /// Check a Remote Execution API server against the specification
     Conform(Box<conform::ConformArgs>),
-    /// List the live workers
+    /// List live workers and their builds
     Workers,
-    /// List the live executors, and how full they are
+    /// List live executors and their load
     Executors,
-    /// Show how many processes the pools that are scaled should have, and why
+    /// Show the target size of each autoscaled pool and why
     Pools,
-    /// Have a worker or an executor finish what runs and take nothing new
+    /// Drain a worker or executor: finish running work, accept nothing new
     Drain(drain::DrainArgs),
-    /// Show what quota groups use and may use, and set their quotas
+    /// Show the usage and quotas of groups, and set quotas
     Quota(quota::QuotaArgs),
-    /// Ask for a decision of the scheduler, one JSON a line
+    /// Query the scheduler's decisions (JSON lines in, JSON lines out)
     Policy(policy_line::PolicyArgs),
-    /// Run the decisions of the farm in virtual time
+    /// Simulate scheduling decisions in virtual time
     Sim(sim::SimArgs),
-    /// Show the streams, buckets and consumers that a farm uses
+    /// Show the streams, buckets and consumers of a farm
     Topology(topology::TopologyArgs),
-    /// Measure what this machine does
+    /// Benchmark Forebay on this machine
     Bench(bench::BenchArgs),
-    /// Check that everything a farm needs is there and works
+    /// Check that all dependencies and services are healthy
     Doctor,
-    /// End what a killed `forebay up` left; `up` starts this by itself
+    /// Stop the processes of a killed `forebay up`; `up` starts this automatically
     #[command(hide = true)]
     Watchdog,
-    /// Print the JSON Schemas of every public message
+    /// Print the JSON Schema of every public message
     Schema(schema::SchemaArgs),
-    /// Print what a shell needs to complete commands and options
+    /// Print a shell completion script
     Completions(completions::CompletionsArgs),
 }
 
 impl Command {
-    /// The name that logs and traces show.
+    /// Name of the process in logs and traces.
     fn name(&self) -> &'static str {
         match self {
             Self::Up(_) => "up",
@@ -121,25 +121,25 @@ impl Command {
         }
     }
 
-    /// Servers log what they do; a command only what is wrong, and so does `up` to a person.
+    /// Services log at level `info`; commands, and `up` on a terminal, log warnings only.
     fn log_filter(&self) -> &'static str {
         if self.name() == "cli" || self.is_quiet() { "warn" } else { "info" }
     }
 
-    /// Whether it is an `up` whose log goes to a file, and only problems to the terminal.
+    /// Whether this is an `up` on a terminal: its log goes to a file, and only problems go to the terminal.
     fn is_quiet(&self) -> bool {
         matches!(self, Self::Up(args) if !args.verbose) && std::io::stderr().is_terminal()
     }
 }
 
 impl Cli {
-    /// Runs the command to its end.
+    /// Runs the command to completion.
     pub(crate) fn run(self) -> ExitCode {
         self.try_run().unwrap_or_else(|failure| failure.report())
     }
 
     fn try_run(self) -> Result<ExitCode, Failure> {
-        // A file that is wrong for a farm is no matter of what asks none.
+        // A command that contacts no farm must not fail because of an invalid settings file.
         let alone = matches!(&self.command, Command::Sim(args) if !args.asks_a_farm())
             || matches!(&self.command, Command::Policy(_) | Command::Schema(_) | Command::Completions(_));
         let settings = if alone { settings::Settings::default() } else { self.globals.settings()? };
@@ -154,7 +154,7 @@ impl Cli {
             self.command.log_filter().clone_into(&mut telemetry.filter);
             telemetry.file = self.command.is_quiet().then(|| settings.data.join("logs/up.log"));
         }
-        // A service that `up` started has what `up` warned of.
+        // `up` has already warned about unknown variables, which its services inherit.
         if std::env::var_os("FOREBAY_LISTEN_FILE").is_none() {
             let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
             telemetry.warnings.extend(settings::unknown_variables(names));
@@ -168,7 +168,7 @@ impl Cli {
         let runtime =
             runtime.enable_all().build().map_err(|error| Failure::new(1, "cannot start threads", &error))?;
         let code = runtime.block_on(dispatch(self.command, &self.globals, settings));
-        // A read from a terminal or a slow disk must not keep a finished command.
+        // A blocking read from a terminal or a slow disk must not delay the exit of a finished command.
         runtime.shutdown_background();
         drop(guard);
         code

@@ -1,4 +1,4 @@
-//! `forebay completions`
+//! `forebay completions`: prints shell completion scripts.
 
 use std::process::ExitCode;
 
@@ -16,11 +16,11 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell to print the script for
     shell: Shell,
 }
 
-/// Prints what the shell reads.
+/// Prints the completion script of a shell.
 pub(crate) fn run(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "forebay", &mut script);

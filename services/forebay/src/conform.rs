@@ -1,4 +1,4 @@
-//! `forebay conform`: checks any server of the Remote Execution API.
+//! `forebay conform`: checks any Remote Execution API server.
 
 use std::{collections::BTreeSet, process::ExitCode, time::Duration};
 
@@ -14,34 +14,34 @@ use crate::{
 /// Options of `forebay conform`.
 #[derive(Debug, Args)]
 pub(crate) struct ConformArgs {
-    /// The server: grpc://HOST:PORT
+    /// Server to check: grpc://HOST:PORT
     #[arg(value_name = "ENDPOINT")]
     endpoint: String,
-    /// The instance to work in
+    /// Instance name to use
     #[arg(long, value_name = "NAME", default_value = "")]
     instance: String,
-    /// An instance whose name has several segments
+    /// Instance whose name has several segments
     #[arg(long, value_name = "NAME", default_value = "main/b/c")]
     nested_instance: String,
-    /// An instance that does not exist
+    /// Instance that does not exist
     #[arg(long, value_name = "NAME", default_value = "no-such-instance")]
     unknown_instance: String,
-    /// A second endpoint of the same farm that serves no execution
+    /// Second endpoint of the same farm, without execution
     #[arg(long, value_name = "ENDPOINT")]
     cache_endpoint: Option<String>,
-    /// A second endpoint whose store has no space left
+    /// Second endpoint, whose store is full
     #[arg(long, value_name = "ENDPOINT")]
     full_endpoint: Option<String>,
-    /// A platform property for every action: NAME=VALUE
+    /// Platform property of every action (repeatable)
     #[arg(long, value_name = "K=V", value_parser = crate::exec::pair)]
     platform: Vec<(String, String)>,
-    /// Only these checks, by number: 1,5,80-83
+    /// Run only these checks, e.g. 1,5,80-83
     #[arg(long, value_name = "NUMBERS", value_parser = numbers)]
     only: Option<Numbers>,
-    /// Checks that run at once
+    /// Number of checks to run in parallel
     #[arg(long, value_name = "N", default_value_t = 16)]
     jobs: usize,
-    /// Seconds that one check may take
+    /// Time limit of one check in seconds
     #[arg(long, value_name = "N", default_value_t = 60)]
     limit: u64,
 }
@@ -50,7 +50,7 @@ pub(crate) struct ConformArgs {
 struct Numbers(BTreeSet<u16>);
 
 fn numbers(text: &str) -> Result<Numbers, String> {
-    let wrong = || "numbers and ranges are expected: 1,5,80-83".to_owned();
+    let wrong = || "expected numbers and ranges, e.g. 1,5,80-83".to_owned();
     let mut all = BTreeSet::new();
     for part in text.split(',') {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -64,7 +64,7 @@ fn numbers(text: &str) -> Result<Numbers, String> {
     Ok(Numbers(all))
 }
 
-/// Runs the checks; fails where one fails.
+/// Runs the checks. The exit code is 1 if one of them fails.
 pub(crate) async fn run(args: ConformArgs, globals: &Globals) -> Result<ExitCode, Failure> {
     let options = Options {
         endpoint: args.endpoint,

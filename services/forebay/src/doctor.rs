@@ -1,4 +1,4 @@
-//! `forebay doctor`: checks that everything a farm needs is there and works, and says what to do where not.
+//! `forebay doctor`: checks that all dependencies and services are healthy, with advice on problems.
 
 mod address_checks;
 mod bus_checks;
@@ -20,28 +20,28 @@ use crate::{
     style::Tone,
 };
 
-/// What a check found.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Status {
-    /// As it should be.
+    /// The check found no problem.
     Ok,
-    /// It works, with a limit.
+    /// It works with limitations.
     Warn,
-    /// It does not work.
+    /// It does not work at all.
     Fail,
 }
 
-/// One check.
+/// The finding of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     check: &'static str,
     status: Status,
     found: String,
-    /// What to do about it.
+    /// How to fix the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
-    /// A server or service is not there: exit code 4.
+    /// Whether a server or service is unreachable: exit code 4.
     #[serde(skip)]
     unreachable: bool,
 }
@@ -74,7 +74,8 @@ impl Finding {
     }
 }
 
-/// Runs all checks, waiting for nothing: 0 all work, 1 one does not, 4 a server or service is not there.
+/// Runs all checks without waiting for servers. Exit codes: 0 no failure, 1 a check failed, 4 a server
+/// or service is unreachable.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let mut findings = bus_checks::run(globals, settings).await;
     findings.extend(machine_checks::run());

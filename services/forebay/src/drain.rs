@@ -1,4 +1,4 @@
-//! `forebay drain`
+//! `forebay drain`: drains or resumes a worker or executor.
 
 use std::process::ExitCode;
 
@@ -12,15 +12,15 @@ use crate::{failure::Failure, farm::Farm, globals::Globals, stdout};
 /// Options of `forebay drain`.
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    /// The worker or executor, as `forebay workers` and `forebay executors` show it
+    /// Worker or executor as listed by `forebay workers` or `forebay executors`
     #[arg(value_name = "ID")]
     worker: WorkerId,
-    /// Have it take work again
+    /// Resume accepting new work
     #[arg(long)]
     undo: bool,
 }
 
-/// Tells it.
+/// Sends the order to the worker or executor.
 pub(crate) async fn run(
     args: &DrainArgs,
     globals: &Globals,
@@ -36,14 +36,17 @@ pub(crate) async fn run(
         let status = if args.undo { "ready" } else { "draining" };
         stdout::json(&json!({ "worker": args.worker, "status": status }))?;
     } else if args.undo {
-        stdout::line(&format!("worker {} takes builds again", args.worker))?;
+        stdout::line(&format!("worker {} accepts builds again", args.worker))?;
     } else {
-        stdout::line(&format!("worker {} finishes what runs and takes nothing new", args.worker))?;
+        stdout::line(&format!(
+            "worker {} drains: it finishes running builds and accepts no new ones",
+            args.worker
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The executor of this name, if one lives.
+/// The live executor with this name, if any.
 async fn executor(farm: &Farm, name: &WorkerId) -> Result<Option<ExecutorId>, Failure> {
     let live = farm.call(async |client| Ok(client.bus().executors().await?)).await?;
     Ok(live.into_iter().map(|it| it.executor).find(|executor| executor.as_str() == name.as_str()))
@@ -61,9 +64,11 @@ async fn order_executor(
         let status = if undo { "ready" } else { "draining" };
         stdout::json(&json!({ "executor": executor, "status": status }))?;
     } else if undo {
-        stdout::line(&format!("executor {executor} takes actions again"))?;
+        stdout::line(&format!("executor {executor} accepts actions again"))?;
     } else {
-        stdout::line(&format!("executor {executor} finishes what runs and takes nothing new"))?;
+        stdout::line(&format!(
+            "executor {executor} drains: it finishes running actions and accepts no new ones"
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }

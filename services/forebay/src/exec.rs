@@ -1,4 +1,4 @@
-//! `forebay exec`: one command as an action.
+//! `forebay exec`: runs one command as an action.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -21,66 +21,66 @@ use crate::{
     stdout,
 };
 
-/// Shown below the options.
+/// Examples shown below the options.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   forebay exec -- uname -a
   forebay exec --input 'src/**' --output out/ -- make -C src
-      sends src/, runs make on the farm, and brings out/ back";
+      uploads src/, runs make on the farm, and downloads out/";
 
 /// Options of `forebay exec`.
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
     #[command(flatten)]
     remote: RemoteArgs,
-    /// The folder that inputs are taken from and outputs are written to
+    /// Folder to read inputs from and write outputs to
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Files of it that the command may read, as a glob: 'src/**'
+    /// Input files in that folder, as a glob: 'src/**'
     #[arg(long, short, value_name = "GLOB")]
     input: Vec<String>,
-    /// What to bring back: a file, a folder, or a glob below a folder: 'out/**/*.o'
+    /// Outputs to download: a file, a folder, or a glob below a folder: 'out/**/*.o'
     #[arg(long, short, value_name = "GLOB")]
     output: Vec<String>,
-    /// A variable of the command; nothing of your own environment is passed on
+    /// Environment variable of the command; nothing else of your environment is passed on
     #[arg(long, short, value_name = "K=V", value_parser = pair)]
     env: Vec<(String, String)>,
-    /// A platform property that its executor must offer
+    /// Platform property that the executor must have
     #[arg(long, value_name = "K=V", value_parser = pair)]
     platform: Vec<(String, String)>,
-    /// How long it may run: 90s, 10m
+    /// Maximum run time, e.g. 90s or 10m
     #[arg(long, value_name = "TIME")]
     timeout: Option<humantime::Duration>,
-    /// Lower is sooner
+    /// Priority of the action; lower values start sooner
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i32,
-    /// Run it even if its result is known, and do not remember the result
+    /// Run the command even if its result is cached, and do not cache the result
     #[arg(long)]
     no_cache: bool,
-    /// What the exit code says: how it ended, or what the command itself ended with
+    /// Meaning of the exit code: outcome of the action, or exit code of the command
     #[arg(long, value_name = "OF", value_enum, default_value_t)]
     exit_code: ExitCodeOf,
-    /// Fail when the command did not make all that --output names
+    /// Fail if the command did not create every --output
     #[arg(long, requires = "output")]
     require_outputs: bool,
-    /// Whether to show what goes on
+    /// When to show progress
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     progress: When,
-    /// The command and its arguments
+    /// Command and arguments to run
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
-/// NAME=VALUE
+/// Parses `NAME=VALUE`; the name must not be empty.
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("NAME=VALUE is expected")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     if name.is_empty() {
-        return Err("NAME=VALUE is expected".to_owned());
+        return Err("expected NAME=VALUE".to_owned());
     }
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// What `--json` prints.
+/// The object that `--json` prints.
 #[derive(Debug, serde::Serialize)]
 struct Report {
     action: BlobDigest,
@@ -91,11 +91,11 @@ struct Report {
     stdout: String,
     stderr: String,
     outputs: Vec<String>,
-    /// What was named by --output and not made.
+    /// The `--output` patterns that matched nothing.
     missing_outputs: Vec<String>,
 }
 
-/// Runs the command on the farm and brings back what it made.
+/// Runs the command on the farm and downloads its outputs.
 pub(crate) async fn run(args: ExecArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let wanted = exec_outputs::Wanted::new(&args.output)?;
     let progress = Progress::new(args.progress);
@@ -196,7 +196,7 @@ async fn execute(
     }
 }
 
-/// What to say of a shell line that was given as one argument, which is the name of a program.
+/// A hint if a shell line was given as one argument, which would be the name of a program.
 fn shell_hint(command: &[String]) -> Option<&'static str> {
     let [line] = command else { return None };
     let is_line = line.contains([' ', '|', ';', '&', '<', '>', '$', '*']);
@@ -204,7 +204,7 @@ fn shell_hint(command: &[String]) -> Option<&'static str> {
     is_line.then_some(hint)
 }
 
-/// What follows when the action has ended.
+/// The steps after the end of the action.
 struct Finish<'a> {
     remote: &'a Remote,
     args: &'a ExecArgs,
@@ -234,15 +234,15 @@ impl Finish<'_> {
             return Err(Failure::plain(FAILED, format!("{}{hint}", status.message)));
         }
         if response.cached_result {
-            progress.note("cached: this is the result of an earlier run");
+            progress.note("cached: result of an earlier run");
         }
         let meter = Meter::default();
         let fetching = exec_outputs::fetch(remote, &result, &args.dir, wanted, &meter);
-        let brought = progress.transfer("fetching the outputs", &meter, fetching).await?;
+        let brought = progress.transfer("downloading the outputs", &meter, fetching).await?;
         let missing_outputs = wanted.missing(&brought);
         for missing in &missing_outputs {
             let weight = if args.require_outputs { "failed" } else { "warning" };
-            say(&format!("{weight}: the command made no output {missing:?}"));
+            say(&format!("{weight}: the command created no output {missing:?}"));
         }
         let exit_code = result.exit_code;
         if globals.json {

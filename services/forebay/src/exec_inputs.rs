@@ -1,4 +1,4 @@
-//! Folders of this machine as blobs.
+//! Reads folders of this machine as input roots.
 
 use std::{collections::HashMap, path::Path};
 
@@ -8,7 +8,7 @@ use remote::Source;
 
 use crate::failure::{FAILED, Failure, USAGE};
 
-/// What of `folder` one of the globs matches: its digest, and all blobs that it is made of.
+/// Scans the files of `folder` that match one of the globs. Returns the digest of the input root and all its blobs.
 pub(crate) async fn scan(
     folder: &Path,
     globs: &[String],

@@ -1,4 +1,4 @@
-//! What an action brought: its console and its outputs.
+//! Console output and output files of an action.
 
 use std::{collections::HashMap, path::Path};
 
@@ -10,15 +10,15 @@ use remote::{Meter, Placed, Remote};
 
 use crate::failure::{FAILED, Failure};
 
-/// What is to be brought back. The protocol knows paths alone: a glob is asked for as the folder that it is below.
+/// The requested outputs. The protocol has paths only, so a glob is requested as the folder that contains its matches.
 pub(crate) struct Wanted {
-    /// What the caller named, each with what it matches.
+    /// The patterns of the caller, each with its compiled globs.
     patterns: Vec<(String, GlobSet)>,
     paths: Vec<String>,
 }
 
 impl Wanted {
-    /// Reads the globs.
+    /// Parses the output patterns.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, Failure> {
         let mut read = Vec::new();
         let mut paths = Vec::new();
@@ -26,11 +26,12 @@ impl Wanted {
             let plain = pattern.trim_end_matches('/');
             if plain.starts_with('/') || plain.split('/').any(|part| part == "..") {
                 return Err(Failure::usage(format!(
-                    "output {pattern:?}: a path inside the folder is expected"
+                    "invalid output {pattern:?}: expected a path inside the folder"
                 )));
             }
             let glob = |text: &str| {
-                Glob::new(text).map_err(|error| Failure::usage(format!("output {pattern:?}: {error}")))
+                Glob::new(text)
+                    .map_err(|error| Failure::usage(format!("invalid output {pattern:?}: {error}")))
             };
             let mut builder = GlobSetBuilder::new();
             builder.add(glob(plain)?);
@@ -51,7 +52,7 @@ impl Wanted {
         Ok(Self { patterns: read, paths: outer })
     }
 
-    /// As the protocol asks for them.
+    /// The output paths to request from the executor.
     pub(crate) fn paths(&self) -> Vec<String> {
         self.paths.clone()
     }
@@ -60,7 +61,7 @@ impl Wanted {
         self.patterns.iter().any(|(_, globs)| globs.is_match(path))
     }
 
-    /// Those that nothing of what was brought matches, as the caller named them. An empty folder is an output too.
+    /// The patterns that match none of the downloaded outputs. An empty folder is an output too.
     pub(crate) fn missing(&self, brought: &Brought) -> Vec<String> {
         let missing =
             |globs: &GlobSet| !brought.paths.iter().chain(&brought.folders).any(|path| globs.is_match(path));
@@ -72,27 +73,27 @@ fn is_below(path: &str, folder: &str) -> bool {
     folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Why an operation waits, if the server says so.
+/// Why an operation is waiting, if the server reports it.
 pub(crate) fn reason(metadata: &ExecuteOperationMetadata) -> Option<String> {
     let partial = metadata.partial_execution_metadata.as_ref()?;
     let any = partial.auxiliary_metadata.iter().find(|any| any.type_url.ends_with("google.rpc.Status"))?;
     reapi::rpc::Status::decode(any.value.as_slice()).ok().map(|status| status.message)
 }
 
-/// What goes on with an operation, in some words.
+/// The current stage of an operation in words.
 pub(crate) fn phase(metadata: &ExecuteOperationMetadata) -> Option<String> {
     let worker =
         metadata.partial_execution_metadata.as_ref().map(|it| it.worker.as_str()).unwrap_or_default();
     let on = if worker.is_empty() { String::new() } else { format!(" on {worker}") };
     match execution_stage::Value::try_from(metadata.stage).ok()? {
-        execution_stage::Value::CacheCheck => Some("looking whether the result is known".to_owned()),
+        execution_stage::Value::CacheCheck => Some("checking the cache".to_owned()),
         execution_stage::Value::Queued => Some("waiting for an executor".to_owned()),
         execution_stage::Value::Executing => Some(format!("running{on}")),
         execution_stage::Value::Unknown | execution_stage::Value::Completed => None,
     }
 }
 
-/// Standard output and standard error.
+/// Downloads standard output and standard error.
 pub(crate) async fn console(remote: &Remote, result: &ActionResult) -> Result<(Vec<u8>, Vec<u8>), Failure> {
     let one = async |raw: &Vec<u8>, digest: Option<&reapi::execution::Digest>| -> Result<Vec<u8>, Failure> {
         match digest {
@@ -107,20 +108,20 @@ pub(crate) async fn console(remote: &Remote, result: &ActionResult) -> Result<(V
 }
 
 fn read(remote: &Remote, digest: Option<&reapi::execution::Digest>) -> Result<BlobDigest, Failure> {
-    let digest = digest.ok_or_else(|| Failure::plain(FAILED, "an output has no digest"))?;
+    let digest = digest.ok_or_else(|| Failure::plain(FAILED, "invalid result: an output has no digest"))?;
     reapi::digest::from_proto(digest, remote.function())
-        .map_err(|error| Failure::new(FAILED, "an output", &error))
+        .map_err(|error| Failure::new(FAILED, "invalid digest of an output", &error))
 }
 
-/// What was brought back.
+/// The outputs downloaded from a result.
 pub(crate) struct Brought {
-    /// Files and links.
+    /// Files and symbolic links.
     pub(crate) paths: Vec<String>,
-    /// Folders, which may have nothing in them.
+    /// Folders, which may be empty.
     folders: Vec<String>,
 }
 
-/// Writes the outputs that are wanted into `folder`.
+/// Downloads the requested outputs into `folder`.
 pub(crate) async fn fetch(
     remote: &Remote,
     result: &ActionResult,
@@ -139,14 +140,14 @@ pub(crate) async fn fetch(
     for directory in &result.output_directories {
         let content = remote.read(&read(remote, directory.tree_digest.as_ref())?).await?;
         let tree = Tree::decode(content.as_slice())
-            .map_err(|error| Failure::new(FAILED, "an output folder cannot be decoded", &error))?;
+            .map_err(|error| Failure::new(FAILED, "cannot decode an output folder", &error))?;
         made.unfold(&tree, &directory.path)?;
     }
     remote.fetch_many(made.files, meter).await?;
     Ok(made.brought)
 }
 
-/// What of a result is brought back.
+/// The part of a result that is downloaded.
 struct Made<'a> {
     remote: &'a Remote,
     folder: &'a Path,
@@ -188,7 +189,7 @@ impl Made<'_> {
         let mut waiting = vec![(path.to_owned(), root)];
         while let Some((path, directory)) = waiting.pop() {
             reapi::directory::check_with(directory, reapi::directory::AbsoluteTargets::Allowed)
-                .map_err(|error| Failure::new(FAILED, "an output folder is not sound", &error))?;
+                .map_err(|error| Failure::new(FAILED, "an output folder is invalid", &error))?;
             if self.wanted.matches(&path) {
                 self.brought.folders.push(path.clone());
             }
@@ -203,7 +204,7 @@ impl Made<'_> {
                 let digest = read(self.remote, child.digest.as_ref())?;
                 let found = children.get(&digest);
                 let found = found.ok_or_else(|| {
-                    Failure::plain(FAILED, format!("folder {} is not in its tree", child.name))
+                    Failure::plain(FAILED, format!("folder {} is missing in its tree", child.name))
                 })?;
                 waiting.push((join(&child.name), found));
             }
@@ -216,10 +217,11 @@ fn make_link(folder: &Path, path: &str, target: &str) -> Result<(), Failure> {
     let to = folder.join(path);
     prepare(&to)?;
     std::os::unix::fs::symlink(target, &to)
-        .map_err(|error| Failure::new(FAILED, format!("cannot make the link {}", to.display()), &error))
+        .map_err(|error| Failure::new(FAILED, format!("cannot create the link {}", to.display()), &error))
 }
 
-/// Makes the folder of a file to come, and room for it: what was there is replaced, not written through.
+/// Creates the parent folder of an output and removes an existing file, so that the file is replaced
+/// and not written through.
 fn prepare(to: &Path) -> Result<(), Failure> {
     let failed =
         |error: std::io::Error| Failure::new(FAILED, format!("cannot write {}", to.display()), &error);

@@ -1,4 +1,4 @@
-//! `forebay executors`
+//! `forebay executors`: lists live executors.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use crate::{
     stdout, style,
 };
 
-/// Lists the executors that hold their lease, as they were when they last renewed it.
+/// Lists the executors with a valid lease, in the state of their last renewal.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let mut executors = farm.call(async |client| Ok(client.bus().executors().await?)).await?;
@@ -23,7 +23,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
     if globals.json {
         stdout::json(&executors)?;
     } else if executors.is_empty() {
-        stdout::line("no executor is running: start one, with `forebay serve executor`")?;
+        stdout::line("no executor is running: start one with `forebay serve executor`")?;
     } else {
         stdout::line(&table(&executors, farm.now()).trim_fmt())?;
     }

@@ -1,20 +1,20 @@
-//! What the exit code of a command line says that ran something on the farm.
+//! Exit codes of commands that run something on the farm.
 
 use clap::ValueEnum;
 
-/// The flag `--exit-code`, of all commands that run something and wait for its end.
+/// The option `--exit-code` of all commands that run something and wait for its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExitCodeOf {
-    /// How it ended: 0 succeeded, 1 failed, 2 refused, 3 cancelled or expired, 4 the farm was not reachable
+    /// Outcome: 0 succeeded, 1 failed, 2 rejected, 3 cancelled or expired, 4 farm unreachable
     #[default]
     Outcome,
-    /// The command's own, as a shell gives it (128 + N when signal N killed it); where no command ended, as `outcome`
+    /// Exit code of the command as in a shell (128 + N if signal N killed it); as `outcome` if no command ended
     Command,
 }
 
 impl ExitCodeOf {
-    /// The exit code, where `outcome` says how it ended, and `command` is the exit code of the command as far as one
-    /// ended. The low eight bits of it count, as everywhere; of a failure they are never 0.
+    /// The exit code for `outcome`, the exit code of the outcome, and `command`, the exit code of the command if one
+    /// ended. Only its low eight bits count, as in a shell; a failure never results in 0.
     pub(crate) fn exit_code(self, command: Option<i32>, outcome: u8) -> u8 {
         let own = command.and_then(|code| u8::try_from(code & 0xff).ok());
         match (self, own) {
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn what_failed_never_looks_as_if_it_succeeded() {
-        // The command ended well, and then its outputs could not be kept.
+        // The command succeeded, but its outputs could not be kept.
         assert_eq!(ExitCodeOf::Command.exit_code(Some(0), 1), 1);
         assert_eq!(ExitCodeOf::Command.exit_code(Some(256), 1), 1);
     }

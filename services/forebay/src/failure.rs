@@ -1,4 +1,4 @@
-//! How a command fails: an exit code and one line on stderr.
+//! Failures of commands: an exit code and one line on stderr.
 
 use std::{error::Error, io::Write as _, process::ExitCode};
 
@@ -7,67 +7,67 @@ use client::ClientError;
 use settings::SettingsError;
 use store::StoreError;
 
-/// It did what was asked.
+/// Exit code of a command that succeeded.
 pub(crate) const SUCCEEDED: u8 = 0;
-/// The build failed, or something did.
+/// Exit code of a failed build or command.
 pub(crate) const FAILED: u8 = 1;
-/// Bad usage or bad input.
+/// Exit code for invalid usage or input.
 pub(crate) const USAGE: u8 = 2;
-/// Cancelled or expired.
+/// Exit code of a cancelled or expired build.
 pub(crate) const CANCELLED: u8 = 3;
-/// A server or service is not reachable.
+/// Exit code if a server or service is unreachable.
 pub(crate) const UNREACHABLE: u8 = 4;
 
-/// A command that failed.
+/// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: u8,
-    /// None: whoever read our output went away, which is no failure.
+    /// `None` if the reader of stdout has closed it, which is not reported as a failure.
     line: Option<String>,
 }
 
 impl Failure {
-    /// A failure of `what` for a cause.
+    /// A failure of `what` with its cause.
     pub(crate) fn new(exit: u8, what: impl Into<String>, cause: &dyn Error) -> Self {
         Self { exit, line: Some(format!("{}: {}", what.into(), telemetry::error_chain(cause))) }
     }
 
-    /// A failure that `line` says all of.
+    /// A failure that `line` describes completely.
     pub(crate) fn plain(exit: u8, line: impl Into<String>) -> Self {
         Self { exit, line: Some(line.into()) }
     }
 
-    /// Bad usage or bad input.
+    /// A failure because of invalid usage or input.
     pub(crate) fn usage(line: impl Into<String>) -> Self {
         Self::plain(USAGE, line)
     }
 
-    /// Nobody reads what is printed: end without a word.
+    /// The reader of stdout has closed it: the command ends silently with exit code 0.
     pub(crate) fn closed() -> Self {
         Self { exit: 0, line: None }
     }
 
-    /// Whether the reader of what is printed has gone.
+    /// Whether the reader of stdout has closed it.
     pub(crate) fn is_closed(&self) -> bool {
         self.line.is_none()
     }
 
-    /// The same failure, and `more` of it.
+    /// The same failure with `more` appended to its line.
     pub(crate) fn with(self, more: &str) -> Self {
         Self { line: self.line.map(|line| format!("{line}; {more}")), ..self }
     }
 
-    /// The line, for whoever goes on.
+    /// The line, for callers that do not report the failure themselves.
     pub(crate) fn line(&self) -> &str {
         self.line.as_deref().unwrap_or_default()
     }
 
-    /// Whether waiting may help.
+    /// Whether waiting and retrying may help.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.exit == UNREACHABLE
     }
 
-    /// Says so and gives the exit code.
+    /// Prints the line to stderr and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(line) = &self.line {
             say(line);
@@ -75,13 +75,13 @@ impl Failure {
         ExitCode::from(self.exit)
     }
 
-    /// A failure that `error` says all of.
+    /// A failure that `error` and its sources describe completely.
     pub(crate) fn of(exit: u8, error: &dyn Error) -> Self {
         Self::plain(exit, telemetry::error_chain(error))
     }
 }
 
-/// One line on stderr, which may be closed.
+/// Prints one line to stderr, which may be closed.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "forebay: {}", line.replace('\n', " "));
 }

@@ -1,4 +1,4 @@
-//! The farm that a command speaks to: found, connected, and waited for unless the user says otherwise.
+//! Finding the farm of a command, connecting to it, and waiting for it unless the user disables that.
 
 use bus::{Bus, Patience};
 use clap::Args;
@@ -15,7 +15,7 @@ use crate::{
     wait::{Wait, WaitLimit},
 };
 
-/// A connected farm.
+/// A connection to a farm.
 #[derive(Debug)]
 pub(crate) struct Farm {
     client: Client,
@@ -23,25 +23,25 @@ pub(crate) struct Farm {
     last: LastBuild,
 }
 
-/// Which build a command is about.
+/// Arguments that identify a build.
 #[derive(Debug, Args)]
 pub(crate) struct BuildArgs {
-    /// The build's id or its first characters, GROUP/ID, or @last: the one that you submitted last from this machine
+    /// Build id or its first characters, GROUP/ID, or @last for the build that you submitted last from this machine
     #[arg(value_name = "ID")]
     id: String,
-    /// Its group [default: the one that has this id]
+    /// Group of the build [default: the group that has this id]
     #[arg(long)]
     group: Option<Group>,
 }
 
-/// Fewer characters say too little.
+/// Minimum length of an id prefix.
 const PREFIX_MIN: usize = 4;
 const GROUPS_AT_ONCE: usize = 16;
-/// Builds that are named where several begin alike.
+/// Maximum number of builds that are listed if a prefix is ambiguous.
 const CANDIDATES: usize = 10;
 
 impl Farm {
-    /// Connects; each try reads again where the farm is, since it may be starting.
+    /// Connects. Each attempt reads the endpoints again, since the farm may still be starting.
     pub(crate) async fn connect(globals: &Globals, settings: &Settings) -> Result<Self, Failure> {
         let limit = globals.wait()?;
         let mut wait = Wait::new(limit);
@@ -60,22 +60,22 @@ impl Farm {
         Ok((client, globals.farm_name(settings)?))
     }
 
-    /// The client, for calls that are not repeated.
+    /// The client, for calls without retries.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The time of the farm.
+    /// The current time by the clock of the farm.
     pub(crate) fn now(&self) -> Millis {
         self.client.bus().now()
     }
 
-    /// The build that this user submitted last to this farm.
+    /// The file that remembers the build that this user submitted last to this farm.
     pub(crate) fn last(&self) -> &LastBuild {
         &self.last
     }
 
-    /// Makes a call, again and again while nobody answers. Every call may be repeated without harm.
+    /// Makes a call and retries it while the service is unreachable. Every call is idempotent.
     pub(crate) async fn call<T>(
         &self,
         call: impl AsyncFn(&Client) -> Result<T, ClientError>,
@@ -90,7 +90,7 @@ impl Farm {
         }
     }
 
-    /// The full name of the build that was asked for.
+    /// The full key of the requested build.
     pub(crate) async fn resolve(&self, args: &BuildArgs) -> Result<BuildKey, Failure> {
         let invalid = |error: model::ParseIdError| Failure::usage(error.to_string());
         if args.id == LAST {
@@ -109,13 +109,13 @@ impl Farm {
             Err(_) => {
                 let id = one_line(id, 80);
                 let wanted = format!("a UUID, {PREFIX_MIN} or more of its first characters, or {LAST}");
-                return Err(Failure::usage(format!("build id {id:?} is not valid: expected {wanted}")));
+                return Err(Failure::usage(format!("invalid build id {id:?}: expected {wanted}")));
             }
         };
         of_group(key, args.group.as_ref())
     }
 
-    /// The only build whose id begins so, of the last of the group, or of all groups.
+    /// The only build with this id prefix among the recent builds of the group, or of all groups.
     async fn find_by_prefix(&self, group: Option<Group>, prefix: &str) -> Result<BuildKey, Failure> {
         let groups = match group {
             Some(group) => vec![group],
@@ -129,7 +129,7 @@ impl Farm {
         let found: Vec<BuildView> = self.list(groups, &request).await?.0;
         match found.as_slice() {
             [] => Err(Failure::usage(format!(
-                "no build begins with {prefix:?} among the last 1,000 of each group: give the whole id"
+                "no id of the last 1,000 builds of each group begins with {prefix:?}: give the whole id"
             ))),
             [one] => Ok(one.record.build.key()),
             several => {
@@ -137,13 +137,14 @@ impl Farm {
                 let named: Vec<String> = named.collect();
                 let named = named.join(", ");
                 Err(Failure::usage(format!(
-                    "several builds begin with {prefix:?}: {named}; give more of the id"
+                    "several build ids begin with {prefix:?}: {named}; give more characters"
                 )))
             }
         }
     }
 
-    /// The builds of `groups` that the request asks for, and whether there were more, which did not fit a message.
+    /// The builds of `groups` that match the request, and whether some were left out because they did not
+    /// fit into a message.
     pub(crate) async fn list(
         &self,
         groups: Vec<Group>,
@@ -161,7 +162,7 @@ impl Farm {
 fn of_group(key: BuildKey, group: Option<&Group>) -> Result<BuildKey, Failure> {
     match group {
         Some(group) if *group != key.group => {
-            Err(Failure::usage(format!("build {key} is not of group {group}")))
+            Err(Failure::usage(format!("build {key} is not in group {group}")))
         }
         Some(_) | None => Ok(key),
     }

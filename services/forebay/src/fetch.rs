@@ -1,4 +1,4 @@
-//! Fetching a file that a build kept.
+//! Downloading the output files of builds.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use crate::{
     stdout,
 };
 
-/// Writes `file` to `destination`: a file, a folder, or `-`.
+/// Writes `file` to `destination`: a file, a folder, or `-` for stdout.
 pub(crate) async fn fetch(
     farm: &Farm,
     settings: &Settings,
@@ -40,7 +40,7 @@ pub(crate) async fn fetch(
     Ok(())
 }
 
-/// The farm's store: as the settings say, else as the bus says.
+/// Opens the farm's store: the one in the settings, else the one recorded on the bus.
 pub(crate) async fn open(farm: &Farm, settings: &Settings) -> Result<Store, Failure> {
     if !settings.store_url.is_empty() {
         return Ok(Store::open(&settings.store_url)?);
@@ -48,11 +48,11 @@ pub(crate) async fn open(farm: &Farm, settings: &Settings) -> Result<Store, Fail
     let url = farm.call(async |client| Ok(client.bus().store_url().await?)).await?;
     match url {
         Some(url) => Ok(Store::open(&url)?),
-        None => Err(Failure::plain(FAILED, "the farm does not say where its store is: set store_url")),
+        None => Err(Failure::plain(FAILED, "the farm has not recorded the URL of its store: set store_url")),
     }
 }
 
-/// Writes `files` below the folder `destination`, under the paths that they were kept as.
+/// Writes `files` below the folder `destination` under their paths.
 pub(crate) async fn fetch_all(
     farm: &Farm,
     settings: &Settings,
@@ -62,7 +62,10 @@ pub(crate) async fn fetch_all(
     for file in files {
         let inside = Path::new(&file.path).components().all(|part| matches!(part, Component::Normal(_)));
         if !inside {
-            return Err(Failure::plain(FAILED, format!("{:?} leads out of the folder", file.path)));
+            return Err(Failure::plain(
+                FAILED,
+                format!("invalid output path {:?}: outside the folder", file.path),
+            ));
         }
         let path = Path::new(destination).join(&file.path);
         let path =
@@ -72,7 +75,7 @@ pub(crate) async fn fetch_all(
     Ok(())
 }
 
-/// Into a folder under its own name; what ends in a slash is one.
+/// The path of a file: `destination`, or a file with the same name in it if it is a folder or ends with a slash.
 fn place(kept: &str, destination: &str) -> PathBuf {
     let to = Path::new(destination);
     match Path::new(kept).file_name() {
@@ -83,17 +86,18 @@ fn place(kept: &str, destination: &str) -> PathBuf {
 
 fn make_folder_of(path: &Path) -> Result<(), Failure> {
     let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    fs::create_dir_all(folder)
-        .map_err(|error| Failure::new(FAILED, format!("cannot make the folder {}", folder.display()), &error))
+    fs::create_dir_all(folder).map_err(|error| {
+        Failure::new(FAILED, format!("cannot create the folder {}", folder.display()), &error)
+    })
 }
 
 fn allow_execution(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
-    // Whoever may read it may execute it.
+    // Everyone with read permission also gets execute permission.
     fs::set_permissions(path, fs::Permissions::from_mode(mode | (mode & 0o444) >> 2))
 }
 
-/// To stdout: what is damaged is known only at its end.
+/// Prints a blob to stdout. A corrupt blob is detected only at its end.
 async fn print(store: &Store, digest: &Digest) -> Result<(), Failure> {
     let (_, mut parts) = store.stream(digest).await?;
     let mut hasher = Sha256::new();

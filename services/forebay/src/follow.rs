@@ -1,4 +1,4 @@
-//! Following a build to its end, for `submit --follow` and `watch`.
+//! Following a build until it ends, for `submit --follow` and `watch`.
 
 use std::process::ExitCode;
 
@@ -16,23 +16,23 @@ use crate::{
     wait::WaitLimit,
 };
 
-/// What shells report for a program that Ctrl-C ended.
+/// Exit code that shells report for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
-/// What shells add to the signal that ended a program.
+/// Shells report 128 plus the signal that ended a program.
 const SIGNALLED: i32 = 128;
 
-/// How a build is followed.
+/// Options for following a build.
 #[derive(Debug, Args)]
 pub(crate) struct FollowArgs {
-    /// What the exit code says: how the build ended, or what its command ended with
+    /// Meaning of the exit code: outcome of the build, or exit code of its command
     #[arg(long, value_name = "OF", value_enum, default_value_t)]
     exit_code: ExitCodeOf,
-    /// Show the position of every event before it: `forebay watch ID --from POSITION` goes on after it
+    /// Prefix every event with its position; `forebay watch ID --from POSITION` continues after it
     #[arg(long)]
     positions: bool,
 }
 
-/// Shows the events behind `from`, of `kinds` only unless that is empty, and exits as the build does.
+/// Shows the events after `from`, only those of `kinds` unless it is empty, and returns the exit code of the build.
 pub(crate) async fn follow(
     farm: &Farm,
     globals: &Globals,
@@ -40,18 +40,18 @@ pub(crate) async fn follow(
     key: &BuildKey,
     (from, kinds): (Sequence, &[WatchKind]),
 ) -> Result<ExitCode, Failure> {
-    // All that is stored is read: the end tells the exit code. Its place is asked for only if it is shown.
+    // Read all stored events, since the last one determines the exit code. Query the queue position only to show it.
     let unwanted = |kind: &WatchKind| *kind == WatchKind::Queue && !kinds.is_empty() && !kinds.contains(kind);
     let read: Vec<WatchKind> = WatchKind::ALL.into_iter().filter(|kind| !unwanted(kind)).collect();
     let mut watch = farm.client().follow(key, from, &read);
-    // A build that was seen goes on without its bus: only who says so gives up on it.
+    // A running build survives an outage of the bus, so stop following only if the user sets a limit.
     if let Some(WaitLimit::AtMost(limit)) = globals.chosen_wait()? {
         watch = watch.giving_up_after(limit);
     }
     let mut presenter = Presenter::new(Shown { kinds, json: globals.json, positions: args.positions });
     let mut seen = from;
     let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt())
-        .map_err(|error| Failure::new(FAILED, "cannot listen to Ctrl-C", &error))?;
+        .map_err(|error| Failure::new(FAILED, "cannot listen for Ctrl-C", &error))?;
     loop {
         let next = tokio::select! {
             next = watch.next() => next,
@@ -73,20 +73,20 @@ pub(crate) async fn follow(
     }
     let result = match presenter.take_result() {
         Some(result) => result,
-        // It had ended before the position that we began behind.
+        // The build ended before the position from which events were read.
         None => last_result(farm, key).await?,
     };
     Ok(ExitCode::from(args.exit_code.exit_code(command_of(&result), result.outcome.exit_code())))
 }
 
-/// The exit code of the command as a shell gives it, where a command ended.
+/// The exit code of the command as a shell reports it, if a command ended.
 fn command_of(result: &BuildResult) -> Option<i32> {
     result.exit_code.or_else(|| Some(SIGNALLED + result.signal?))
 }
 
 fn detach(key: &BuildKey, seen: Sequence) -> ExitCode {
-    say(&format!("build {key} goes on; watch it again: forebay watch {key} --from {seen}"));
-    say(&format!("to end it: forebay cancel {key}"));
+    say(&format!("build {key} continues; to watch it again: forebay watch {key} --from {seen}"));
+    say(&format!("to cancel it: forebay cancel {key}"));
     ExitCode::from(INTERRUPTED)
 }
 

@@ -1,4 +1,4 @@
-//! `forebay get`
+//! `forebay get`: shows a build or downloads its output files.
 
 use std::process::ExitCode;
 
@@ -21,35 +21,37 @@ use crate::{
 pub(crate) struct GetArgs {
     #[command(flatten)]
     build: BuildArgs,
-    /// Fetch the kept file PATH to the file or folder DEST, `-` for stdout; of a glob ('**' is all) every match, below the folder
-    /// DEST
+    /// Download the output file PATH to the file or folder DEST, `-` for stdout; a glob ('**' matches all) downloads
+    /// every match below the folder DEST
     #[arg(long, num_args = 2, value_names = ["PATH", "DEST"])]
     output: Vec<String>,
 }
 
-/// The files that are kept of a build.
+/// All kept files of a build: outputs, log overflow and job report.
 fn files(result: &BuildResult) -> impl Iterator<Item = &OutputFile> {
     let report = result.job.iter().filter_map(|job| job.report.as_ref());
     result.outputs.iter().chain(&result.log.overflow).chain(report)
 }
 
-/// The outputs that a glob matches.
+/// The outputs that match a glob.
 fn matching<'a>(outputs: &'a [OutputFile], pattern: &str) -> Result<Vec<&'a OutputFile>, Failure> {
     let glob = globset::GlobBuilder::new(pattern).literal_separator(true).build();
-    let glob =
-        glob.map_err(|error| Failure::usage(format!("output {pattern:?}: {error}")))?.compile_matcher();
+    let glob = glob
+        .map_err(|error| Failure::usage(format!("invalid output {pattern:?}: {error}")))?
+        .compile_matcher();
     Ok(outputs.iter().filter(|file| glob.is_match(&file.path)).collect())
 }
 
-/// Shows the build, or fetches one of its files.
+/// Shows the build, or downloads its output files.
 pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let key = farm.resolve(&args.build).await?;
     let view = farm.call(async |client| client.get(&key).await).await?;
     if let [path, destination] = args.output.as_slice() {
         let result = view.record.result();
-        let result = result
-            .ok_or_else(|| Failure::usage(format!("build {key} has not ended: no file is kept yet")))?;
+        let result = result.ok_or_else(|| {
+            Failure::usage(format!("build {key} has not ended: it has no output files yet"))
+        })?;
         let kept: Vec<&OutputFile> = files(result).collect();
         if let Some(file) = kept.iter().find(|file| file.path == *path) {
             fetch::fetch(&farm, settings, file, destination).await?;
@@ -59,11 +61,13 @@ pub(crate) async fn run(args: GetArgs, globals: &Globals, settings: &Settings) -
                 let names: Vec<&str> = kept.iter().map(|file| file.path.as_str()).collect();
                 return Err(Failure::plain(
                     USAGE,
-                    format!("build {key} kept no file {path:?}, but {names:?}"),
+                    format!("build {key} has no output file {path:?}; it has {names:?}"),
                 ));
             }
             if destination == "-" {
-                return Err(Failure::usage(format!("{path:?} may be several files: name a folder, not -")));
+                return Err(Failure::usage(format!(
+                    "{path:?} may match several files: give a folder instead of -"
+                )));
             }
             fetch::fetch_all(&farm, settings, &found, destination).await?;
         }

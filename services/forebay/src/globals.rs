@@ -1,4 +1,4 @@
-//! Options that every command has.
+//! Options that every command accepts.
 
 use std::path::{Path, PathBuf};
 
@@ -13,45 +13,46 @@ use crate::{
     wait::WaitLimit,
 };
 
-const NATS_HELP: &str = "Where nats-server listens [env: FOREBAY_NATS_URL] [default: as `forebay up` wrote it into the data \
-    folder, else nats://127.0.0.1:4222]";
-const REDIS_HELP: &str = "Where Redis listens [env: FOREBAY_REDIS_URL] [default: as `forebay up` wrote it into the data \
-    folder, else redis://127.0.0.1:6379]";
-const DATA_HELP: &str = "The data folder [env: FOREBAY_DATA] [default: ./forebay-data]";
-const WAIT_HELP: &str = "How long to wait for a server or service that does not answer, as 30s or 5m; 0: not at all; forever. \
-    After it, the exit code is 4. Services and `up` wait without an end unless it is 0. [env: FOREBAY_WAIT] [default: 30s]";
+const NATS_HELP: &str = "NATS URL [env: FOREBAY_NATS_URL] [default: from the running farm in the data folder, else \
+    nats://127.0.0.1:4222]";
+const REDIS_HELP: &str = "Redis URL [env: FOREBAY_REDIS_URL] [default: from the running farm in the data folder, else \
+    redis://127.0.0.1:6379]";
+const DATA_HELP: &str = "Data folder [env: FOREBAY_DATA] [default: ./forebay-data]";
+const WAIT_HELP: &str = "How long to wait for an unavailable server or service, e.g. 30s or 5m; 0: do not wait; \
+    forever: no limit. After that time, exit with code 4. Services and `up` wait without a limit unless this is 0. \
+    [env: FOREBAY_WAIT] [default: 30s]";
 
-/// Options that every command has.
+/// Options that every command accepts.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Options of every command")]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Globals {
-    // Not `env` of clap: what is set there would look required in its usage lines.
+    // Without `env` of clap, which would show a set variable as required in the usage line.
     #[arg(long, help = NATS_HELP, value_name = "URL", global = true)]
     nats: Option<String>,
     #[arg(long, help = REDIS_HELP, value_name = "URL", global = true)]
     redis: Option<String>,
     #[arg(long, help = DATA_HELP, value_name = "DIR", global = true)]
     data: Option<PathBuf>,
-    /// The settings file [default: ./forebay.toml where there is one]
+    /// Settings file [default: ./forebay.toml if it exists]
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     #[arg(long, help = WAIT_HELP, value_name = "TIME", global = true)]
     wait: Option<WaitLimit>,
-    /// Fail at once with exit code 4 where a server or service is not there: --wait 0
+    /// Exit with code 4 if a server or service is unavailable instead of waiting; same as --wait 0
     #[arg(long, global = true, conflicts_with = "wait")]
     no_wait: bool,
-    /// Print JSON
+    /// Print JSON instead of text
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
 
 impl Globals {
-    /// How long to wait for servers and services.
+    /// How long to wait for servers and services, or the default.
     pub(crate) fn wait(&self) -> Result<WaitLimit, Failure> {
         Ok(self.chosen_wait()?.unwrap_or_default())
     }
 
-    /// How long to wait, where that was said.
+    /// How long to wait, if an option or FOREBAY_WAIT sets it.
     pub(crate) fn chosen_wait(&self) -> Result<Option<WaitLimit>, Failure> {
         if self.no_wait {
             return Ok(Some(WaitLimit::NONE));
@@ -65,7 +66,7 @@ impl Globals {
         parsed.transpose()
     }
 
-    /// What this farm is known by to its user: its data folder where that says where it is, else its URL.
+    /// Name of this farm for its user: the data folder if its endpoints.json names this NATS, else the URL of NATS.
     pub(crate) fn farm_name(&self, settings: &Settings) -> Result<String, Failure> {
         let url = self.nats_url(settings)?;
         let found = read_endpoints(&settings.data)?.filter(|endpoints| endpoints.nats == url);
@@ -85,7 +86,7 @@ impl Globals {
         self.data.clone().or_else(|| variable("FOREBAY_DATA").map(PathBuf::from))
     }
 
-    /// Defaults, file, environment, flags.
+    /// Loads the settings. Precedence, lowest first: defaults, file, environment, flags.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         let file = self.config.clone().unwrap_or_else(|| PathBuf::from("forebay.toml"));
         let mut settings = Settings::load(&file, self.config.is_some())?;
@@ -101,22 +102,22 @@ impl Globals {
         Ok(settings)
     }
 
-    /// Where nats-server listens, for a client. What was named goes before what was found.
+    /// URL of NATS for a client. A URL from a flag, variable or file takes precedence over the data folder.
     pub(crate) fn nats_url(&self, settings: &Settings) -> Result<String, Failure> {
         let named = self.nats().is_some();
         let found = self.endpoints(settings, named, settings.nats_url != Settings::default().nats_url)?;
         Ok(found.map_or_else(|| settings.nats_url.clone(), |endpoints| endpoints.nats))
     }
 
-    /// Where Redis listens, for a client.
+    /// URL of Redis for a client.
     pub(crate) fn redis_url(&self, settings: &Settings) -> Result<String, Failure> {
         let named = self.redis().is_some();
         let found = self.endpoints(settings, named, settings.redis_url != Settings::default().redis_url)?;
         Ok(found.map_or_else(|| settings.redis_url.clone(), |endpoints| endpoints.redis))
     }
 
-    /// Where nats-server and Redis listen, for a service: what was named goes before what was found in the data folder, which
-    /// need not hold a farm.
+    /// URLs of NATS and Redis for a service. Explicit URLs take precedence over the data folder, which need
+    /// not contain a farm.
     pub(crate) fn servers(&self, settings: &Settings) -> Result<(String, String), Failure> {
         let defaults = Settings::default();
         let found = read_endpoints(&settings.data)?;
@@ -131,8 +132,8 @@ impl Globals {
         ))
     }
 
-    /// Where the Remote Execution API listens, for a client: as the data folder or the settings say, else where a gateway
-    /// answers on the bus, else the usual port.
+    /// URL of the Remote Execution API for a client: from the data folder or the settings, else a gateway found on the
+    /// bus, else the default port.
     pub(crate) async fn grpc_url(&self, settings: &Settings) -> Result<String, Failure> {
         let set = settings.grpc_listen != Settings::default().grpc_listen;
         let named = self.nats().is_some() && self.data().is_none();
@@ -150,8 +151,8 @@ impl Globals {
         Ok(found.map_or(usual, |gateway| gateway.grpc))
     }
 
-    /// The farm of the data folder, unless a URL was `named` by flag or `set` in the file. A folder that was
-    /// named must hold one.
+    /// Endpoints of the farm in the data folder, unless a URL was `named` by flag or `set` in the file. An explicitly
+    /// chosen data folder must contain a farm.
     fn endpoints(&self, settings: &Settings, named: bool, set: bool) -> Result<Option<Endpoints>, Failure> {
         let data = self.data();
         if named || (set && data.is_none()) {
@@ -162,14 +163,14 @@ impl Globals {
             let folder = settings.data.display();
             return Err(Failure::plain(
                 UNREACHABLE,
-                format!("no farm runs in {folder}: it has no endpoints.json"),
+                format!("no farm is running in {folder}: endpoints.json not found"),
             ));
         }
         Ok(found)
     }
 }
 
-/// A variable of the environment; one that is empty counts as none.
+/// Reads an environment variable; an empty one counts as unset.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }

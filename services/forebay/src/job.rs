@@ -1,4 +1,4 @@
-//! The job of `forebay submit --job`: read, checked here first, and put where the farm finds it.
+//! The job of `forebay submit --job`: reads it, checks it, and stores it if it is large.
 
 use std::{
     io::Read as _,
@@ -15,32 +15,32 @@ use crate::{
     fetch,
 };
 
-/// A job that is longer as JSON goes through the store, so that the message stays small.
+/// Maximum length in bytes of a job, as JSON, within a request. A longer one goes through the store.
 const INLINE_BYTES_MAX: usize = 128 << 10;
 
-/// Flags about jobs.
+/// Options of `forebay submit` for jobs.
 #[derive(Debug, Args)]
 pub(crate) struct JobArgs {
-    /// Run the graph of tasks in this YAML or JSON file instead of a command; - is stdin
+    /// Run the graph of tasks in this YAML or JSON file instead of a command; - for stdin
     #[arg(long = "job", value_name = "FILE", conflicts_with_all = ["command", "env"])]
     pub(crate) file: Option<PathBuf>,
 }
 
 impl JobArgs {
-    /// The job that is asked for, if any; one that no farm would take is refused.
+    /// Reads and checks the job, if one is given. A job that no farm would accept is an error.
     pub(crate) fn read(&self) -> Result<Option<Job>, Failure> {
         let Some(path) = &self.file else { return Ok(None) };
         let what = format!("--job {}", path.display());
         let content = content(path).map_err(|error| Failure::new(USAGE, &what, &error))?;
         let wrong = |why: String| Failure::usage(format!("{what}: {why}"));
         let job = parse(&content).map_err(wrong)?;
-        // The farm has limits of its own.
+        // The limits depend on the farm, which checks them itself.
         Graph::new(&job, &JobLimits::NONE).map_err(|error| wrong(error.to_string()))?;
         Ok(Some(job))
     }
 }
 
-/// The job as a request has it: itself, or what the store keeps it under.
+/// The job as part of a request: inline, or the digest of the stored job if it is too long.
 pub(crate) async fn source(farm: &Farm, settings: &Settings, job: Job) -> Result<JobSource, Failure> {
     let json = job.to_json();
     if json.len() <= INLINE_BYTES_MAX {
@@ -59,33 +59,33 @@ fn content(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// JSON where it starts as an object does, else YAML. An error names the field.
+/// Parses JSON if the text begins with `{`, else YAML. An error names the field.
 fn parse(text: &str) -> Result<Job, String> {
     if text.trim_start().starts_with('{') {
         let mut json = serde_json::Deserializer::from_str(text);
         let job = serde_path_to_error::deserialize(&mut json).map_err(|error| at(&error))?;
-        return json.end().map(|()| job).map_err(|error| format!("behind the job: {error}"));
+        return json.end().map(|()| job).map_err(|error| format!("after the job: {error}"));
     }
     if text.trim().is_empty() {
-        return Err("it is empty".to_owned());
+        return Err("the file is empty".to_owned());
     }
     let mut documents = serde_norway::Deserializer::from_str(text);
-    let Some(first) = documents.next() else { return Err("it holds no YAML document".to_owned()) };
-    // Before the second document is looked for: an error in the first one has its line.
+    let Some(first) = documents.next() else { return Err("the file contains no YAML document".to_owned()) };
+    // Before reading a second document, so that an error in the first one reports its line.
     let job = serde_path_to_error::deserialize(first).map_err(|error| at(&error))?;
     match documents.next() {
         None => Ok(job),
-        Some(_) => Err("expected one YAML document, and a second one begins after it".to_owned()),
+        Some(_) => Err("expected one YAML document, found a second one".to_owned()),
     }
 }
 
-/// `job.tasks[3].limits.cpu_ms: invalid type …`
+/// Formats an error with its path: `job.tasks[3].limits.cpu_ms: invalid type …`
 fn at<E: std::error::Error>(error: &serde_path_to_error::Error<E>) -> String {
     let path = error.path().to_string();
     let dot = if path.starts_with('.') || path.starts_with('[') { "" } else { "." };
     let path = if path == "." { "" } else { path.as_str() };
     let what = error.inner().to_string();
-    // YAML says the path itself.
+    // Errors of YAML already begin with the path.
     let what = what.strip_prefix(&format!("{path}: ")).unwrap_or(&what);
     format!("job{dot}{path}: {what}")
 }
@@ -121,9 +121,9 @@ tasks:
         assert!(yaml.starts_with("job.tasks[0].limits.cpu_ms: invalid type: string \"much\""), "{yaml}");
         let json = wrong(r#"{"tasks": [{"id": "a", "comand": []}]}"#);
         assert!(json.starts_with("job.tasks[0]") && json.contains("unknown field `comand`"), "{json}");
-        assert!(wrong(r#"{"tasks": []} x"#).starts_with("behind the job"));
+        assert!(wrong(r#"{"tasks": []} x"#).starts_with("after the job"));
         assert!(wrong("{}").starts_with("job: missing field `tasks`"), "{}", wrong("{}"));
-        assert_eq!(wrong(" \n"), "it is empty");
+        assert_eq!(wrong(" \n"), "the file is empty");
         assert!(wrong("tasks: []\n---\ntasks: []\n").contains("one YAML document"));
         for (text, line) in
             [("tasks: [\n", "line 2"), ("tasks:\n\t- id: a\n", "line 2"), ("tasks: [a\nb: }\n", "line")]

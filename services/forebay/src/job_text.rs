@@ -1,4 +1,4 @@
-//! What became of a job's tasks, as people read it.
+//! Results and progress of a job's tasks as text.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -6,10 +6,10 @@ use model::{Attempt, JobResult, TaskReport, TaskStatus};
 
 use crate::bytes_text::seconds;
 
-/// Without a terminal the counts are told so often while a job runs.
+/// Maximum number of progress lines per job if stderr is not a terminal.
 const STEPS: u64 = 10;
 
-/// `task link failed in 0.120 s: exit code 1`
+/// Formats a report, e.g. `task link failed in 0.120 s: exit code 1`.
 pub(crate) fn report_line(report: &TaskReport) -> String {
     let mut line = format!("task {} {}", report.id, status_text(report.status));
     if let Some(score) = report.score {
@@ -29,7 +29,7 @@ pub(crate) fn report_line(report: &TaskReport) -> String {
     line
 }
 
-/// `120 tasks: 117 succeeded (100 from the cache), 1 failed, 2 skipped, score 0.5`
+/// Formats the counts, e.g. `120 tasks: 117 succeeded (100 from the cache), 1 failed, 2 skipped, score 0.5`.
 pub(crate) fn counts_text(job: &JobResult) -> String {
     let mut text = format!("{} tasks: {} succeeded", job.tasks, job.succeeded);
     if job.cached > 0 {
@@ -46,7 +46,7 @@ pub(crate) fn counts_text(job: &JobResult) -> String {
     text
 }
 
-/// At most three digits behind the point.
+/// Formats a score with at most three decimal places.
 fn score_text(score: f64) -> String {
     let text = format!("{score:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -56,13 +56,13 @@ fn status_text(status: TaskStatus) -> &'static str {
     match status {
         TaskStatus::Succeeded => "succeeded",
         TaskStatus::Failed => "failed",
-        TaskStatus::OverLimit => "went over a limit",
+        TaskStatus::OverLimit => "exceeded a limit",
         TaskStatus::FarmFailed => "could not be run",
-        TaskStatus::Skipped => "is skipped",
+        TaskStatus::Skipped => "skipped",
     }
 }
 
-/// What whoever follows a job is told as its tasks end.
+/// Progress of a job's tasks, for users that follow it.
 #[derive(Debug, Default)]
 pub(crate) struct TaskProgress {
     attempt: Option<Attempt>,
@@ -70,12 +70,13 @@ pub(crate) struct TaskProgress {
     tasks: u64,
     failed: u64,
     skipped: u64,
-    /// Steps of the counts that were told.
+    /// Number of progress steps reported so far, at most [`STEPS`].
     told: u64,
 }
 
 impl TaskProgress {
-    /// Takes note of tasks that ended; what is to be told of them: each failure, and how much was skipped for it.
+    /// Records tasks that ended. Returns the lines to show: each failure, and the number of tasks it
+    /// caused to be skipped.
     pub(crate) fn note(
         &mut self,
         attempt: Attempt,
@@ -103,17 +104,17 @@ impl TaskProgress {
             }
         }
         lines.extend(skipped.into_iter().map(|(because_of, count)| {
-            let tasks = if count == 1 { "1 task is".to_owned() } else { format!("{count} tasks are") };
+            let tasks = if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") };
             if because_of.is_empty() {
                 format!("{tasks} skipped")
             } else {
-                format!("{tasks} skipped because of {because_of}")
+                format!("{tasks} skipped because {because_of} failed")
             }
         }));
         lines
     }
 
-    /// `37 of 120 tasks ended, 1 failed, 3 skipped`
+    /// Formats the counts, e.g. `37 of 120 tasks ended, 1 failed, 3 skipped`.
     pub(crate) fn counts(&self) -> String {
         let mut text = format!("{} of {} tasks ended", self.ended, self.tasks);
         for (count, what) in [(self.failed, "failed"), (self.skipped, "skipped")] {
@@ -124,7 +125,8 @@ impl TaskProgress {
         text
     }
 
-    /// Whether so many more have ended that the counts are worth a line; at the end the result says them.
+    /// Whether enough tasks have ended since the last progress line for another one. False at the end, when the
+    /// result shows the counts.
     pub(crate) fn is_due(&mut self) -> bool {
         let steps = self.ended.saturating_mul(STEPS).checked_div(self.tasks).unwrap_or_default();
         let is_due = steps > self.told && self.ended < self.tasks;
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(report_line(&link), "task link failed: output a.out is missing");
         let mut test = report("test", TaskStatus::Skipped);
         test.because_of = Some("link".parse().unwrap());
-        assert_eq!(report_line(&test), "task test is skipped: task link failed");
+        assert_eq!(report_line(&test), "task test skipped: task link failed");
     }
 
     #[test]
@@ -183,10 +185,10 @@ mod tests {
             skipped("c"),
         ];
         let lines = progress.note(Attempt::FIRST, (4, 100), &reports);
-        assert_eq!(lines, ["task a failed", "2 tasks are skipped because of a"]);
+        assert_eq!(lines, ["task a failed", "2 tasks skipped because a failed"]);
         assert_eq!(progress.counts(), "4 of 100 tasks ended, 1 failed, 2 skipped");
         assert!(progress.note(Attempt::FIRST.next(), (1, 100), &[]).is_empty());
-        assert_eq!(progress.counts(), "1 of 100 tasks ended", "another run starts anew");
+        assert_eq!(progress.counts(), "1 of 100 tasks ended", "another attempt starts at zero");
     }
 
     #[test]

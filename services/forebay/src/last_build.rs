@@ -1,4 +1,4 @@
-//! `@last`: the build that this user submitted last to a farm, kept in a file of the user on this machine.
+//! `@last`: the build that this user submitted last to a farm, remembered in a file of the user on this machine.
 
 use std::{
     io,
@@ -9,18 +9,18 @@ use model::{BuildKey, Digest};
 
 use crate::failure::{FAILED, Failure};
 
-/// What stands for the build that was submitted last.
+/// Name of the build that was submitted last.
 pub(crate) const LAST: &str = "@last";
 
-/// Where the last build of each farm is remembered.
+/// The file that remembers the last build of a farm.
 #[derive(Debug)]
 pub(crate) struct LastBuild {
-    /// None: neither `XDG_STATE_HOME` nor `HOME` is set.
+    /// `None` if neither `XDG_STATE_HOME` nor `HOME` is set.
     file: Option<PathBuf>,
 }
 
 impl LastBuild {
-    /// That of the farm that is known by `name`: its data folder, else its URL.
+    /// The file for the farm called `name`: its data folder, else its URL.
     pub(crate) fn of(name: &str) -> Self {
         let folder = |variable: &str| {
             std::env::var_os(variable).map(PathBuf::from).filter(|folder| folder.is_absolute())
@@ -29,16 +29,16 @@ impl LastBuild {
         Self { file: state.map(|state| state.join("forebay/last").join(file_name(name))) }
     }
 
-    /// Remembers `key`. The build is queued already: an error here is not a failure of the command.
+    /// Remembers `key`. The build is already queued, so an error here is only logged.
     pub(crate) fn remember(&self, key: &BuildKey) {
         if let Some(file) = &self.file
             && let Err(error) = write(file, key)
         {
-            tracing::debug!(%error, file = %file.display(), "the last build is not remembered");
+            tracing::debug!(%error, file = %file.display(), "cannot remember the last build");
         }
     }
 
-    /// The build that was remembered.
+    /// Reads the remembered build.
     pub(crate) fn read(&self) -> Result<BuildKey, Failure> {
         let Some(file) = &self.file else {
             return Err(Failure::usage(format!("{LAST} needs HOME or XDG_STATE_HOME to be set")));
@@ -48,7 +48,7 @@ impl LastBuild {
                 Failure::new(FAILED, format!("cannot read {}", file.display()), &error)
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::usage(format!(
-                "there is no {LAST}: from this machine you have submitted no build to this farm yet"
+                "{LAST} not found: you have submitted no build to this farm from this machine yet"
             ))),
             Err(error) => Err(Failure::new(FAILED, format!("cannot read {}", file.display()), &error)),
         }
@@ -60,7 +60,7 @@ fn file_name(farm: &str) -> String {
     digest.trim_start_matches("sha256:").chars().take(16).collect()
 }
 
-/// In one step, so that of two submits at a time one stands there.
+/// Replaces the file atomically, so that concurrent submits leave a whole key.
 fn write(file: &Path, key: &BuildKey) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;

@@ -1,4 +1,4 @@
-//! `forebay logs`
+//! `forebay logs`: prints the output of a build so far.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -18,11 +18,12 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   forebay logs @last
-      prints what the build that you submitted last has written until now
+      prints the output of the build that you submitted last
   forebay watch ID
-      prints it, and goes on until the build ends";
+      prints the output and follows the build until it ends";
 
-/// What is stored comes at once; what does not come belongs to a run that was replaced.
+/// Time limit for the next stored event. Stored events arrive at once; one that does not was written
+/// by a superseded attempt.
 const NEXT_WITHIN: Duration = Duration::from_secs(3);
 
 /// Options of `forebay logs`.
@@ -33,7 +34,7 @@ pub(crate) struct LogsArgs {
     build: BuildArgs,
 }
 
-/// Prints what the build has written until now.
+/// Prints the stored console output of the build.
 pub(crate) async fn run(args: LogsArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let key = farm.resolve(&args.build).await?;

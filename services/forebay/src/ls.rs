@@ -1,4 +1,4 @@
-//! `forebay ls`
+//! `forebay ls`: lists recent builds.
 
 use std::{cmp::Reverse, process::ExitCode};
 
@@ -20,33 +20,33 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   forebay ls --label branch=main --outcome failed
-      the builds of a branch that failed
+      lists the failed builds of a branch
   forebay ls --wide
-      whole ids, priorities and labels
+      shows whole ids, priorities and labels
 
-An id may be shortened wherever a command asks for one, as long as only one build begins so.";
+Every command accepts a shortened id as long as it is unique.";
 
 const OUTCOME_HELP: &str =
-    "Only builds that ended so: succeeded, failed, timed_out, cancelled, expired, lost or rejected";
+    "Only builds with this outcome: succeeded, failed, timed_out, cancelled, expired, lost or rejected";
 
 /// Options of `forebay ls`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LsArgs {
-    /// Only this group [default: all that had a build lately]
+    /// Only builds of this group [default: all groups with recent builds]
     #[arg(long)]
     group: Option<Group>,
     #[arg(long, help = "Only builds in this state: enqueued, in_progress or finished", value_parser = parse_state)]
     state: Option<State>,
     #[arg(long, help = OUTCOME_HELP, value_parser = parse_outcome)]
     outcome: Option<Outcome>,
-    /// Only builds with this label; may be repeated: then with all of them
+    /// Only builds with this label (repeatable; builds must have all of them)
     #[arg(long, value_name = "NAME=VALUE", value_parser = crate::exec::pair)]
     label: Vec<(String, String)>,
-    /// At most this many, newest first
+    /// Maximum number of builds, newest first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = parse_limit)]
     limit: usize,
-    /// Show all columns, whole ids and whole commands, however long the lines become
+    /// Show all columns, whole ids and whole commands, regardless of the line length
     #[arg(long)]
     wide: bool,
 }
@@ -61,17 +61,17 @@ fn parse_state(text: &str) -> Result<State, String> {
     let wanted = text.to_ascii_uppercase().replace('-', "_");
     let all = [State::Enqueued, State::InProgress, State::Finished];
     let found = all.into_iter().find(|state| state.as_str() == wanted);
-    found.ok_or_else(|| "enqueued, in_progress or finished is expected".to_owned())
+    found.ok_or_else(|| "expected enqueued, in_progress or finished".to_owned())
 }
 
 fn parse_limit(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
         .filter(|limit| (1..=1000).contains(limit))
-        .ok_or_else(|| "1 to 1000 is expected".to_owned())
+        .ok_or_else(|| "expected 1 to 1000".to_owned())
 }
 
-/// Lists recent builds.
+/// Lists recent builds, newest first.
 pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let groups = match &args.group {
@@ -91,7 +91,7 @@ pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -
     if globals.json {
         stdout::json(&ListReply { builds, truncated })?;
     } else if builds.is_empty() {
-        stdout::line("no build is found")?;
+        stdout::line("no builds found")?;
     } else {
         let columns = if args.wide { None } else { Some(columns()) };
         stdout::line(&text(&builds, columns, farm.now()))?;
@@ -99,23 +99,23 @@ pub(crate) async fn run(args: &LsArgs, globals: &Globals, settings: &Settings) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// Characters of an id at least: up to the millisecond in which it was made.
+/// Minimum characters of an id: they include the millisecond of its creation.
 const ID_MIN: usize = 13;
-/// Characters of a group's name at most, where the lines are limited.
+/// Maximum characters of a group's name if lines are limited.
 const GROUP_MAX: usize = 16;
-/// Characters of a command at least.
+/// Minimum characters of a command.
 const COMMAND_MIN: usize = 12;
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
 
-/// A build a line, each at most `columns` long where that is said.
+/// One line per build, each at most `columns` characters long if given.
 fn text(builds: &[BuildView], columns: Option<usize>, now: Millis) -> String {
     let mut rows = match columns {
         None => wide(builds, now),
         Some(_) => narrow(builds, now),
     };
     if let Some(columns) = columns {
-        // A line begins with a space.
+        // Each line begins with a space.
         fit(&mut rows, columns.saturating_sub(1));
     }
     let mut table = Table::new();
@@ -127,7 +127,7 @@ fn text(builds: &[BuildView], columns: Option<usize>, now: Millis) -> String {
     let mut lines = rendered.lines();
     let head = lines.next().map(ToOwned::to_owned);
     let painted = lines.zip(builds).map(|(line, view)| {
-        // The state comes right after the id, which has no such word.
+        // The first match is the state: it follows the id, which cannot contain it.
         let state = state_text(view);
         line.replacen(&state, &Tone::of(&view.record).stdout(&state), 1)
     });
@@ -171,7 +171,7 @@ fn wide(builds: &[BuildView], now: Millis) -> Vec<Vec<String>> {
     std::iter::once(head.map(ToOwned::to_owned).to_vec()).chain(builds.iter().map(row)).collect()
 }
 
-/// Shortens the commands, and where that is not enough the groups, so that a line has at most so many columns.
+/// Shortens the commands, and if necessary the groups, so that a line has at most `columns` characters.
 fn fit(rows: &mut [Vec<String>], columns: usize) {
     let width = |rows: &[Vec<String>], at: usize| {
         rows.iter().filter_map(|row| row.get(at)).map(|text| text.chars().count()).max().unwrap_or(0)
@@ -189,12 +189,12 @@ fn fit(rows: &mut [Vec<String>], columns: usize) {
     }
 }
 
-/// Columns of [`narrow`].
+/// Index of the group in a row of [`narrow`].
 const GROUP_AT: usize = 2;
-/// See [`GROUP_AT`].
+/// Index of the command in a row of [`narrow`].
 const COMMAND_AT: usize = 5;
 
-/// How many characters of their ids tell these builds apart.
+/// Number of id characters that distinguish these builds.
 fn id_length(builds: &[BuildView]) -> usize {
     let mut ids: Vec<String> = builds.iter().map(|view| view.record.build.id.to_string()).collect();
     ids.sort_unstable();
@@ -205,13 +205,13 @@ fn id_length(builds: &[BuildView]) -> usize {
     ids.windows(2).map(common).max().unwrap_or(0).max(ID_MIN)
 }
 
-/// How it ended, else its state.
+/// The outcome if the build has ended, else its state.
 fn state_text(view: &BuildView) -> String {
     let result = view.record.result();
     result.map_or_else(|| view.state.as_str().to_owned(), |result| outcome_text(result.outcome))
 }
 
-/// How long it has waited in this state, or ran.
+/// Run time of a build that has ended or is running, else the time in the queue.
 fn time(view: &BuildView, now: Millis) -> String {
     match (view.record.result(), view.record.invocation()) {
         (Some(result), _) => seconds(result.wall_seconds),

@@ -1,4 +1,4 @@
-//! `forebay`: the one binary. Every service, the command line, and `up`, which runs them all.
+//! `forebay`: the single binary with every service, the command line, and `up`, which runs a whole farm.
 
 mod bench;
 mod bytes_text;
@@ -52,7 +52,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    // A shim makes namespaces: nothing may have started a thread before.
+    // A shim creates namespaces, so no thread may have been started before this point.
     if std::env::args_os().nth(1).is_some_and(|first| first == "shim") {
         return shim::main();
     }

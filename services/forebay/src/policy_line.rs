@@ -1,4 +1,4 @@
-//! `forebay policy`: the decisions that run live, one JSON a line in, one a line out.
+//! `forebay policy`: the decisions of the live services, with JSON lines as input and output.
 
 use std::{
     io::{BufRead as _, Write as _},
@@ -21,12 +21,12 @@ Example:
       forebay policy dequeue
   {\"dequeue\":[\"a\"]}
 
-This is Algorithm 1 alone. Live, an estimate above what a group can ever have counts as that much, and a group that has nothing
-in progress may start its first build whatever the target.
+This is Algorithm 1 only. The live scheduler also limits an estimate to the maximum that a group can ever have, and a
+group with nothing in progress may start its first build regardless of the target.
 
-builds: the head of a group's queue, in order, with the ESU that each is expected to occupy by executor type.
-target, in_progress: ESU by executor type; a type that is not named is 0.
-A line that cannot be read gives {\"error\":\"...\"}; the exit code is then 2.";
+builds: the head of a group's queue, in order, with the expected ESU of each build by executor type.
+target, in_progress: ESU by executor type; a missing type is 0.
+An invalid line results in {\"error\":\"...\"} and exit code 2.";
 
 const WORKSPACE_HELP: &str = "\
 Example:
@@ -36,9 +36,9 @@ Example:
       forebay policy workspace
   {\"kind\":\"prefix\",\"workspace\":\"w1\"}
 
-kind: exact (same branch, flags, targets and tool version), prefix (every target shares a target or package with the last
-build of one workspace), or new. Of several, the one that shares most, then the one that is named last, as if it were the
-most recent.";
+kind: exact (same branch, flags, targets and tool version), prefix (every target shares a target or package with the
+last build of one workspace), or new. Among several workspaces, the one that shares most is chosen, then the last one in the
+list, which counts as the most recent.";
 
 /// Options of `forebay policy`.
 #[derive(Debug, Args)]
@@ -49,10 +49,10 @@ pub(crate) struct PolicyArgs {
 
 #[derive(Debug, Clone, Copy, Subcommand)]
 enum Decision {
-    /// Which builds of a queue's head may start (Algorithm 1)
+    /// Decide which builds at the head of a queue may start (Algorithm 1)
     #[command(after_help = DEQUEUE_HELP)]
     Dequeue,
-    /// Which workspace a build gets
+    /// Choose the workspace of a build
     #[command(after_help = WORKSPACE_HELP)]
     Workspace,
 }
@@ -93,7 +93,7 @@ struct GivenWorkspace {
     last_build: Option<GivenBuild>,
 }
 
-/// A build, as far as workspaces are concerned; anything else that is said of it does not matter.
+/// The fields of a build that affect the choice of a workspace; others are ignored.
 #[derive(Debug, Deserialize)]
 struct GivenBuild {
     #[serde(default)]
@@ -127,7 +127,7 @@ impl GivenBuild {
     }
 }
 
-/// Answers every line of stdin.
+/// Answers each line of stdin with a line on stdout.
 pub(crate) fn run(args: &PolicyArgs) -> Result<ExitCode, Failure> {
     match args.decision {
         Decision::Dequeue => each_line(|line| dequeue(&line)),
@@ -164,7 +164,7 @@ fn dequeue(line: &DequeueLine) -> Result<Dequeued, String> {
     for build in &line.builds {
         if let Some((kind, amount)) = build.occupancy.iter().find(|(_, amount)| *amount < Esu::ZERO) {
             return Err(format!(
-                "build {:?} occupies {amount} ESU of {kind}: 0 or more is expected",
+                "invalid occupancy {amount} ESU of {kind} in build {:?}: must be at least 0",
                 build.id
             ));
         }
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let line = r#"{"builds":[{"id":"a","occupancy":{"x86":-1}}]}"#;
-        assert!(dequeue(&serde_json::from_str(line).unwrap()).unwrap_err().contains("0 or more"));
+        assert!(dequeue(&serde_json::from_str(line).unwrap()).unwrap_err().contains("at least 0"));
         assert!(serde_json::from_str::<DequeueLine>(r#"{"builds":[],"target":{"x86":1e99}}"#).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! `forebay pools`
+//! `forebay pools`: shows the autoscaled pools.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -8,14 +8,14 @@ use settings::Settings;
 
 use crate::{bytes_text::age, failure::Failure, farm::Farm, globals::Globals, stdout, style};
 
-/// Shows what the autoscalers decided last.
+/// Shows the latest plan of each autoscaled pool.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let plans = farm.call(async |client| Ok(client.bus().scale_plans().await?)).await?;
     if globals.json {
         stdout::json(&plans)?;
     } else if plans.is_empty() {
-        stdout::line("no pool is scaled: the setting `autoscale` names those that are")?;
+        stdout::line("no pool is autoscaled: list the pools in the setting `autoscale`")?;
     } else {
         stdout::line(&table(&plans, farm.now()).trim_fmt())?;
     }
@@ -32,7 +32,7 @@ fn table(plans: &[ScalePlan], now: Millis) -> Table {
         let seen = &plan.seen;
         let waiting = match seen.held_back {
             0 => seen.waiting.to_string(),
-            held_back => format!("{} and {held_back} for their quota", seen.waiting),
+            held_back => format!("{} and {held_back} held back by quota", seen.waiting),
         };
         let work = humantime::format_duration(Duration::from_secs(seen.queued_ms.div_ceil(1000)));
         table.add_row([

@@ -1,4 +1,4 @@
-//! Showing events as they come: raw output, states on stderr, or JSON lines.
+//! Showing events as they arrive: raw output, states on stderr, or JSON lines.
 
 use std::{
     borrow::Cow,
@@ -20,19 +20,19 @@ use crate::{
     style::{Tone, printable},
 };
 
-/// What of a build is shown, and how.
+/// Selects the events of a build that are shown, and their format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shown<'a> {
-    /// None: states, output, the place in the queue and how a job gets on; what else the worker does around them must be
-    /// asked for.
+    /// If empty: states, output, the queue position and the progress of a job. Other events of the worker are
+    /// shown only on request.
     pub(crate) kinds: &'a [WatchKind],
-    /// As JSON lines.
+    /// Show events as JSON lines.
     pub(crate) json: bool,
-    /// With the position of each event.
+    /// Show the position of each event.
     pub(crate) positions: bool,
 }
 
-/// How events are written.
+/// Output format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Json,
@@ -40,17 +40,17 @@ enum Form {
     TextWithPositions,
 }
 
-/// Shows events.
+/// Shows the events of one build.
 pub(crate) struct Presenter {
     kinds: Vec<WatchKind>,
     form: Form,
-    /// The reader of stdout has gone. The build is followed nevertheless: how it ends is the exit code.
+    /// Whether the reader of stdout has closed it. The build is still followed, since its end determines the exit code.
     unread: bool,
     result: Option<BuildResult>,
-    /// The output's last line has no end yet.
+    /// Whether the last line of the output is incomplete.
     mid_line: bool,
     spinner: Option<ProgressBar>,
-    /// Of a job's tasks, where only what matters of them is shown.
+    /// Progress of a job's tasks, if only a summary of them is shown.
     tasks: Option<TaskProgress>,
 }
 
@@ -58,7 +58,7 @@ const RUNNING: &str = "running, no output yet";
 const TICK: Duration = Duration::from_millis(120);
 
 impl Presenter {
-    /// A presenter of what is asked for.
+    /// Creates a presenter for the selected events.
     pub(crate) fn new(Shown { kinds, json, positions }: Shown<'_>) -> Self {
         let tasks = (kinds.is_empty() && !json).then(TaskProgress::default);
         let form = match (json, positions) {
@@ -74,12 +74,12 @@ impl Presenter {
         Self { kinds, form, unread: false, result: None, mid_line: false, spinner: None, tasks }
     }
 
-    /// How the build ended, when that was seen.
+    /// Result of the build, if its end was among the events.
     pub(crate) fn take_result(&mut self) -> Option<BuildResult> {
         self.result.take()
     }
 
-    /// Writes to stdout, until its reader has gone.
+    /// Writes to stdout until its reader closes it.
     fn print(&mut self, write: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         if self.unread {
             return Ok(());
@@ -93,7 +93,7 @@ impl Presenter {
         }
     }
 
-    /// Shows one event.
+    /// Shows one event if it is selected.
     pub(crate) fn show(&mut self, event: &WatchEvent) -> Result<(), Failure> {
         if let WatchBody::Lifecycle(record) = &event.body {
             self.result = record.result().cloned();
@@ -124,7 +124,7 @@ impl Presenter {
         Ok(())
     }
 
-    /// Shows where the build stands in the queue: on a terminal in the place of what was shown before.
+    /// Shows the queue position of the build; on a terminal it replaces the previous one.
     pub(crate) fn queue(&mut self, place: &QueuePlace, now: Millis) -> Result<(), Failure> {
         if !self.kinds.contains(&WatchKind::Queue) {
             return Ok(());
@@ -136,14 +136,14 @@ impl Presenter {
         Ok(())
     }
 
-    /// Says that the build's place in the queue is not known, and why.
+    /// Shows that the queue position of the build is unknown, and why.
     pub(crate) fn unplaced(&mut self, why: &str) {
         if self.form != Form::Json && self.kinds.contains(&WatchKind::Queue) {
-            self.waiting(format!("waiting, its place in the queue is not known: {why}"));
+            self.waiting(format!("waiting; queue position unknown: {why}"));
         }
     }
 
-    /// A line about the wait: on a terminal the last one, which replaces the one before.
+    /// Shows a line about the wait; on a terminal it replaces the previous one.
     fn waiting(&mut self, line: String) {
         match &self.spinner {
             Some(spinner) => spinner.set_message(line),
@@ -151,7 +151,7 @@ impl Presenter {
         }
     }
 
-    /// A line about an event, with its position where that is asked for.
+    /// Adds the position of an event to its line, if requested.
     fn placed(&self, position: Sequence, line: &str) -> String {
         match self.form {
             Form::TextWithPositions => format!("[{position}] {line}"),
@@ -159,8 +159,8 @@ impl Presenter {
         }
     }
 
-    /// Shows what the worker does: on a terminal that the workspace is prepared; of a job its failures, and on a terminal the
-    /// counts in the last line.
+    /// Shows tool events in short form: the preparation of the workspace, the failed tasks of a job, and on a terminal
+    /// the task counts in the last line.
     fn progress(&mut self, tool: &ToolEvent) {
         if let ToolEvent::WorkspacePreparing { .. } = tool {
             let line = printable(&tool_line(tool));
@@ -203,7 +203,7 @@ impl Presenter {
         }
         self.rest();
         if let Some(last) = chunk.data.last() {
-            // Elsewhere the output must stay as it is.
+            // If stdout or stderr is not a terminal, the output must stay unchanged.
             self.mid_line =
                 *last != b'\n' && std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         }
@@ -214,7 +214,7 @@ impl Presenter {
         Ok(())
     }
 
-    /// On a terminal, shows that we wait, for what, and since when.
+    /// On a terminal, shows the current phase of the build and its duration.
     fn wait_for(&mut self, record: &BuildRecord) {
         match record.state() {
             State::Enqueued => self.spin("waiting for a workspace"),
@@ -224,7 +224,7 @@ impl Presenter {
         }
     }
 
-    /// On a terminal, a last line that moves.
+    /// On a terminal, shows a spinner in the last line.
     fn spin(&mut self, message: impl Into<Cow<'static, str>>) {
         if !std::io::stderr().is_terminal() {
             return;
@@ -254,7 +254,7 @@ impl Drop for Presenter {
     }
 }
 
-/// A reader that has gone is not a failure.
+/// Writes to stderr. A closed stderr is not a failure.
 fn stderr(bytes: &[u8]) {
     let _ = std::io::stderr().write_all(bytes);
 }
@@ -262,7 +262,7 @@ fn stderr(bytes: &[u8]) {
 fn dropped_line(stream: OutputStream, bytes: u64) -> String {
     let much = if bytes == 0 { "more".to_owned() } else { size(bytes) };
     format!(
-        "... {much} of {} is left out from here on; `forebay get ID --output .forebay/log -` has the rest",
+        "... {much} of {} omitted from here on; `forebay get ID --output .forebay/log -` prints the rest",
         stream.as_str()
     )
 }
@@ -270,11 +270,11 @@ fn dropped_line(stream: OutputStream, bytes: u64) -> String {
 fn queue_line(place: &QueuePlace, now: Millis) -> String {
     let later = if place.late { "later than expected, " } else { "" };
     let starts = match place.expected_start_ms {
-        Some(at) if at <= now => format!("{later}is about to start"),
+        Some(at) if at <= now => format!("{later}about to start"),
         Some(at) => format!("{later}starts in about {}", about(at.since(now))),
         None => place.reason.clone(),
     };
-    format!("place {} of {} in the queue, {starts}", place.place, place.queued)
+    format!("position {} of {} in the queue, {starts}", place.place, place.queued)
 }
 
 fn tool_line(tool: &ToolEvent) -> String {

@@ -1,4 +1,4 @@
-//! How far a command is that moves blobs or waits for what runs elsewhere: a line on stderr that moves, on a terminal.
+//! Progress of transfers and remote executions: an updating line on stderr if it is a terminal.
 
 use std::{
     io::IsTerminal as _,
@@ -11,25 +11,25 @@ use remote::{Meter, Reading};
 
 use crate::{bytes_text::size, failure::say};
 
-/// What takes less is not shown.
+/// Time before progress is first shown.
 const FIRST: Duration = Duration::from_millis(400);
 const TICK: Duration = Duration::from_millis(120);
-/// Where lines stay, one in this time.
+/// Time between progress lines if stderr is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
-/// The flag `--progress`.
+/// When progress is shown: the option `--progress`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum When {
-    /// On a terminal
+    /// Show progress if stderr is a terminal
     #[default]
     Auto,
-    /// Also elsewhere, line by line
+    /// Show progress always; line by line if stderr is not a terminal
     Always,
-    /// Never
+    /// Do not show progress
     Never,
 }
 
-/// Shows phases and counts.
+/// Shows phases and transfer counts on stderr.
 pub(crate) struct Progress {
     how: How,
 }
@@ -41,7 +41,7 @@ enum How {
 }
 
 impl Progress {
-    /// Nothing is shown yet.
+    /// Creates a display; nothing is shown yet.
     pub(crate) fn new(when: When) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let how = match when {
@@ -53,7 +53,7 @@ impl Progress {
         Self { how }
     }
 
-    /// Does `work`, which tells `meter` how far it is.
+    /// Runs `work`, which updates `meter`, and shows its progress.
     pub(crate) async fn transfer<T>(&self, what: &str, meter: &Meter, work: impl Future<Output = T>) -> T {
         tokio::pin!(work);
         let (mut wait, mut last) = (FIRST, Instant::now());
@@ -78,7 +78,7 @@ impl Progress {
         }
     }
 
-    /// Shows what goes on now.
+    /// Shows the current phase.
     pub(crate) fn phase(&self, line: String) {
         match &self.how {
             How::Nothing => {}
@@ -87,7 +87,7 @@ impl Progress {
         }
     }
 
-    /// Says something that stays, where anything is shown.
+    /// Prints a permanent line unless progress is off.
     pub(crate) fn note(&self, line: &str) {
         self.rest();
         match &self.how {
@@ -96,7 +96,7 @@ impl Progress {
         }
     }
 
-    /// Clears the line, for what is printed next.
+    /// Clears the progress line before other output.
     pub(crate) fn rest(&self) {
         if let How::Spinner(spinner) = &self.how {
             spinner.disable_steady_tick();
@@ -131,7 +131,7 @@ fn show(spinner: &ProgressBar, line: String) {
 
 fn counts(what: &str, now: Reading) -> String {
     if now.blobs_expected == 0 {
-        return format!("{what}: looking what there is to do");
+        return format!("{what}: checking for missing blobs");
     }
     format!(
         "{what}: {} of {} blobs, {} of {}",
@@ -151,6 +151,6 @@ mod tests {
         let now = Reading { blobs: 2, bytes: 1500, blobs_expected: 9, bytes_expected: 3_000_000 };
         assert_eq!(counts("uploading", now), "uploading: 2 of 9 blobs, 1.5 kB of 3.0 MB");
         let nothing = Reading { blobs: 0, bytes: 0, blobs_expected: 0, bytes_expected: 0 };
-        assert_eq!(counts("uploading", nothing), "uploading: looking what there is to do");
+        assert_eq!(counts("uploading", nothing), "uploading: checking for missing blobs");
     }
 }

@@ -1,4 +1,4 @@
-//! `forebay quota`
+//! `forebay quota`: shows and sets the quotas of groups.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,13 +23,13 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   forebay quota set ci x86=500 gpu=20
-      group ci has 500 ESU of x86 and 20 of gpu of its own; at once, nothing is restarted
+      group ci gets a quota of 500 ESU of x86 and 20 ESU of gpu; it takes effect without a restart
   forebay quota set --default x86=10
-      so much has each group without a quota of its own
+      default quota for groups without their own
   forebay quota
-      shows what each group uses and may use, and why the head of its queue waits
+      shows the usage and quota of each group, and why the head of its queue is waiting
 
-As long as no quota is set, no group is limited.";
+If no quota is set, no group is limited.";
 
 /// Options of `forebay quota`.
 #[derive(Debug, Args)]
@@ -37,7 +37,7 @@ As long as no quota is set, no group is limited.";
 pub(crate) struct QuotaArgs {
     #[command(subcommand)]
     command: Option<QuotaCommand>,
-    /// Show it again after each decision of the governor
+    /// Show the quotas again after each decision of the governor
     #[arg(long)]
     watch: bool,
 }
@@ -46,25 +46,25 @@ pub(crate) struct QuotaArgs {
 enum QuotaCommand {
     /// Set the quota of a group
     Set {
-        /// Of all groups without a quota of their own, in the place of GROUP
+        /// Set the default quota instead of a group's
         #[arg(long)]
         default: bool,
-        /// The group, then its ESU by executor type; a type that is not named is removed from its quota
+        /// The group, then its ESU by executor type; types not listed are removed
         #[arg(required = true, value_names = ["GROUP", "TYPE=ESU"], num_args = 1..)]
         words: Vec<String>,
     },
-    /// Take the quota of a group away
+    /// Remove the quota of a group
     Unset {
-        /// The group
+        /// Group whose quota to remove
         #[arg(required_unless_present = "default", conflicts_with = "default")]
         group: Option<Group>,
-        /// Of all groups without a quota of their own
+        /// Remove the default quota instead of a group's
         #[arg(long)]
         default: bool,
     },
-    /// Set all quotas as a file says: {"GROUP": {"TYPE": ESU}}, in JSON or YAML; the name `*` is that of all others
+    /// Replace all quotas by those of a file: {"GROUP": {"TYPE": ESU}}, in JSON or YAML; group `*` is the default quota
     Load {
-        /// The file; - is standard input
+        /// File to read; - for standard input
         file: PathBuf,
     },
 }
@@ -75,7 +75,7 @@ pub(crate) async fn run(
     globals: &Globals,
     settings: &Settings,
 ) -> Result<ExitCode, Failure> {
-    // What is wrong is told before a farm is looked for.
+    // Report invalid arguments before connecting to a farm.
     let change = match &args.command {
         None => None,
         Some(QuotaCommand::Set { default, words }) => Some(set(*default, words, settings)?),
@@ -98,10 +98,10 @@ pub(crate) async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Quotas to set, or to take away.
+/// Quotas to set, or to remove where `None`.
 struct Changes {
     quotas: Vec<(QuotaOf, Option<Quota>)>,
-    /// Whether they are all that there are to be.
+    /// Whether all other quotas are removed.
     all: bool,
 }
 
@@ -112,11 +112,11 @@ fn whose(group: Option<Group>) -> QuotaOf {
 fn name(of: &QuotaOf) -> String {
     match of {
         QuotaOf::Group(group) => format!("group {group}"),
-        QuotaOf::Others => "each group without a quota of its own".to_owned(),
+        QuotaOf::Others => "default quota".to_owned(),
     }
 }
 
-/// `GROUP TYPE=ESU...`, without the group for the default.
+/// Parses `GROUP TYPE=ESU...`, or `TYPE=ESU...` for the default quota.
 fn set(default: bool, words: &[String], settings: &Settings) -> Result<Changes, Failure> {
     let (group, amounts) = match words.split_first() {
         Some((group, amounts)) if !default => {
@@ -127,13 +127,13 @@ fn set(default: bool, words: &[String], settings: &Settings) -> Result<Changes, 
         Some(_) | None => (None, words),
     };
     if amounts.is_empty() {
-        return Err(Failure::usage("which quota? TYPE=ESU is expected, as x86=4"));
+        return Err(Failure::usage("missing quota: expected TYPE=ESU, e.g. x86=4"));
     }
     let mut quota = Quota::default();
     for text in amounts {
         let (kind, units) = amount(text).map_err(Failure::usage)?;
         if quota.esu.0.insert(kind.clone(), units).is_some() {
-            return Err(Failure::usage(format!("executor type {kind} is named twice")));
+            return Err(Failure::usage(format!("executor type {kind} is given twice")));
         }
     }
     let whose = whose(group);
@@ -141,7 +141,7 @@ fn set(default: bool, words: &[String], settings: &Settings) -> Result<Changes, 
     Ok(Changes { quotas: vec![(whose, Some(quota))], all: false })
 }
 
-/// Sets them; says what it did.
+/// Applies the changes and reports them on stderr.
 async fn make(farm: &Farm, changes: Changes) -> Result<(), Failure> {
     let bus = farm.client().bus();
     let known = bus.quotas(|_| ()).await?;
@@ -167,7 +167,7 @@ async fn make(farm: &Farm, changes: Changes) -> Result<(), Failure> {
         bus.set_quota(of, quota.as_ref()).await?;
         match quota {
             Some(quota) => say(&format!("{}: {} ESU", name(of), quota.esu)),
-            None => say(&format!("{}: no quota any more", name(of))),
+            None => say(&format!("{}: quota removed", name(of))),
         }
     }
     Ok(())
@@ -179,19 +179,19 @@ fn check(name: &str, quota: &Quota, settings: &Settings) -> Result<(), Failure> 
             let known: Vec<&str> = settings.executor_types.keys().map(ExecutorType::as_str).collect();
             let known = known.join(", ");
             return Err(Failure::usage(format!(
-                "{name}: executor type {kind} is unknown here; known are {known}"
+                "{name}: unknown executor type {kind}; known types: {known}"
             )));
         }
         if amount < Esu::ZERO {
             return Err(Failure::usage(format!(
-                "{name}: {amount} ESU of {kind} is no quota: 0 ESU or more is expected"
+                "{name}: invalid quota {amount} ESU for {kind}: must be at least 0"
             )));
         }
     }
     Ok(())
 }
 
-/// All quotas of a file; nothing is set unless everything can be.
+/// Reads all quotas of a file. An error in one of them rejects the whole file.
 fn load(settings: &Settings, file: &Path) -> Result<Changes, Failure> {
     let unreadable = |error: &dyn std::error::Error| {
         Failure::new(crate::failure::USAGE, format!("cannot read {}", file.display()), error)
@@ -209,7 +209,7 @@ fn load(settings: &Settings, file: &Path) -> Result<Changes, Failure> {
     };
     if wanted.is_empty() {
         return Err(Failure::usage(format!(
-            "{} names no quota: `forebay quota unset` takes one away",
+            "{} contains no quota; to remove one, use `forebay quota unset`",
             file.display()
         )));
     }
@@ -229,10 +229,10 @@ fn load(settings: &Settings, file: &Path) -> Result<Changes, Failure> {
     Ok(Changes { quotas, all: true })
 }
 
-/// The name of all groups without a quota of their own, in a file; no group can have it.
+/// Name of the default quota in a file; it is not a valid group name.
 const OTHERS: &str = "*";
 
-/// Amounts by group, none named twice.
+/// Amounts by group; a duplicate group is an error.
 struct Unique(Vec<(String, Occupancy)>);
 
 impl<'de> serde::Deserialize<'de> for Unique {
@@ -243,10 +243,10 @@ impl<'de> serde::Deserialize<'de> for Unique {
             type Value = Unique;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("groups with their ESU by executor type, as ci: {x86: 4}")
+                f.write_str("groups with their ESU by executor type, e.g. ci: {x86: 4}")
             }
 
-            // An empty file, to one reader or the other.
+            // An empty file is reported as a unit or as none, depending on the parser.
             fn visit_unit<E: serde::de::Error>(self) -> Result<Unique, E> {
                 Ok(Unique(Vec::new()))
             }
@@ -259,7 +259,7 @@ impl<'de> serde::Deserialize<'de> for Unique {
                 let mut all: Vec<(String, Occupancy)> = Vec::new();
                 while let Some((group, amounts)) = map.next_entry()? {
                     if all.iter().any(|(named, _)| *named == group) {
-                        return Err(serde::de::Error::custom(format!("group {group:?} is named twice")));
+                        return Err(serde::de::Error::custom(format!("group {group:?} is given twice")));
                     }
                     all.push((group, amounts));
                 }
@@ -271,14 +271,14 @@ impl<'de> serde::Deserialize<'de> for Unique {
     }
 }
 
-/// More than the farm has is no error: the quotas then say how what there is is shared.
+/// Warns if the quotas exceed the capacity of the farm. This is valid: the governor scales them down.
 async fn warn_of_sum(farm: &Farm, settings: &Settings) -> Result<(), Failure> {
     let quotas = farm.client().bus().quotas(|_| ()).await?;
     for (kind, capacity) in settings.capacity.iter() {
         let sum: Esu = quotas.groups.values().map(|quota| quota.esu.get(kind)).sum();
         if sum > capacity {
             say(&format!(
-                "quotas of {kind} add up to {sum} ESU, the farm has {capacity}: each counts as its part of that"
+                "quotas for {kind} total {sum} ESU but the farm has {capacity}; they are scaled down proportionally"
             ));
         }
     }
@@ -297,7 +297,7 @@ async fn show(farm: &Farm, globals: &Globals, watch: bool) -> Result<(), Failure
         if !watch {
             return Ok(());
         }
-        // Again after the next decision, and at last once a while: while nothing runs none is made.
+        // Wait for the next decision, but not for long: an idle farm makes none.
         let _ = tokio::time::timeout(Duration::from_secs(10), changes.next()).await;
         if !globals.json {
             stdout::line("")?;
@@ -329,7 +329,7 @@ fn text(reply: &QuotaReply) -> String {
     }
     let mut lines = vec![table.trim_fmt()];
     if let Some(default) = &reply.default {
-        lines.push(format!("each group without a quota: {} ESU", default.esu));
+        lines.push(format!("default quota: {} ESU", default.esu));
     }
     lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! A build's record as people read it.
+//! Build records as text.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::{
     job_text::{counts_text, report_line},
 };
 
-/// One line: what a lifecycle message says happened.
+/// The state change of a lifecycle message in one line.
 pub(crate) fn state_line(record: &BuildRecord) -> String {
     let attempts = format!("attempt {} of {}", record.attempt, record.build.max_attempts);
     match &record.phase {
@@ -37,7 +37,7 @@ pub(crate) fn state_line(record: &BuildRecord) -> String {
     }
 }
 
-/// The whole record, a fact a line.
+/// The whole record, one fact per line.
 pub(crate) fn full_text(view: &BuildView, now: Millis) -> String {
     let record = &view.record;
     let build = &record.build;
@@ -77,7 +77,7 @@ impl Facts {
     }
 }
 
-/// Why the build is where it is.
+/// Adds the reason for the state of the build.
 fn why(text: &mut Facts, record: &BuildRecord, now: Millis) {
     match &record.phase {
         Phase::Enqueued => {
@@ -131,7 +131,7 @@ fn result(text: &mut Facts, record: &BuildRecord) {
         let log = &result.log;
         let mut line = format!("{} of stdout, {} of stderr", size(log.stdout_bytes), size(log.stderr_bytes));
         if log.dropped_bytes > 0 {
-            let _ = write!(line, ", {} past the limit not kept", size(log.dropped_bytes));
+            let _ = write!(line, ", {} beyond the limit not kept", size(log.dropped_bytes));
         }
         text.add("log", line);
     }
@@ -187,19 +187,19 @@ fn place(run: &Invocation) -> String {
     format!("workspace {}/{}{kind}", run.worker, run.workspace)
 }
 
-/// The outcome in words.
+/// The outcome as lower-case words.
 pub(crate) fn outcome_text(outcome: Outcome) -> String {
     outcome.as_str().replace('_', " ")
 }
 
-/// Why a build waits again. The worker is named once.
+/// The reason of a requeue, with the worker unless the reason names it.
 fn retry_text(retry: &Retry) -> String {
     let reason = reason_text(&retry.reason);
     let worker = retry.worker.as_str();
     if reason.contains(worker) { reason } else { format!("worker {worker}: {reason}") }
 }
 
-/// The reason in words, then its code in brackets.
+/// The message of a reason, followed by its code in parentheses.
 fn reason_text(reason: &Reason) -> String {
     format!("{} ({})", reason.message, code_text(reason.code))
 }
@@ -211,7 +211,7 @@ fn code_text(code: ReasonCode) -> String {
     }
 }
 
-/// What the build runs: its command, or how large its job is.
+/// The command of the build, or the size of its job.
 pub(crate) fn work_text(build: &Build) -> String {
     match &build.job {
         Some(job) => format!("job of {} tasks", job.tasks),
@@ -219,7 +219,7 @@ pub(crate) fn work_text(build: &Build) -> String {
     }
 }
 
-/// The command as one would type it.
+/// The command, quoted for a shell.
 fn command_text(command: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%^".contains(c);
     let quote = |word: &String| match word.as_str() {

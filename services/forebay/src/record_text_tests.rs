@@ -1,4 +1,4 @@
-//! What people read.
+//! Tests of the text forms of build records.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The Remote Execution API that a command speaks to.
+//! Connecting a command to the Remote Execution API.
 
 use std::time::Duration;
 
@@ -17,16 +17,17 @@ use crate::{
     wait::Wait,
 };
 
-/// Which server and instance, and how blobs are hashed.
+/// Server, instance and digest function.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RemoteArgs {
-    /// The Remote Execution API [default: as `forebay up` wrote it into the data folder, else where a gateway answers on the bus, else port 8980 of this machine]
+    /// URL of the Remote Execution API [default: from the running farm in the data folder, else a gateway found on the
+    /// bus, else port 8980 on this machine]
     #[arg(long, value_name = "URL")]
     grpc: Option<String>,
-    /// The instance name
+    /// Instance name of the Remote Execution API
     #[arg(long, value_name = "NAME", default_value = "")]
     instance: String,
-    /// How blobs are hashed: sha256 or blake3
+    /// Digest function of blobs: sha256 or blake3
     #[arg(long, value_name = "FUNCTION", default_value = "sha256", value_parser = function)]
     digest_function: DigestFunction,
 }
@@ -35,23 +36,23 @@ fn function(text: &str) -> Result<DigestFunction, String> {
     DigestFunction::ALL
         .into_iter()
         .find(|function| function.as_str() == text)
-        .ok_or_else(|| "sha256 or blake3 is expected".to_owned())
+        .ok_or_else(|| "expected sha256 or blake3".to_owned())
 }
 
 impl RemoteArgs {
-    /// The digest function.
+    /// The chosen digest function.
     pub(crate) fn function(&self) -> DigestFunction {
         self.digest_function
     }
 
-    /// Connects, again and again unless told otherwise: the farm may be starting.
+    /// Connects. Retries within the wait limit, since the farm may still be starting.
     pub(crate) async fn connect(&self, globals: &Globals, settings: &Settings) -> Result<Remote, Failure> {
         let mut wait = Wait::new(globals.wait()?);
         loop {
             let failure = match self.try_connect(globals, settings).await {
                 Ok((remote, _)) if self.speaks_grpc(&remote).await => return Ok(remote),
                 Ok((_, url)) if speaks_http1(&url).await => return Err(no_grpc(&url)),
-                Ok((_, url)) => Failure::plain(UNREACHABLE, format!("what listens at {url} does not answer")),
+                Ok((_, url)) => Failure::plain(UNREACHABLE, format!("the server at {url} does not answer")),
                 Err(failure) => failure,
             };
             wait.more(failure).await?;
@@ -66,7 +67,7 @@ impl RemoteArgs {
         Ok((Remote::connect(&url, &self.instance, self.digest_function).await?, url))
     }
 
-    /// Whether it answers at all: a refusal is an answer too, and what is asked for next says it better.
+    /// Whether the server answers gRPC at all. An error status counts: the next call reports it with more detail.
     async fn speaks_grpc(&self, remote: &Remote) -> bool {
         !remote.capabilities().await.is_err_and(|error| error.is_unreachable())
     }
@@ -76,13 +77,13 @@ fn no_grpc(url: &str) -> Failure {
     Failure::plain(
         UNREACHABLE,
         format!(
-            "{url} is an HTTP server and does not speak gRPC; the Remote Execution API has an address of its own \
-             (by itself port 8980; `forebay up` writes it as \"grpc\" into endpoints.json)"
+            "{url} is an HTTP server that does not speak gRPC; use the address of the Remote Execution API (port 8980 \
+             by default; `forebay up` writes it as \"grpc\" into endpoints.json)"
         ),
     )
 }
 
-/// Whether a server of HTTP/1 listens there.
+/// Whether an HTTP/1 server listens at `url`.
 async fn speaks_http1(url: &str) -> bool {
     let address = url.split_once("://").map_or(url, |(_, address)| address);
     let address = address.split('/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! From flags to a request.
+//! Builds a request from the flags of `forebay submit`.
 
 use std::{collections::BTreeMap, fs::File, io, path::Path, time::Duration};
 
@@ -6,7 +6,7 @@ use model::{BuildId, BuildRequest, Context, Digest, Esu, ExecutorType, ToolCall,
 
 use crate::{failure::Failure, submit::SubmitArgs};
 
-/// The request that the flags ask for.
+/// Converts the flags to a build request.
 pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildRequest, Failure> {
     Ok(BuildRequest {
         id: Some(id),
@@ -31,20 +31,20 @@ pub(crate) fn build_request(args: &SubmitArgs, id: BuildId) -> Result<BuildReque
     })
 }
 
-/// `TYPE=ESU`.
+/// Parses an amount `TYPE=ESU`, which must not be negative.
 pub(crate) fn amount(text: &str) -> Result<(ExecutorType, Esu), String> {
-    let wanted = || format!("{text:?} is not valid: TYPE=ESU is expected, as x86=4");
+    let wanted = || format!("invalid amount {text:?}: expected TYPE=ESU, e.g. x86=4");
     let (kind, units) = text.split_once('=').ok_or_else(wanted)?;
     let kind = kind.parse().map_err(|error: model::ParseIdError| error.to_string())?;
     let units: f64 = units.parse().map_err(|_| wanted())?;
     let amount = Esu::new(units).map_err(|error| error.to_string())?;
     if amount < Esu::ZERO {
-        return Err(format!("{text:?} is not valid: 0 ESU or more is expected"));
+        return Err(format!("invalid amount {text:?}: must be at least 0 ESU"));
     }
     Ok((kind, amount))
 }
 
-/// What the command line says of the tool, completed by what the flags say; nothing when they say nothing.
+/// The tool call: from the flags, completed from the command line. `None` if no flag describes it.
 fn tool(args: &SubmitArgs) -> Option<ToolCall> {
     let lists = [&args.target, &args.flag, &args.tag, &args.rule];
     let said =
@@ -66,13 +66,13 @@ fn pairs(flag: &str, given: &[String]) -> Result<BTreeMap<String, String>, Failu
     let split = |pair: &String| {
         let (name, value) = pair
             .split_once('=')
-            .ok_or_else(|| Failure::usage(format!("{flag} {pair:?} is not valid: NAME=VALUE is expected")))?;
+            .ok_or_else(|| Failure::usage(format!("invalid {flag} {pair:?}: expected NAME=VALUE")))?;
         Ok((name.to_owned(), value.to_owned()))
     };
     given.iter().map(split).collect()
 }
 
-/// A part of a second counts as a whole one, so that no time becomes none.
+/// Rounds up to whole seconds, so that a short positive time does not become 0.
 fn whole_seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
@@ -97,7 +97,7 @@ fn archive(location: &str, digest: Option<Digest>) -> Result<Context, Failure> {
         return Ok(Context::Archive { location: location.to_owned(), digest });
     }
     let location = absolute("--archive", Path::new(location))?;
-    // An absolute path may be one of the worker's machine only.
+    // An absolute path may exist on the worker's machine only.
     let digest = match digest {
         None if Path::new(&location).is_file() => Some(digest_of(Path::new(&location))?),
         other => other,
@@ -105,7 +105,7 @@ fn archive(location: &str, digest: Option<Digest>) -> Result<Context, Failure> {
     Ok(Context::Archive { location, digest })
 }
 
-/// Relative paths are ours and must exist; absolute ones may be the worker's.
+/// Relative paths must exist on this machine; absolute ones may exist on the worker's machine only.
 fn absolute(flag: &str, path: &Path) -> Result<String, Failure> {
     let what = || format!("{flag} {}", path.display());
     let absolute = match path.canonicalize() {

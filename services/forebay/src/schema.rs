@@ -1,4 +1,4 @@
-//! `forebay schema`
+//! `forebay schema`: prints the JSON Schemas of public messages.
 
 use std::{
     fs,
@@ -22,12 +22,12 @@ use crate::{
 /// Options of `forebay schema`.
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {
-    /// Write one file NAME.schema.json for each into this folder, instead of printing them as one object
+    /// Write one file NAME.schema.json per message into this folder instead of printing one object
     #[arg(long, value_name = "FOLDER")]
     write: Option<PathBuf>,
 }
 
-/// Prints or writes the schemas.
+/// Prints the schemas, or writes them to files.
 pub(crate) fn run(args: &SchemaArgs) -> Result<ExitCode, Failure> {
     let schemas = all();
     match &args.write {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &SchemaArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every public message, by name.
+/// The schemas of all public messages, by name.
 fn all() -> Vec<(String, Value)> {
     vec![
         strict::<BuildRequest>(),
@@ -73,12 +73,12 @@ fn all() -> Vec<(String, Value)> {
     ]
 }
 
-/// What we read: an unknown field is an error.
+/// Schema of a message that Forebay reads: an unknown field is an error.
 fn strict<T: JsonSchema>() -> (String, Value) {
     (T::schema_name().into_owned(), SchemaGenerator::default().into_root_schema_for::<T>().to_value())
 }
 
-/// What we write: later versions may add fields.
+/// Schema of a message that Forebay writes: later versions may add fields.
 fn open<T: JsonSchema>() -> (String, Value) {
     let (name, mut schema) = strict::<T>();
     allow_more(&mut schema);
@@ -107,7 +107,7 @@ fn write(folder: &Path, name: &str, schema: &Value) -> Result<(), Failure> {
     written.map_err(|error| Failure::new(FAILED, format!("cannot write {}", path.display()), &error))
 }
 
-/// With sorted names, so that the same schema is the same text.
+/// Formats a schema with sorted names, so that equal schemas have equal text.
 fn pretty(schema: &Value) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(&sorted(schema))
         .map_err(|error| Failure::new(FAILED, "cannot print a schema", &error))?;

@@ -1,4 +1,4 @@
-//! `forebay serve`: one or more services in one process.
+//! `forebay serve`: runs one or more services in one process.
 
 use std::process::ExitCode;
 
@@ -18,58 +18,58 @@ use crate::{
 /// Options of `forebay serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Which services to run
+    /// Services to run in this process
     #[arg(required = true, value_name = "SERVICE")]
     services: Vec<Service>,
-    /// Address of /metrics and /healthz, with port 0 any free one
+    /// Address for /metrics and /healthz (port 0 = any free port)
     #[arg(long, value_name = "HOST:PORT")]
     metrics_listen: Option<String>,
-    /// Address of the gateway's HTTP API
+    /// Address for the gateway's HTTP API
     #[arg(long, value_name = "HOST:PORT")]
     http_listen: Option<String>,
-    /// Address of the Remote Execution API, for gateway and cas
+    /// Address for the gateway's Remote Execution API
     #[arg(long, value_name = "HOST:PORT")]
     grpc_listen: Option<String>,
-    /// Actions that the executor runs at a time [default: one for each processor]
+    /// Number of actions that the executor runs in parallel [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     executor_slots: Option<u16>,
-    /// How the executor confines actions: bubblewrap or none
+    /// Sandbox for actions of the executor: bubblewrap or none
     #[arg(long, value_name = "HOW")]
     sandbox: Option<String>,
-    /// The executor's pool
+    /// Pool of the executor
     #[arg(long, value_name = "POOL")]
     pool: Option<String>,
-    /// Workspaces of the worker [default: two for each processor]
+    /// Number of workspaces of the worker [default: two per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workspaces: Option<u16>,
-    #[arg(long, help = "Where blobs are kept, as file:///PATH", value_name = "URL")]
+    #[arg(long, help = "URL of the store for blobs: file:///PATH", value_name = "URL")]
     store: Option<String>,
 }
 
-/// The services.
+/// The services of a farm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Service {
-    /// Checks build requests, queues them, and answers the API
+    /// Checks and queues build requests, and answers queries of the API
     Enqueuer,
-    /// Hands waiting builds to idle workspaces
+    /// Assigns waiting builds to idle workspaces
     Dispatcher,
     /// Decides how much each quota group may have in progress
     Governor,
-    /// Decides how many processes the pools of the setting `autoscale` should have
+    /// Decides the size of the pools in the setting `autoscale`
     Autoscaler,
-    /// Learns from finished builds how much builds occupy
+    /// Trains the occupancy model from finished builds
     Trainer,
-    /// Runs builds
+    /// Runs builds in workspaces
     Worker,
-    /// Brings builds back whose worker was lost, and ends those that wait or run too long
+    /// Requeues builds whose worker was lost; expires builds that wait or run too long
     Reaper,
-    /// Serves HTTP and the Remote Execution API
+    /// Serves the HTTP API and the Remote Execution API
     Gateway,
-    /// Hands waiting actions to executors
+    /// Assigns waiting actions to executors
     Scheduler,
-    /// Runs actions
+    /// Runs actions in sandboxes
     Executor,
-    /// Keeps the content-addressable store within its size, and serves it alone
+    /// Evicts from the content-addressable store and serves it as a cache-only endpoint
     Cas,
 }
 
@@ -108,7 +108,7 @@ impl Service {
 }
 
 impl ServeArgs {
-    /// The service's name in logs and traces.
+    /// Name of the process in logs and traces.
     pub(crate) fn name(&self) -> &'static str {
         match self.services.as_slice() {
             [one] => one.name(),
@@ -116,8 +116,8 @@ impl ServeArgs {
         }
     }
 
-    /// Raises the limit of open files where nothing inherits it: commands of builds and actions have the one that this process
-    /// was given. Says so where it is low; a server of which it allows too few connections does not start.
+    /// Raises the limit of open files, unless commands of builds and actions would inherit it: they keep the original
+    /// limit. Logs a low limit; a server whose connections it does not cover does not start.
     fn prepare_descriptors(&self, settings: &Settings) {
         let runs = |service| self.services.contains(&service);
         let (builds, actions) = (runs(Service::Worker), runs(Service::Executor));
@@ -128,15 +128,15 @@ impl ServeArgs {
         match found {
             Ok(limit) if limit.soft < needed => warn!(
                 limit = limit.soft,
-                needed, "few files may be open at a time; raise the limit (ulimit -n, LimitNOFILE=)"
+                needed, "low limit of open files; raise it (ulimit -n, LimitNOFILE=)"
             ),
-            Ok(limit) => debug!(limit = limit.soft, "files that may be open"),
-            Err(error) => warn!(%error, "the limit of open files cannot be raised"),
+            Ok(limit) => debug!(limit = limit.soft, "limit of open files"),
+            Err(error) => warn!(%error, "cannot raise the limit of open files"),
         }
     }
 
-    /// Whether it is a service that does one thing after the other, which more threads would only pass around. There may
-    /// be any number of its processes.
+    /// Whether this is a single service with one sequential loop, which does not benefit from more threads. Several of
+    /// its processes may run concurrently.
     pub(crate) fn is_one_loop(&self) -> bool {
         let one_loop = [
             Service::Enqueuer,
@@ -177,7 +177,7 @@ impl ServeArgs {
     }
 }
 
-/// Runs the services until they are told to stop, or until one fails: then the others stop too.
+/// Runs the services until a stop signal, or until one fails; then the others stop too.
 pub(crate) async fn run(
     args: &ServeArgs,
     globals: &Globals,
@@ -218,7 +218,7 @@ async fn run_one(
     let name = service.name();
     let connected = tokio::select! {
         connected = Context::connect(settings, name, patience, stop.clone()) => connected,
-        // Told to stop while waiting for a server: there is nothing to drain.
+        // Stopped while waiting for a server, so there is nothing to drain.
         () = stop.cancelled() => return Ok(()),
     };
     let context = connected.map_err(|error| failure(name, &ServiceError::Start(error)))?;
@@ -236,11 +236,11 @@ fn failure(service: &str, error: &ServiceError) -> Failure {
     Failure::new(code, service, error)
 }
 
-/// The first SIGTERM or SIGINT has the services drain; the second ends the process at once.
+/// On the first SIGTERM or SIGINT the services drain; the second one ends the process immediately.
 fn stop_on_signals(stop: &CancellationToken) -> Result<(), Failure> {
     let listen = |kind| {
         tokio::signal::unix::signal(kind)
-            .map_err(|error| Failure::new(FAILED, "cannot listen to signals", &error))
+            .map_err(|error| Failure::new(FAILED, "cannot listen for signals", &error))
     };
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let stop = stop.clone();
@@ -253,7 +253,7 @@ fn stop_on_signals(stop: &CancellationToken) -> Result<(), Failure> {
             if stop.is_cancelled() {
                 std::process::exit(i32::from(FAILED));
             }
-            info!("told to stop: draining; once more ends at once");
+            info!("received stop signal, draining; send it again to exit immediately");
             stop.cancel();
         }
     });

@@ -1,4 +1,4 @@
-//! `forebay sim`: the decisions of the farm in virtual time.
+//! `forebay sim`: simulates the decisions of the farm in virtual time.
 
 mod estimate;
 mod files;
@@ -24,31 +24,31 @@ pub(crate) struct SimArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Quota groups under changing load: the governor and the dispatcher, second by second
+    /// Simulate quota groups under changing load: governor and dispatcher, second by second
     #[command(after_help = quota::HELP)]
     Quota(Box<quota::SimQuotaArgs>),
-    /// Queue policies: streams of jobs, made up or recorded, through one queue or one for each worker
+    /// Simulate queue policies: generated or recorded streams of jobs, with one queue or one per worker
     #[command(after_help = run::HELP)]
     Run(Box<run::SimRunArgs>),
-    /// Estimates of processing times: how good they are on streams made up or recorded
+    /// Evaluate estimates of processing times on generated or recorded streams
     #[command(after_help = estimate::HELP)]
     Estimate(Box<estimate::SimEstimateArgs>),
-    /// Autoscaling: a pool whose size the planner chooses, beside two of a fixed size
+    /// Simulate autoscaling: a planned pool compared with two of fixed size
     #[command(after_help = scale::HELP)]
     Scale(Box<scale::SimScaleArgs>),
-    /// Record the builds that a farm ran, to be run again by `sim run --replay`
+    /// Record the builds of a farm, for `sim run --replay`
     #[command(after_help = record::HELP)]
     Record(record::SimRecordArgs),
 }
 
 impl SimArgs {
-    /// Whether it asks a farm: then the settings say which.
+    /// Whether the command connects to a farm, and so needs the settings.
     pub(crate) fn asks_a_farm(&self) -> bool {
         matches!(self.what, What::Record(_))
     }
 }
 
-/// Simulates and prints.
+/// Runs the chosen simulation and prints the result.
 pub(crate) async fn run(args: &SimArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     match &args.what {
         What::Quota(args) => quota::quota(args, globals)?,

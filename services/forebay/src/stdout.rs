@@ -1,4 +1,4 @@
-//! Printing to stdout, which may be a pipe that nobody reads any more.
+//! Printing to stdout, which may be a pipe whose reader has closed it.
 
 use std::io::{ErrorKind, Write as _};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::failure::{FAILED, Failure};
 
-/// Prints bytes as they are.
+/// Prints bytes to stdout unchanged.
 pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -16,7 +16,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Prints a line.
+/// Prints `text` and a newline.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     bytes(format!("{text}\n").as_bytes())
 }

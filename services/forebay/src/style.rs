@@ -1,29 +1,24 @@
-//! Colours, where a person reads: on a terminal, and not where `NO_COLOR` is set.
+//! Colours and tables for terminals. There are no colours if `NO_COLOR` is set.
 
 use comfy_table::{ContentArrangement, Table, presets};
 use console::{Style, Term};
 use model::{BuildRecord, Outcome, State};
 
-/// Columns of an output that is not a terminal, unless `COLUMNS` says otherwise.
+/// Default width of an output that is not a terminal, if `COLUMNS` is not set.
 const COLUMNS: usize = 80;
 
-/// What a text is about.
+/// Meaning of a text, which determines its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// It is as it should be.
     Good,
-    /// It failed.
     Bad,
-    /// It needs a look.
     Warning,
-    /// It goes on.
     Busy,
-    /// It matters little.
     Faint,
 }
 
 impl Tone {
-    /// That of a build.
+    /// The tone for the state of a build.
     pub(crate) fn of(record: &BuildRecord) -> Self {
         match (record.result().map(|result| result.outcome), record.state()) {
             (Some(outcome), _) => Self::of_outcome(outcome),
@@ -50,18 +45,18 @@ impl Tone {
         }
     }
 
-    /// `text` for stdout.
+    /// Colours `text` for stdout.
     pub(crate) fn stdout(self, text: &str) -> String {
         self.style().apply_to(text).to_string()
     }
 
-    /// `text` for stderr.
+    /// Colours `text` for stderr.
     pub(crate) fn stderr(self, text: &str) -> String {
         self.style().for_stderr().apply_to(text).to_string()
     }
 }
 
-/// An empty table without lines between its cells. On a terminal cells are wrapped to its width; elsewhere each row is one line.
+/// An empty table without borders. On a terminal its cells are wrapped to the width; elsewhere each row is one line.
 pub(crate) fn table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
@@ -71,15 +66,15 @@ pub(crate) fn table() -> Table {
     table
 }
 
-/// Columns of stdout.
+/// Width of stdout in characters.
 pub(crate) fn columns() -> usize {
     let terminal = Term::stdout().size_checked().map(|(_, columns)| usize::from(columns));
     let said = || std::env::var("COLUMNS").ok()?.parse().ok();
     terminal.or_else(said).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// `text` in one line of at most `columns` characters, without control characters: what users name builds and labels by must
-/// not steer a terminal.
+/// `text` in one line of at most `columns` characters, without control characters: text from users must
+/// not control the terminal.
 pub(crate) fn one_line(text: &str, columns: usize) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.chars().count() <= columns {
@@ -89,7 +84,7 @@ pub(crate) fn one_line(text: &str, columns: usize) -> String {
     line.chars().take(cut).chain("...".chars().take(columns - cut)).collect()
 }
 
-/// `text` with its control characters written out, as `\u{1b}`: for texts of users that are shown whole.
+/// `text` with escaped control characters, e.g. `\u{1b}`, for text from users that is shown in full.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() && c != '\n' { c.escape_default().to_string() } else { c.to_string() })

@@ -1,4 +1,4 @@
-//! `forebay submit`
+//! `forebay submit`: queues a build, and follows it if requested.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -26,15 +26,16 @@ Examples:
   forebay submit -- echo hello
       queues a build and prints its id
   forebay submit --follow --dir . --output 'target/*.log' -- make test
-      runs `make test` in a copy of this folder, shows its output and exits as it does
+      runs `make test` in a copy of this folder, shows its output and exits with the build's exit code
   forebay submit --follow --dir . --job tasks.yaml --output program
-      runs a graph of tasks, each as an action on some executor, and keeps what they made
+      runs a graph of tasks, each as an action on an executor, and keeps the output file
   forebay submit --git https://example.org/app.git --revision main --patch fix.diff \\
       --group ci --priority automated --timeout 10m --env CI=1 -- ./build.sh
-      runs a script at a revision with a patch on top
+      runs a script in a checkout of a revision with a patch applied
 
-With --follow the exit code is the build's: 0 succeeded, 1 failed, 2 refused, 3 cancelled or expired; with
---exit-code command it is that of the command, 128 + N when signal N killed it. Ctrl-C only stops following; the build goes on.";
+With --follow the exit code is the build's: 0 succeeded, 1 failed, 2 rejected, 3 cancelled or expired; with
+--exit-code command it is the exit code of the command, or 128 + N if signal N killed it. Ctrl-C stops following; the
+build continues.";
 
 const USAGE: &str = "forebay submit [OPTIONS] -- COMMAND [ARGUMENT]...
        forebay submit [OPTIONS] --job FILE";
@@ -42,105 +43,105 @@ const USAGE: &str = "forebay submit [OPTIONS] -- COMMAND [ARGUMENT]...
 /// Options of `forebay submit`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES, override_usage = USAGE)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a separate flag")]
 pub(crate) struct SubmitArgs {
-    /// The quota group
+    /// Quota group of the build
     #[arg(long, default_value = "default")]
     pub(crate) group: Group,
-    /// emergency, interactive, automated or batch [default: interactive]
+    /// Priority: emergency, interactive, automated or batch [default: interactive]
     #[arg(long)]
     pub(crate) priority: Option<Priority>,
-    /// The build's id, a UUID: the same id again is the same build [default: a new one]
+    /// Id of the build, a UUID; submitting the same id again has no effect [default: a new id]
     #[arg(long, value_name = "UUID")]
     id: Option<BuildId>,
-    /// Run in a copy of this folder, which the worker must see
+    /// Run in a copy of this folder, which must be visible to the worker
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["git", "archive"])]
     pub(crate) dir: Option<PathBuf>,
-    /// Leave out of the copy what the folder's .gitignore and .forebayignore files name
+    /// Exclude files that match the folder's .gitignore and .forebayignore files from the copy
     #[arg(long, requires = "dir")]
     pub(crate) ignore_files: bool,
     /// Run in a checkout of this git repository
     #[arg(long, value_name = "URL", requires = "revision", conflicts_with = "archive")]
     pub(crate) git: Option<String>,
-    /// The commit, tag or branch
+    /// Commit, tag or branch to check out
     #[arg(long, requires = "git")]
     pub(crate) revision: Option<String>,
-    /// A patch to apply on top
+    /// Patch to apply to the checkout
     #[arg(long, value_name = "FILE", requires = "git")]
     pub(crate) patch: Option<PathBuf>,
-    /// Run in this unpacked tar archive, a file that the worker sees or an http(s) URL
+    /// Run in this unpacked tar archive: a file visible to the worker, or an http(s) URL
     #[arg(long, value_name = "PATH|URL")]
     pub(crate) archive: Option<String>,
-    /// What the archive must hash to [default: computed, for a file]
+    /// Expected digest of the archive [default: computed for a file]
     #[arg(long, value_name = "sha256:HEX", requires = "archive")]
     pub(crate) archive_digest: Option<Digest>,
-    /// An environment variable of the command; may be repeated
+    /// Environment variable of the command (repeatable)
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
-    /// How long it may run, as 90s, 10m or 1h30m [default: a setting]
+    /// Maximum run time, e.g. 90s, 10m or 1h30m [default: from the settings]
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<humantime::Duration>,
-    /// How long it may wait in the queue [default: a setting]
+    /// Maximum time in the queue [default: from the settings]
     #[arg(long, value_name = "TIME")]
     pub(crate) queue_timeout: Option<humantime::Duration>,
-    /// How many workers may be lost under it before it is given up [default: a setting]
+    /// Maximum attempts if workers are lost [default: from the settings]
     #[arg(long, value_name = "N")]
     pub(crate) max_attempts: Option<u32>,
-    /// How long the lease of a run lives without renewal [default: a setting]
+    /// Time after which the lease of an attempt expires without renewal [default: from the settings]
     #[arg(long, value_name = "TIME")]
     pub(crate) lease_ttl: Option<humantime::Duration>,
-    /// Start in the workspace that a similar build left, if there is one, and leave this one's to the next
+    /// Reuse a warm workspace from a similar build and keep this one for the next
     #[arg(long)]
     pub(crate) warm: bool,
-    /// The branch of the code repository, by which a warm workspace is found
+    /// Branch of the code repository (used to match warm workspaces)
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
-    /// The version of the build tool, by which a warm workspace is found
+    /// Build tool version (used to match warm workspaces)
     #[arg(long, value_name = "VERSION")]
     pub(crate) tool_version: Option<String>,
-    /// A target of the build [default: read from the command]; may be repeated
+    /// Target of the build (repeatable) [default: read from the command]
     #[arg(long, value_name = "TARGET")]
     pub(crate) target: Vec<String>,
-    /// A flag of the build, as --flag=--config=asan [default: read from the command]; may be repeated
+    /// Flag of the build tool, e.g. --flag=--config=asan (repeatable) [default: read from the command]
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) flag: Vec<String>,
-    /// A tag of the build's targets, which may tell the executor types that it uses; may be repeated
+    /// Tag of the build's targets (repeatable; used to predict executor types)
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Vec<String>,
-    /// A rule of the build's targets, which may tell the executor types that it uses; may be repeated
+    /// Rule kind of the build's targets (repeatable; used to predict executor types)
     #[arg(long, value_name = "RULE")]
     pub(crate) rule: Vec<String>,
-    /// An executor type that it uses, besides x86; may be repeated
+    /// Executor type that the build uses in addition to x86 (repeatable)
     #[arg(long, value_name = "TYPE")]
     pub(crate) executor_type: Vec<ExecutorType>,
-    /// ESU of an executor type that it will occupy, as x86=4 [default: predicted]; may be repeated
+    /// ESU that the build will occupy of an executor type, e.g. x86=4 (repeatable) [default: predicted]
     #[arg(long, value_name = "TYPE=ESU", value_parser = crate::request::amount)]
     pub(crate) esu: Vec<(ExecutorType, Esu)>,
-    /// Files to keep, a glob relative to the workspace; may be repeated
+    /// Output files to keep, a glob relative to the workspace (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub(crate) output: Vec<String>,
-    /// Fail the build when an --output matches no file [default: warn]
+    /// Fail the build if an --output matches no file [default: warn]
     #[arg(long, requires = "output")]
     pub(crate) require_outputs: bool,
-    /// Who asks for it, by whatever name; how long it takes is estimated from earlier builds of the same
+    /// Submitter; run time is estimated from this submitter's earlier builds
     #[arg(long, value_name = "NAME")]
     pub(crate) submitter: Option<String>,
-    /// A label to show; may be repeated
+    /// Label to show and filter by (repeatable)
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) label: Vec<String>,
-    /// Show its states and output until it ends, and exit as it does
+    /// Show states and output until the build ends, and exit with the build's exit code
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
     following: FollowArgs,
     #[command(flatten)]
     job: JobArgs,
-    /// The program and its arguments
+    /// Program and arguments to run
     #[arg(required_unless_present = "file", trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
 }
 
-/// Queues the build.
+/// Queues the build, and follows it if requested.
 pub(crate) async fn run(
     args: &SubmitArgs,
     globals: &Globals,
@@ -157,7 +158,7 @@ pub(crate) async fn run(
         request.job = Some(job::source(&farm, settings, job).await?);
     }
     let key = BuildKey { group: args.group.clone(), id };
-    // A trace that whoever called us started goes on.
+    // Continue the trace of the calling process, if it started one.
     let outer = std::env::var("TRACEPARENT").ok().filter(|text| telemetry::is_valid_traceparent(text));
     let span = tracing::info_span!("submit", build = %key);
     telemetry::set_parent(&span, outer.as_deref(), None);
@@ -167,7 +168,7 @@ pub(crate) async fn run(
     farm.last().remember(&key);
     if args.follow {
         if !globals.json {
-            // Before the first event: what a log shows can then be asked about.
+            // Before the first event, so that a reader of the output knows the id of the build.
             say_build(&key);
         }
         return follow::follow(&farm, globals, &args.following, &key, (Sequence(0), &[])).await;
@@ -176,9 +177,9 @@ pub(crate) async fn run(
         stdout::json(&reply)?;
     } else {
         stdout::line(&reply.id.to_string())?;
-        // A person may take the id for success; a script reads no stderr of a terminal.
+        // On a terminal, make clear that the id does not mean success.
         if std::io::stderr().is_terminal() {
-            say("it is queued; how it goes on: forebay watch @last");
+            say("build queued; to follow it: forebay watch @last");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -188,12 +189,12 @@ fn say_build(key: &BuildKey) {
     let _ = writeln!(std::io::stderr(), "build {} in group {}", key.id, key.group);
 }
 
-/// What to say of a command that looks like a line for a shell.
+/// A hint if the command looks like a shell line in a single argument.
 pub(crate) fn shell_hint(command: &[String]) -> Option<String> {
     let [line] = command else { return None };
     let is_line = line.contains(char::is_whitespace) && !Path::new(line).exists();
     is_line.then(|| {
-        format!("{line:?} is taken as the name of one program; a line for a shell is: -- sh -c {line:?}")
+        format!("{line:?} is run as the name of one program; to run a shell line: -- sh -c {line:?}")
     })
 }
 

@@ -1,4 +1,4 @@
-//! `forebay topology`
+//! `forebay topology`: prints or checks streams, buckets and consumers.
 
 use std::process::ExitCode;
 
@@ -17,15 +17,15 @@ use crate::{
 /// Options of `forebay topology`.
 #[derive(Debug, Args)]
 pub(crate) struct TopologyArgs {
-    /// Print it as YAML, with the server's own field names
+    /// Print YAML with the field names of the server
     #[arg(long, conflicts_with = "check")]
     yaml: bool,
-    /// Compare the server with it, changing nothing; exits with 1 where they differ
+    /// Compare with the server without changing it; exit with 1 if they differ
     #[arg(long)]
     check: bool,
 }
 
-/// Prints or checks the topology that the settings ask for.
+/// Prints the topology of the settings, or compares the server with it.
 pub(crate) async fn run(
     args: &TopologyArgs,
     globals: &Globals,
@@ -56,7 +56,7 @@ async fn check(topology: &Topology, globals: &Globals, settings: &Settings) -> R
     if globals.json {
         stdout::json(&differences.iter().map(as_json).collect::<Vec<_>>())?;
     } else if differences.is_empty() {
-        stdout::line("the server is as it should be")?;
+        stdout::line("the server matches the topology")?;
     } else {
         for difference in &differences {
             stdout::line(&difference.to_string())?;

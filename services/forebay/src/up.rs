@@ -1,7 +1,7 @@
-//! `forebay up`: a whole farm on this machine, in a folder of its own.
+//! `forebay up`: runs a whole farm on this machine in its own data folder.
 //!
-//! It starts a real nats-server and a real redis-server and one process for each service, starts again what dies,
-//! and stops them in order. It waits for events only: an idle farm costs it nothing.
+//! It starts a real nats-server, a real redis-server and one process per service, restarts processes that exit, and
+//! stops them in order. It waits for events only, so an idle farm costs it nothing.
 
 mod bus_watch;
 mod child;
@@ -33,73 +33,72 @@ use farm::Farm;
 use folder::Folder;
 use signals::Signals;
 
-/// Runs a whole farm on this machine until Ctrl-C
+/// Run a whole farm on this machine until Ctrl-C
 ///
-/// Everything it keeps is in the folder --data, which one `up` at a time may use. A nats-server and a
-/// redis-server are started, unless --nats or --redis (or the setting) names another one than the default.
+/// All data is in the folder --data, which only one `up` at a time may use. It starts a nats-server and a
+/// redis-server unless --nats or --redis (or the settings) point elsewhere.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct UpArgs {
-    /// Port of nats-server, 0 for any free one; none is started where --nats names another than the default
+    /// Port for nats-server (0 = any free port); ignored if --nats points elsewhere
     #[arg(long, value_name = "PORT", default_value_t = 4222)]
     pub(crate) nats_port: u16,
-    /// Port of redis-server, 0 for any free one; none is started where --redis names another than the default
+    /// Port for redis-server (0 = any free port); ignored if --redis points elsewhere
     #[arg(long, value_name = "PORT", default_value_t = 6379)]
     pub(crate) redis_port: u16,
-    /// Port of the HTTP API, 0 for any free one [default: that of the setting `http_listen`, 8080]
+    /// Port for the HTTP API (0 = any free port) [default: port of the setting `http_listen`, 8080]
     #[arg(long, value_name = "PORT")]
     pub(crate) http_port: Option<u16>,
-    /// Port of the Remote Execution API, 0 for any free one [default: that of the setting `grpc_listen`, 8980]
+    /// Port for the Remote Execution API (0 = any free port) [default: port of the setting `grpc_listen`, 8980]
     #[arg(long, value_name = "PORT")]
     pub(crate) grpc_port: Option<u16>,
-    /// When nats-server writes to the disk: `always` survives a power cut, and is slower
+    /// When nats-server syncs to disk: `always` survives a power failure but is slower
     #[arg(long, value_enum, value_name = "WHEN", env = "FOREBAY_NATS_SYNC", default_value = "default")]
     pub(crate) sync: Sync,
-    /// Start the servers and set them up, and no service
+    /// Start and set up the servers only, no services
     #[arg(long)]
     pub(crate) no_services: bool,
-    /// Workspaces of each worker: how many builds it runs at once [default: two for each processor]
+    /// Number of workspaces per worker: builds that it runs in parallel [default: two per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workspaces: Option<u16>,
-    /// Workers; with `--autoscale workers=...` as many as wait for them
+    /// Number of workers (ignored with --autoscale workers=...)
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) workers: u16,
-    /// Executors; with `--autoscale executors=...` as many as wait for them
+    /// Number of executors (ignored with --autoscale executors=...)
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) executors: u16,
-    /// Actions that each executor runs at a time [default: one for each processor]
+    /// Number of actions that each executor runs in parallel [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) executor_slots: Option<u16>,
-    /// Has the number of workers or executors follow the work, as `workers=0..4`, `executors=1..8`; how patiently, the
-    /// setting `autoscale` says. May be given for each
+    /// Autoscale a pool, e.g. workers=0..4 or executors=1..8 (repeatable); tuning is in the `autoscale` setting
     #[arg(long, value_name = "POOL=MIN..MAX")]
     pub(crate) autoscale: Vec<scale::Bounds>,
-    /// Where output files, logs and jobs are kept, as `file:///PATH` [default: `objects` in the data folder]. To be the same on
-    /// all machines of a farm
+    /// URL of the store for output files, logs and jobs: `file:///PATH`, the same on all machines of a farm [default:
+    /// `objects` in the data folder]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Make the store and the content-addressable store of this `up` the farm's, on a NATS that knows others; restart the
-    /// farm's other services afterwards
+    /// Replace the stores that are recorded on NATS by those of this `up`; restart the other services
+    /// of the farm afterwards
     #[arg(long)]
     pub(crate) take_over: bool,
-    /// Show on a terminal what `up` logs; without it only problems, and the rest is in logs/up.log of the data folder
+    /// Show the whole log on a terminal [default: only problems; the whole log is in logs/up.log of the data folder]
     #[arg(long, short)]
     pub(crate) verbose: bool,
-    /// How actions are confined: `none` where the machine cannot [default: the setting `sandbox`, bubblewrap]
+    /// Sandbox for actions: `none` if the machine cannot run bubblewrap [default: the setting `sandbox`, bubblewrap]
     #[arg(long, value_name = "HOW", value_parser = ["bubblewrap", "none"])]
     pub(crate) sandbox: Option<String>,
 }
 
-/// When nats-server writes to the disk.
+/// When nats-server syncs to disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Sync {
-    /// Every two minutes; what was acknowledged survives the server's death, not the machine's
+    /// Every two minutes: acknowledged data survives a crash of the server, not of the machine
     #[default]
     Default,
-    /// Before each acknowledgement
+    /// Before each acknowledgement: acknowledged data survives a power failure
     Always,
 }
 
-/// Runs a farm until SIGTERM or SIGINT. Returns the exit code.
+/// Runs a farm until SIGTERM or SIGINT, and returns the exit code.
 pub(crate) async fn run(
     args: UpArgs,
     mut settings: Settings,
@@ -127,24 +126,24 @@ pub(crate) async fn run(
     }
     match &started {
         Ok(Some(endpoints)) => tell(&farm.what_stops(&endpoints.nats).await),
-        Ok(None) => tell("forebay stops; once more kills it\n"),
+        Ok(None) => tell("stopping; press Ctrl-C again to kill\n"),
         Err(_) => {}
     }
     farm.stop(&mut signals).await;
     started.map(|_| 0)
 }
 
-/// For people on stderr, for programs on stdout.
+/// Prints the endpoints: a banner on stderr, and JSON on stdout if requested.
 fn announce(endpoints: &Endpoints, json: bool, began: Instant) {
     tell(&banner(endpoints, began.elapsed().as_secs_f64()));
     if json {
         let line = serde_json::to_string(endpoints).unwrap_or_default();
-        // Whoever reads may have gone; the farm runs on.
+        // The reader may have closed stdout; the farm keeps running.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }
 
-/// On stderr, which may be closed; the farm runs on.
+/// Prints to stderr. It may be closed; the farm keeps running.
 fn tell(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

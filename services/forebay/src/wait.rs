@@ -1,4 +1,4 @@
-//! How long a command waits for servers and services that do not answer.
+//! How long a command waits for unavailable servers and services.
 
 use std::{str::FromStr, time::Duration};
 
@@ -7,16 +7,16 @@ use tokio::time::Instant;
 
 use crate::failure::{Failure, say};
 
-/// Long enough for a farm to start and for a server to be restarted; after that the address is mostly wrong.
+/// Default limit: enough for a farm to start or a server to restart; after that the address is probably wrong.
 const USUAL: Duration = Duration::from_secs(30);
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// How long to wait.
+/// How long to wait for a server or service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitLimit {
-    /// So long; not at all where it is zero.
+    /// At most this time; zero means not to wait.
     AtMost(Duration),
-    /// Without an end.
+    /// Wait without a limit.
     Forever,
 }
 
@@ -27,10 +27,10 @@ impl Default for WaitLimit {
 }
 
 impl WaitLimit {
-    /// Not at all.
+    /// Do not wait at all.
     pub(crate) const NONE: Self = Self::AtMost(Duration::ZERO);
 
-    /// For what waits without an end where it waits at all: services, and farms.
+    /// The same for services and `up`, which either do not wait or wait without a limit.
     pub(crate) fn patience(self) -> Patience {
         if self == Self::NONE { Patience::None } else { Patience::Wait }
     }
@@ -50,7 +50,7 @@ impl FromStr for WaitLimit {
     }
 }
 
-/// One wait: for one call, or one connection.
+/// The wait of one call or one connection attempt.
 #[derive(Debug)]
 pub(crate) struct Wait {
     limit: WaitLimit,
@@ -58,12 +58,13 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// One that has not begun.
+    /// A wait that has not begun.
     pub(crate) fn new(limit: WaitLimit) -> Self {
         Self { limit, since: None }
     }
 
-    /// Waits a moment where waiting may help and the time is not over, and says at its beginning for what.
+    /// Waits a moment if waiting may help and the limit is not reached; the first call prints the reason.
+    /// Returns the failure otherwise.
     pub(crate) async fn more(&mut self, failure: Failure) -> Result<(), Failure> {
         if self.limit == WaitLimit::NONE || !failure.is_unreachable() {
             return Err(failure);
@@ -73,14 +74,14 @@ impl Wait {
         match self.limit {
             WaitLimit::AtMost(limit) if since.elapsed() >= limit => {
                 let limit = humantime::format_duration(limit);
-                return Err(failure.with(&format!("waited {limit} (--wait TIME waits longer)")));
+                return Err(failure.with(&format!("waited {limit} (use --wait TIME to wait longer)")));
             }
             WaitLimit::AtMost(limit) if begins => {
                 let limit = humantime::format_duration(limit);
                 say(&format!("{}; waiting up to {limit} (--wait TIME, --no-wait)", failure.line()));
             }
             WaitLimit::Forever if begins => {
-                say(&format!("{}; waiting (--wait TIME sets an end)", failure.line()));
+                say(&format!("{}; waiting (--wait TIME sets a limit)", failure.line()));
             }
             WaitLimit::AtMost(_) | WaitLimit::Forever => {}
         }

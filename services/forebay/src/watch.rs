@@ -1,4 +1,4 @@
-//! `forebay watch`
+//! `forebay watch`: follows a build until it ends.
 
 use std::process::ExitCode;
 
@@ -17,13 +17,13 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   forebay watch 0198c5b2-9d53-7c12-b3a5-3f0f6c1d2e4f
-      shows states, its place while it waits, and output from the start until the build ends, and exits as it does
+      shows states, queue position and output from the start until the build ends, and exits with the build's exit code
   forebay watch @last --exit-code command
-      the build that you submitted last; exits with the exit code of its command
+      follows the build that you submitted last; exits with the exit code of its command
   forebay watch ID --positions; forebay watch ID --from 1234
-      shows the position of every event; goes on after position 1234
+      shows the position of every event; continues after position 1234
   forebay watch ID --kind lifecycle --json
-      one JSON object a line, states only";
+      prints one JSON object per line, states only";
 
 /// Options of `forebay watch`.
 #[derive(Debug, Args)]
@@ -31,17 +31,17 @@ Examples:
 pub(crate) struct WatchArgs {
     #[command(flatten)]
     build: BuildArgs,
-    /// Show only what comes after this position
+    /// Show only events after this position
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     from: u64,
-    /// Show only this kind: lifecycle, console, tool or queue (its place while it waits); may be repeated
+    /// Show only this kind: lifecycle, console, tool or queue (queue position while waiting) (repeatable)
     #[arg(long)]
     kind: Vec<WatchKind>,
     #[command(flatten)]
     follow: FollowArgs,
 }
 
-/// Follows the build.
+/// Follows the build until it ends.
 pub(crate) async fn run(
     args: WatchArgs,
     globals: &Globals,

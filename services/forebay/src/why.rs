@@ -1,4 +1,4 @@
-//! `forebay why`
+//! `forebay why`: explains why a build is waiting.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -23,7 +23,7 @@ pub(crate) struct WhyArgs {
     build: BuildArgs,
 }
 
-/// Says why a build waits.
+/// Explains why a build is waiting.
 pub(crate) async fn run(args: WhyArgs, globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let key = farm.resolve(&args.build).await?;
@@ -40,14 +40,14 @@ fn text(reply: &WhyReply, now: Millis) -> String {
     let mut lines = vec![format!("build {}/{}: {}", reply.group, reply.id, reply.reason)];
     let Some(waiting) = &reply.waiting else { return lines.concat() };
     let mut say = |name: &str, what: String| lines.push(format!("  {name:<16}{what}"));
-    say("place", format!("{} of {} in group {}", waiting.place, waiting.queued, reply.group));
-    say("waits for", age(reply.waiting_since_ms, now));
+    say("queue position", format!("{} of {} in group {}", waiting.place, waiting.queued, reply.group));
+    say("queued for", age(reply.waiting_since_ms, now));
     say("reserves", format!("{} ESU", reply.reserves));
     if let Some(ms) = reply.expected_ms {
         say("expected run", about(Duration::from_millis(ms)));
     }
     if !waiting.counts_as.is_empty() {
-        say("counts as", format!("{} ESU: its group can never have more", waiting.counts_as));
+        say("counted as", format!("{} ESU: the maximum of its group", waiting.counts_as));
     }
     for by in &waiting.throttled_by {
         let (kind, left) = (&by.executor_type, by.remaining);
@@ -55,7 +55,7 @@ fn text(reply: &WhyReply, now: Millis) -> String {
         say("throttled by", format!("{kind}: {left} ESU left of {} ({of})", by.needed));
     }
     if let Some(ms) = waiting.ahead_ms.filter(|_| waiting.place > 1) {
-        say("before it", format!("runs of {}, all together", about(Duration::from_millis(ms))));
+        say("ahead of it", format!("{} of work", about(Duration::from_millis(ms))));
     }
     say("idle workspaces", format!("{} of {}", waiting.idle_workspaces, waiting.workspaces));
     say("expected start", expected(waiting, now));
@@ -72,11 +72,11 @@ fn expected(waiting: &Waiting, now: Millis) -> String {
             let by = basis.map(|basis| format!(", {}", basis_text(basis))).unwrap_or_default();
             let by_rate = matches!(basis, Some(StartBasis::Rate | StartBasis::Both));
             let rate = waiting.ends_per_second.filter(|_| by_rate);
-            let rate = rate.map(|rate| format!(", {rate:.2} a second")).unwrap_or_default();
+            let rate = rate.map(|rate| format!(", {rate:.2} per second")).unwrap_or_default();
             format!("in about {}{by}{rate}", about(at.since(now)))
         }
-        (None, _) if waiting.workspaces == 0 => "unknown: no worker takes builds".to_owned(),
-        (None, _) => "unknown: no build like those before it was seen to end".to_owned(),
+        (None, _) if waiting.workspaces == 0 => "unknown: no worker accepts builds".to_owned(),
+        (None, _) => "unknown: no history to estimate from".to_owned(),
     }
 }
 
@@ -104,9 +104,9 @@ mod tests {
             "x86 2.5 ESU",
             "1 ESU left of 2.5",
             "in about 6s",
-            "0.50 a second",
+            "0.50 per second",
             "42s",
-            "runs of 8s",
+            "8s of work",
             "1 of 4",
         ] {
             assert!(text.contains(part), "{part} in {text}");

@@ -1,4 +1,4 @@
-//! `forebay workers`
+//! `forebay workers`: lists live workers.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use crate::{
     bytes_text::age, clock_text::with_skew, failure::Failure, farm::Farm, globals::Globals, stdout, style,
 };
 
-/// Lists the workers that live.
+/// Lists the live workers.
 pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCode, Failure> {
     let farm = Farm::connect(globals, settings).await?;
     let mut workers = farm.call(async |client| client.workers().await).await?;
@@ -18,7 +18,7 @@ pub(crate) async fn run(globals: &Globals, settings: &Settings) -> Result<ExitCo
     if globals.json {
         stdout::json(&workers)?;
     } else if workers.is_empty() {
-        stdout::line("no worker is running: start one, with `forebay serve worker`")?;
+        stdout::line("no worker is running: start one with `forebay serve worker`")?;
     } else {
         stdout::line(&table(&workers, farm.now()).trim_fmt())?;
     }

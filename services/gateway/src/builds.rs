@@ -1,4 +1,4 @@
-//! Builds: queue, show, list, end.
+//! Handlers for builds: create, show, explain, cancel and list.
 
 use std::cmp::Reverse;
 
@@ -25,7 +25,7 @@ const LIST_MAX: usize = 1000;
 const GROUPS_AT_ONCE: usize = 16;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// `POST /v1/builds/{group}`
+/// Handles `POST /v1/builds/{group}`: creates a build.
 pub(crate) async fn create(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -35,7 +35,7 @@ pub(crate) async fn create(
     let group = names.group()?;
     let body = input::read(body, gateway.request_bytes_max).await?;
     let mut request: BuildRequest = input::decode(&headers, &body)?;
-    // With an id the call can be repeated over the bus without queueing the build twice.
+    // With an id, the request can be repeated on the bus without queueing the build twice.
     request.id.get_or_insert_with(BuildId::generate);
     let trace =
         input::header_text(&headers, TRACEPARENT).filter(|text| telemetry::is_valid_traceparent(text));
@@ -45,7 +45,7 @@ pub(crate) async fn create(
     Ok((status, [(header::LOCATION, location)], Json(reply)))
 }
 
-/// `GET /v1/builds/{group}/{id}`
+/// Handles `GET /v1/builds/{group}/{id}`: shows one build.
 pub(crate) async fn show(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -55,7 +55,7 @@ pub(crate) async fn show(
     Ok(Json(gateway.client.get(&names.key()?).await?))
 }
 
-/// `GET /v1/builds/{group}/{id}/why`
+/// Handles `GET /v1/builds/{group}/{id}/why`: explains why a build waits.
 pub(crate) async fn why(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -65,7 +65,7 @@ pub(crate) async fn why(
     Ok(Json(gateway.client.why(&names.key()?).await?))
 }
 
-/// Body of a cancellation; may be left out.
+/// Optional body of a cancel request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CancelBody {
@@ -73,7 +73,7 @@ struct CancelBody {
     reason: Option<String>,
 }
 
-/// `POST /v1/builds/{group}/{id}/cancel`
+/// Handles `POST /v1/builds/{group}/{id}/cancel`: cancels a build.
 pub(crate) async fn cancel(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -87,7 +87,7 @@ pub(crate) async fn cancel(
     Ok(Json(gateway.client.cancel(&key, reason).await?))
 }
 
-/// `GET /v1/builds/{group}`
+/// Handles `GET /v1/builds/{group}`: lists the builds of one group.
 pub(crate) async fn list(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -96,7 +96,7 @@ pub(crate) async fn list(
     Ok(Json(gateway.client.list(&names.group()?, &list_request(&pairs)?).await?))
 }
 
-/// `GET /v1/builds`
+/// Handles `GET /v1/builds`: lists the builds of all groups.
 pub(crate) async fn list_all(
     FromState(gateway): FromState<Gateway>,
     pairs: Pairs,
@@ -123,12 +123,12 @@ fn list_request(pairs: &Pairs) -> Result<ListRequest, Failure> {
     pairs.only(&["state", "outcome", "label", "id_prefix", "limit"])?;
     let limit: Option<usize> = pairs.number("limit")?;
     if limit.is_some_and(|limit| limit == 0 || limit > LIST_MAX) {
-        return Err(Failure::invalid(format!("limit is expected to be 1 to {LIST_MAX}")));
+        return Err(Failure::invalid(format!("invalid limit: expected 1 to {LIST_MAX}")));
     }
     let label = |text: &str| {
         let (name, value) = text
             .split_once('=')
-            .ok_or_else(|| Failure::invalid(format!("label {text:?} is not valid: expected NAME=VALUE")))?;
+            .ok_or_else(|| Failure::invalid(format!("invalid label {text:?}: expected NAME=VALUE")))?;
         Ok((name.to_owned(), value.to_owned()))
     };
     Ok(ListRequest {
@@ -140,7 +140,7 @@ fn list_request(pairs: &Pairs) -> Result<ListRequest, Failure> {
     })
 }
 
-/// Newest first, as each of them is.
+/// Merges the lists of several groups, newest build first.
 fn merge(replies: Vec<ListReply>, limit: usize) -> ListReply {
     let truncated = replies.iter().any(|reply| reply.truncated);
     let mut builds: Vec<BuildView> = replies.into_iter().flat_map(|reply| reply.builds).collect();

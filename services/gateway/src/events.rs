@@ -27,8 +27,9 @@ use ahead::{Ahead, Next};
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// `GET /v1/builds/{group}/{id}/events`: what comes behind the position `from`, or behind `Last-Event-ID`, which
-/// goes before because a reconnecting browser sends both. While the build waits, its place in the queue as it changes.
+/// Handles `GET /v1/builds/{group}/{id}/events`: streams the events after position `from`, or after `Last-Event-ID`,
+/// which takes precedence because a reconnecting browser sends both. While the build waits, the stream also reports
+/// changes of its queue position.
 pub(crate) async fn stream(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -41,7 +42,7 @@ pub(crate) async fn stream(
     let kinds = kinds(&pairs)?;
     let build = gateway.client.get(&key).await?;
     if build.state == State::Finished && after >= build.sequence {
-        // The one answer that keeps a browser from connecting again and again.
+        // Only this status keeps a browser from reconnecting.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
@@ -65,7 +66,7 @@ fn kinds(pairs: &Pairs) -> Result<Vec<WatchKind>, Failure> {
     pairs.all("kind").map(parse).collect()
 }
 
-/// Pulled by the connection; what reads the bus for it ends when that closes.
+/// Pulled by the connection. The task that reads the bus ends when the connection closes.
 fn events(mut read: mpsc::Receiver<Next>) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::poll_fn(move |cx| {
         read.poll_recv(cx).map(|next| {
@@ -73,12 +74,12 @@ fn events(mut read: mpsc::Receiver<Next>) -> impl Stream<Item = Result<Event, In
                 Ok(match next {
                     Next::Followed(Followed::Event(event)) => event_of(&event),
                     Next::Followed(Followed::Queue(place)) => place_of(&place),
-                    // A comment: nothing that a client must understand.
+                    // Sent as a comment, which clients may ignore.
                     Next::Followed(Followed::Unplaced(why)) => {
                         Event::default().comment(why.replace(['\r', '\n'], " "))
                     }
-                    // The client comes back with the last position it saw.
-                    Next::BrokeOff => Event::default().comment("the stream broke off: connect again"),
+                    // The client reconnects with the last position it received.
+                    Next::BrokeOff => Event::default().comment("the stream ended early: reconnect"),
                 })
             })
         })
@@ -89,11 +90,11 @@ fn event_of(event: &WatchEvent) -> Event {
     Event::default()
         .id(event.position.to_string())
         .event(event.kind().as_str())
-        // JSON has its line ends escaped: it is one line.
+        // JSON escapes line breaks, so this is one line.
         .data(event.to_json().to_string())
 }
 
-/// Without an id: who reconnects goes on behind the last stored event.
+/// Sent without an id: a reconnecting client resumes after the last stored event.
 fn place_of(place: &QueuePlace) -> Event {
     Event::default().event(WatchKind::Queue.as_str()).data(place.to_json().to_string())
 }

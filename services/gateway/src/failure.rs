@@ -1,4 +1,4 @@
-//! What goes wrong, as HTTP says it: a status and an [`ApiError`] as JSON.
+//! Failures as HTTP responses: a status code and an [`ApiError`] as JSON.
 
 use axum::{
     Json,
@@ -12,7 +12,7 @@ use model::{ApiError, ErrorCode, ParseDigestError, ParseIdError};
 use store::StoreError;
 use telemetry::error_chain;
 
-/// A request that failed.
+/// The response to a failed request.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: StatusCode,
@@ -20,18 +20,18 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure with the status that goes with `code`.
+    /// A failure with the HTTP status that corresponds to `code`.
     pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Self { status, body: ApiError::new(code, message) }
     }
 
-    /// A request that will never be valid.
+    /// The request is invalid: repeating it cannot succeed.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidRequest, message)
     }
 
-    /// Something that is not there.
+    /// The requested resource does not exist.
     pub(crate) fn missing(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::NotFound, message)
     }
@@ -45,7 +45,7 @@ impl Failure {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         if self.status.is_server_error() {
-            tracing::warn!(status = self.status.as_u16(), error = self.body.message, "a request failed");
+            tracing::warn!(status = self.status.as_u16(), error = self.body.message, "request failed");
         }
         (self.status, Json(self.body)).into_response()
     }

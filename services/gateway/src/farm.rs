@@ -1,4 +1,4 @@
-//! Questions about the farm as a whole.
+//! Handlers for the farm as a whole: groups, workers, quotas, metrics and health.
 
 use async_nats::connection::State;
 use axum::{
@@ -12,7 +12,7 @@ use telemetry::metrics;
 
 use crate::{failure::Failure, input::Pairs, routes::Gateway};
 
-/// `GET /v1/groups`
+/// Handles `GET /v1/groups`: lists the quota groups.
 pub(crate) async fn groups(
     FromState(gateway): FromState<Gateway>,
     pairs: Pairs,
@@ -21,7 +21,7 @@ pub(crate) async fn groups(
     Ok(Json(GroupsReply { groups: gateway.client.groups().await? }))
 }
 
-/// `GET /v1/workers`
+/// Handles `GET /v1/workers`: lists the live workers.
 pub(crate) async fn workers(
     FromState(gateway): FromState<Gateway>,
     pairs: Pairs,
@@ -30,7 +30,7 @@ pub(crate) async fn workers(
     Ok(Json(gateway.client.workers().await?))
 }
 
-/// `GET /v1/quota`
+/// Handles `GET /v1/quota`: returns the quotas.
 pub(crate) async fn quota(
     FromState(gateway): FromState<Gateway>,
     pairs: Pairs,
@@ -39,12 +39,12 @@ pub(crate) async fn quota(
     Ok(Json(gateway.client.quota().await?))
 }
 
-/// `GET /metrics`
+/// Handles `GET /metrics`: returns the metrics of this process.
 pub(crate) async fn metrics() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render())
 }
 
-/// `GET /healthz`: whether requests can be answered now.
+/// Handles `GET /healthz`: returns 503 while the gateway is stopping or has no connection to nats-server.
 pub(crate) async fn health(FromState(gateway): FromState<Gateway>) -> (StatusCode, &'static str) {
     match gateway.client.bus().client().connection_state() {
         _ if gateway.stop.is_cancelled() => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),

@@ -1,4 +1,4 @@
-//! Kept files, sent as they are read.
+//! Output files and blobs, streamed from the store.
 
 use axum::{
     body::Body,
@@ -15,7 +15,7 @@ use crate::{
     routes::Gateway,
 };
 
-/// `GET /v1/builds/{group}/{id}/outputs/{path}`
+/// Handles `GET /v1/builds/{group}/{id}/outputs/{path}`: sends one output file.
 pub(crate) async fn output(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -26,13 +26,13 @@ pub(crate) async fn output(
     let path = names.text("path");
     let result = build.record.result();
     let result = result
-        .ok_or_else(|| Failure::missing(format!("build {key} has not finished: it kept no file yet")))?;
+        .ok_or_else(|| Failure::missing(format!("build {key} has not finished: it has no output files yet")))?;
     let output = result.outputs.iter().find(|output| output.path == path);
-    let output = output.ok_or_else(|| Failure::missing(format!("build {key} kept no file {path:?}")))?;
+    let output = output.ok_or_else(|| Failure::missing(format!("build {key} has no output file {path:?}")))?;
     send(&gateway.store, &output.digest, &headers).await
 }
 
-/// `GET /v1/blobs/{digest}`
+/// Handles `GET /v1/blobs/{digest}`: sends one blob.
 pub(crate) async fn blob(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -55,7 +55,7 @@ async fn send(store: &Store, digest: &Digest, headers: &HeaderMap) -> Result<Res
     Ok((head, [(header::ETAG, tag)], Body::from_stream(parts)).into_response())
 }
 
-/// Whether an `If-None-Match` names the tag.
+/// Whether the value of `If-None-Match` contains `tag`.
 fn matches(seen: &str, tag: &str) -> bool {
     seen.split(',').map(str::trim).any(|seen| seen == "*" || seen.trim_start_matches("W/") == tag)
 }

@@ -1,5 +1,5 @@
-//! The Remote Execution API over gRPC: any number of gateways serve it, and any of them can answer for what another
-//! accepted.
+//! The Remote Execution API over gRPC. Any number of gateways serve it, and each can answer for an execution
+//! that another one accepted.
 
 mod accept;
 mod asset;
@@ -44,27 +44,26 @@ use pools::Pools;
 use senders::Senders;
 use waiting::Waiters;
 
-/// When a client is told to try again what failed for a reason that passes.
+/// Retry delay sent to clients with a transient error.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What every call is answered from. Cheap to clone.
+/// State shared by all calls. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Core {
     pub(crate) bus: Bus,
     pub(crate) cas: Cas,
     pub(crate) config: Arc<GrpcConfig>,
-    /// Filled once Redis has answered.
+    /// Set once Redis has answered; until then the gateway works without the index.
     index: Arc<OnceLock<Actions>>,
     pub(crate) pools: Pools,
     pub(crate) senders: Senders,
     pub(crate) waiters: Waiters,
     pub(crate) merging: Merging,
-    /// Cancelled when the gateway is to end.
+    /// Cancelled when the gateway must stop.
     pub(crate) stop: CancellationToken,
 }
 
 impl Core {
-    /// Nothing is read yet.
     pub(crate) fn new(bus: Bus, cas: Cas, config: GrpcConfig, stop: CancellationToken) -> Self {
         let index = Arc::default();
         let waiters = Waiters::new(bus.clone(), config.grace, stop.clone());
@@ -74,7 +73,7 @@ impl Core {
         Self { bus, cas, config: Arc::new(config), index, pools, senders, waiters, merging, stop }
     }
 
-    /// The index answers from now on.
+    /// Makes the index available to all calls.
     pub(crate) fn set_index(&self, actions: Actions) {
         let _ = self.index.set(actions);
     }

@@ -1,4 +1,4 @@
-//! Reading what a client sent: names in the path, pairs in the query, a bounded body.
+//! Parsing of requests: path parameters, query parameters, and a body of bounded size.
 
 use std::{collections::HashMap, str::FromStr};
 
@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use crate::failure::Failure;
 
-/// The named parts of the path.
+/// The path parameters of a request.
 #[derive(Debug)]
 pub(crate) struct Names(HashMap<String, String>);
 
@@ -36,7 +36,7 @@ impl Names {
         Ok(self.text("digest").parse()?)
     }
 
-    /// A part as it is.
+    /// The unparsed value of a path parameter; empty if it is absent.
     pub(crate) fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
@@ -51,50 +51,50 @@ impl<S: Send + Sync> FromRequestParts<S> for Names {
     }
 }
 
-/// The pairs of the query.
+/// The query parameters of a request.
 #[derive(Debug)]
 pub(crate) struct Pairs(Vec<(String, String)>);
 
 impl Pairs {
-    /// Refuses names that the route does not know: a misspelt one would be ignored without a word.
+    /// Rejects unknown parameters, so that a misspelt one is not silently ignored.
     pub(crate) fn only(&self, known: &[&str]) -> Result<(), Failure> {
         match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some((name, _)) => Err(Failure::invalid(format!(
-                "the query has {name:?}; known here: {}",
-                if known.is_empty() { "nothing".to_owned() } else { known.join(", ") }
+                "unknown query parameter {name:?}; accepted: {}",
+                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
             ))),
         }
     }
 
-    /// Every value of `name`.
+    /// All values of the parameter `name`.
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// The number `name`.
+    /// The last value of the parameter `name`, as a number.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
         self.all(name).last().map(|text| number(name, text)).transpose()
     }
 
-    /// The state `state`.
+    /// The last value of the parameter `state`.
     pub(crate) fn state(&self) -> Result<Option<State>, Failure> {
         let states = [State::Enqueued, State::InProgress, State::Finished];
         let parse = |text: &str| {
             states.into_iter().find(|state| state.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
-                Failure::invalid(format!("state {text:?} is not ENQUEUED, IN_PROGRESS or FINISHED"))
+                Failure::invalid(format!("invalid state {text:?}: expected ENQUEUED, IN_PROGRESS or FINISHED"))
             })
         };
         self.all("state").last().map(parse).transpose()
     }
 
-    /// The outcome `outcome`.
+    /// The last value of the parameter `outcome`.
     pub(crate) fn outcome(&self) -> Result<Option<Outcome>, Failure> {
         let parse = |text: &str| {
             Outcome::ALL.into_iter().find(|outcome| outcome.as_str().eq_ignore_ascii_case(text)).ok_or_else(
                 || {
                     let known = Outcome::ALL.map(Outcome::as_str).join(", ");
-                    Failure::invalid(format!("outcome {text:?} is not one of {known}"))
+                    Failure::invalid(format!("invalid outcome {text:?}: expected one of {known}"))
                 },
             )
         };
@@ -111,19 +111,20 @@ impl<S: Send + Sync> FromRequestParts<S> for Pairs {
     }
 }
 
-/// A whole number, from a query or header called `name`.
+/// Parses a whole number; `name` is its query parameter or header.
 pub(crate) fn number<T: FromStr>(name: &str, text: &str) -> Result<T, Failure> {
     text.trim()
         .parse()
-        .map_err(|_| Failure::invalid(format!("{name} is {text:?}: a whole number is expected")))
+        .map_err(|_| Failure::invalid(format!("invalid {name} {text:?}: expected a whole number")))
 }
 
-/// A header's value, where it is text.
+/// The value of a header, if it is visible ASCII.
 pub(crate) fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// A client that sends too much is heard out up to here, or it would never read why it was refused.
+/// Maximum number of bytes read from a body that is too large. The excess is read and discarded, because a client
+/// that is still sending does not read the error.
 const DISCARDED_BYTES_MAX: usize = 16 << 20;
 
 /// Reads a whole body of at most `limit` bytes.
@@ -141,18 +142,18 @@ pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, Failure> {
         }
     }
     if length > limit {
-        let message = format!("the body is larger than the {limit} bytes that a request may have");
+        let message = format!("the request body exceeds the limit of {limit} bytes");
         return Err(Failure::invalid(message).with_status(StatusCode::PAYLOAD_TOO_LARGE));
     }
     Ok(content.freeze())
 }
 
 fn broke_off(error: &axum::Error) -> Failure {
-    let failure = Failure::invalid(format!("the body broke off: {error}"));
+    let failure = Failure::invalid(format!("the request body ended early: {error}"));
     if TooSlow::is_in(error) { failure.with_status(StatusCode::REQUEST_TIMEOUT) } else { failure }
 }
 
-/// Decodes a body: JSON, or MessagePack.
+/// Decodes a JSON or MessagePack body.
 pub(crate) fn decode<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Failure> {
     let encoding = Encoding::of(header_text(headers, header::CONTENT_TYPE), body);
     bus::decode(encoding, body).map_err(|error| Failure::invalid(telemetry::error_chain(&error)))

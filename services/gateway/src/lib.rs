@@ -1,7 +1,7 @@
 //! The gateway: builds over HTTP, and the Remote Execution API over gRPC ([`grpc`]).
 //!
-//! It holds no state: every call goes to the services over the bus, every event stream is a watch of its own, and
-//! every file comes from the store as it is sent.
+//! It is stateless: calls go to the services over the bus, each event stream is a separate watch, and files are
+//! streamed from the store.
 
 mod builds;
 mod events;
@@ -25,13 +25,14 @@ use tokio::net::TcpListener;
 
 use routes::Gateway;
 
-/// Requests that run on when the gateway is told to stop may take this long. Event streams end at once.
+/// Time limit for requests that are still running after the stop signal. Event streams end immediately.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Messages of a build that are kept for a watcher who does not read; what is lost is read from the stream later.
+/// Maximum number of messages buffered for a watcher that does not read. Messages beyond it are dropped and read
+/// from the stream later.
 const HEARD_AHEAD: usize = 32;
 
-/// Serves both until told to stop.
+/// Serves both APIs until the context is stopped.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
@@ -54,7 +55,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     let server = listener::serve_http(listener, routes::router(gateway), context.stop.clone());
     let http = url(bound);
     let config = GrpcConfig::new(&context.settings);
-    let config = config.map_err(|error| ServiceError::failed("the set-up of the gateway", error))?;
+    let config = config.map_err(|error| ServiceError::failed("configuring the gateway", error))?;
     let serving = grpc::serve(&context, config).await?;
     let grpc = url(serving.address).replacen("http://", "grpc://", 1);
     tracing::info!(http, grpc, "serving");
@@ -79,7 +80,7 @@ async fn late(context: &Context) {
     tokio::time::sleep(DRAIN).await;
 }
 
-/// Where a client on this machine reaches `bound`.
+/// The URL at which a client on this machine reaches `bound`.
 fn url(mut bound: SocketAddr) -> String {
     if bound.ip().is_unspecified() {
         bound.set_ip(if bound.is_ipv4() {

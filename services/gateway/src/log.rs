@@ -25,11 +25,12 @@ use crate::{
 
 type Part = Result<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// What is known to be stored comes at once; what does not come was superseded by a later run.
+/// How long to wait for the next stored chunk. Stored chunks arrive at once; one that does not was superseded
+/// by a later run.
 const NEXT_WITHIN: Duration = Duration::from_secs(3);
 
-/// `GET /v1/builds/{group}/{id}/log`: what the last run has written until now, stdout and stderr in the order of
-/// arrival: first what is on the bus, then what did not fit there.
+/// Handles `GET /v1/builds/{group}/{id}/log`: sends the console output of the last run so far, stdout and stderr in
+/// order of arrival: first the part on the bus, then the overflow file.
 pub(crate) async fn show(
     FromState(gateway): FromState<Gateway>,
     names: Names,
@@ -49,7 +50,7 @@ pub(crate) async fn show(
     Ok((head, Body::from_stream(parts)).into_response())
 }
 
-/// The run that wrote last: while a build is queued again, the one before.
+/// The last run that wrote output: the previous attempt while the build is requeued.
 fn run_of(build: &BuildView) -> Attempt {
     let attempt = build.record.attempt;
     if build.state == State::Enqueued { Attempt(attempt.0.saturating_sub(1)) } else { attempt }

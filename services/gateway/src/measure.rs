@@ -9,12 +9,12 @@ use axum::{
 };
 use telemetry::metrics::{Counter, Histogram, Label, count, observe};
 
-/// Counts a request; the time is that until the head of the answer.
+/// Counts a request and measures the time until the head of its response.
 pub(crate) async fn measure(request: Request, next: Next) -> Response {
     let began = Instant::now();
     let path = request.extensions().get::<MatchedPath>().cloned();
     let response = next.run(request).await;
-    // Unknown paths are the clients' invention: they must not become labels.
+    // Unknown paths must not become labels: clients could create any number of them.
     let endpoint = path.as_ref().map_or("unknown", MatchedPath::as_str);
     count(
         Counter::ApiRequests,

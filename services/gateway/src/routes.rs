@@ -1,4 +1,4 @@
-//! Which path does what.
+//! The HTTP routes and their handlers.
 
 use std::time::Duration;
 
@@ -14,22 +14,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{builds, events, failure::Failure, farm, files, log, measure};
 
-/// What every request is answered from. Cheap to clone.
+/// State shared by all request handlers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Gateway {
-    /// Calls the services.
     pub(crate) client: Client,
-    /// Where files and long logs are.
+    /// Holds output files and overflowed console output.
     pub(crate) store: Store,
-    /// Bytes of a request at most.
+    /// Maximum size of a request body, in bytes.
     pub(crate) request_bytes_max: usize,
-    /// How long a client may read nothing of what it asked for.
+    /// How long a client may leave its response unread.
     pub(crate) reading: Duration,
-    /// Cancelled when the gateway is to end.
+    /// Cancelled when the gateway must stop.
     pub(crate) stop: CancellationToken,
 }
 
-/// All routes.
 pub(crate) fn router(gateway: Gateway) -> Router {
     Router::new()
         .route("/v1/builds", get(builds::list_all))
@@ -53,9 +51,9 @@ pub(crate) fn router(gateway: Gateway) -> Router {
 }
 
 async fn unknown() -> Failure {
-    Failure::missing("there is nothing at this path; builds are at /v1/builds")
+    Failure::missing("no resource at this path; builds are at /v1/builds")
 }
 
 async fn wrong_method() -> Failure {
-    Failure::invalid("this path does not take this method").with_status(StatusCode::METHOD_NOT_ALLOWED)
+    Failure::invalid("method not allowed at this path").with_status(StatusCode::METHOD_NOT_ALLOWED)
 }

@@ -1,4 +1,4 @@
-//! Answers where this gateway can be reached.
+//! Reports the addresses of this gateway to other processes.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use tracing::warn;
 
 use crate::url;
 
-/// Answers until the gateway is told to stop.
+/// Answers address requests until the gateway stops.
 pub(crate) async fn answer(bus: Bus, http: SocketAddr, grpc: SocketAddr, stop: CancellationToken) {
     let own = host_name();
     let answers = bus.serve_gateway_address(|asker| {
@@ -21,14 +21,14 @@ pub(crate) async fn answer(bus: Bus, http: SocketAddr, grpc: SocketAddr, stop: C
         answered = answers => {
             if let Err(error) = answered {
                 let error = telemetry::error_chain(&error);
-                warn!(error, "others cannot ask where this gateway is");
+                warn!(error, "cannot answer requests for the address of this gateway");
             }
         }
         () = stop.cancelled() => bus.say_changed(&Subject::GatewayChanged).await,
     }
 }
 
-/// The URL by which the machine `asker` reaches `bound` on the machine `own`; none: it cannot.
+/// The URL at which host `asker` reaches `bound` on host `own`, or `None` if it cannot.
 fn reachable(bound: SocketAddr, asker: &str, own: &str) -> Option<String> {
     let is_here = asker.is_empty() || asker == own;
     match bound.ip() {

@@ -1,4 +1,4 @@
-//! What is accepted, and as what.
+//! Admission of actions: what is accepted, with which group, priority, pool and needs.
 
 mod support;
 
@@ -22,7 +22,7 @@ async fn everything_that_is_missing_is_named() {
     assert_eq!(error.code(), Code::FailedPrecondition);
     assert_eq!(status::missing_blobs(&status::rpc_status(&error)), [absent]);
 
-    // Many do not fit into the end of a call: they come in a response.
+    // Many digests do not fit into the trailers of a call, so they are sent in a response.
     let nodes = (0..500).map(|number| reapi::execution::FileNode {
         name: format!("file-{number:04}"),
         digest: Some(reapi::digest::to_proto(&DigestFunction::Sha256.digest(format!("{number}").as_bytes()))),
@@ -93,7 +93,7 @@ async fn sizes_that_are_asked_for_are_checked_and_kept() {
     let execution = executor.offer().await.1.execution;
     let needs = Needs { cpu_millis: Some(2500), test_size: TestSize::Large, ..Needs::default() };
     assert_eq!(execution.needs, needs);
-    // Its command, its target and its kind; its first output and its target.
+    // History keys: command, target and mnemonic. Affinity keys: first output and target.
     assert_eq!((execution.keys.history.len(), execution.keys.affinity.len()), (3, 2));
     let _stream = gateway.run(&asking("resources:gpu", "0.5").await).await;
     let execution = executor.offer().await.1.execution;
@@ -107,7 +107,7 @@ async fn sizes_that_are_asked_for_are_checked_and_kept() {
         assert_eq!(error.code(), Code::InvalidArgument);
         assert!(error.message().contains(name) && error.message().contains(value), "{}", error.message());
     }
-    // What no executor of any pool has: the property, the value, and what there is.
+    // No pool can run it: the message has the property, the value, and the available values.
     for (name, value, offered) in [("EstimatedCPU", "5", "4"), ("resources:gpu", "3", "2")] {
         let error = refused(name, value).await;
         assert_eq!(error.code(), Code::FailedPrecondition);
@@ -132,7 +132,7 @@ async fn group_and_priority_follow_the_rules() {
     drop(stream);
     let mut asked = Request::new(request(&action));
     asked.metadata_mut().insert("x-forebay-group", "third".parse().unwrap());
-    // Nor to whoever claims to be a build of it that does not run.
+    // A sender that claims to be a build of the group but does not run is refused too.
     let mut claimed = Request::new(request(&action));
     claimed.metadata_mut().clone_from(asked.metadata());
     let sender = format!("worker/{}/1", model::BuildId::generate());

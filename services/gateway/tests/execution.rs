@@ -1,4 +1,4 @@
-//! Execute and what belongs to it, against real servers and an executor that only pretends.
+//! Execute and the related methods, against real servers and a simulated executor.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -75,7 +75,7 @@ async fn another_gateway_waits_for_it_too() {
     executor.run_one("x").await;
     let (first, second) = (stream.response().await, waiting.response().await);
     assert_eq!(first, second);
-    // And when it is over.
+    // The same holds after the end.
     let late = two.wait(&name).await.unwrap().response().await;
     assert_eq!(late, first);
     let got = one.operations().get_operation(GetOperationRequest { name }).await.unwrap().into_inner();
@@ -195,7 +195,7 @@ async fn a_restart_of_the_bus_in_mid_wait_changes_nothing() {
     stream.next().await;
     let offer = executor.offer().await;
     farm.servers.kill_nats();
-    // What has a result is answered without the bus.
+    // A cached result is returned without the bus.
     let result = executor.result("cached").await;
     farm.cas.put_action("main", &action, &result).await.unwrap();
     assert!(gateway.run(&action).await.response().await.cached_result);

@@ -27,7 +27,7 @@ async fn a_cancelled_operation_ends_as_cancelled() {
     let cancel = CancelOperationRequest { name: name.clone() };
     two.operations().cancel_operation(cancel.clone()).await.unwrap();
     assert_eq!(stream.response().await.status.unwrap().code, i32::from(Code::Cancelled));
-    // Again is no fault; the executor's own result comes too late.
+    // Cancelling again is not an error; the executor's own result arrives too late.
     two.operations().cancel_operation(cancel).await.unwrap();
     let late = offer.1.finished(offer.0, executor.outcome(0, None), Millis::of_this_machine());
     let written = farm.bus.transition(&late, offer.0, SOON).await.unwrap();
@@ -43,10 +43,10 @@ async fn what_the_last_client_left_is_ended() {
     let name = stream.next().await.name;
     let offer = executor.offer().await;
     let waiting = two.wait(&name).await.unwrap();
-    // Somebody waits at the other gateway.
+    // A client waits at the other gateway.
     drop(stream);
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert!(farm.last(&key(&name)).await.outcome().is_none(), "one still waits");
+    assert!(farm.last(&key(&name)).await.outcome().is_none(), "one client still waits");
     drop(waiting);
     let ended = async {
         loop {
@@ -60,8 +60,8 @@ async fn what_the_last_client_left_is_ended() {
         }
     };
     let ended: ExecutionOutcome = tokio::time::timeout(SOON, ended).await.unwrap();
-    assert_eq!((ended.code, ended.message.as_str()), (1, "nobody waits for it any more"));
-    // Waiting for it again tells how it ended.
+    assert_eq!((ended.code, ended.message.as_str()), (1, "cancelled: all clients disconnected"));
+    // Waiting for it again returns the same outcome.
     let response = two.wait(&name).await.unwrap().response().await;
     assert_eq!(response.status.unwrap().code, 1);
 }
@@ -77,7 +77,7 @@ async fn a_gateway_that_stops_ends_nothing() {
     let error = loop {
         match tokio::time::timeout(SOON, stream.0.message()).await.unwrap() {
             Ok(Some(_)) => {}
-            Ok(None) => panic!("the stream may not end well before the operation is done"),
+            Ok(None) => panic!("the stream must not end without an error before the operation is done"),
             Err(error) => break error,
         }
     };
@@ -97,7 +97,7 @@ async fn a_client_that_goes_away_spares_the_others() {
     let (_, first) = begun(&one, request(&action)).await;
     let (_, second) = begun(&two, request(&action)).await;
     drop(first);
-    // Its gateway has asked the other, and been answered.
+    // Its gateway has asked the other one and received an answer.
     let question = tokio::time::timeout(SOON, questions.next()).await.unwrap().unwrap();
     let mut replies = farm.bus.client().subscribe(question.reply.unwrap()).await.unwrap();
     let _ = tokio::time::timeout(Duration::from_millis(600), replies.next()).await;
@@ -110,7 +110,8 @@ async fn cancelling_spares_the_others() {
     let farm = Farm::start().await;
     let mut executor = farm.executor().await;
     let (one, two) = (farm.gateway().await, farm.gateway().await);
-    // With names of clients and without; the first still there and gone; the other at the same gateway and not.
+    // Clients with and without invocation ids; the first still connected or gone; the other at the
+    // same gateway or not.
     let cases =
         [("a", "b", false, &two), ("a", "b", true, &two), ("", "", false, &one), ("", "", true, &two)];
     for (number, (first, second, gone, gateway)) in cases.into_iter().enumerate() {
@@ -135,7 +136,7 @@ async fn the_last_one_ends_it_at_once() {
     let (_, second) = begun(&two, of_invocation("b", request(&action))).await;
     cancel(&one, &name, "a").await;
     drop(first);
-    // The stream may be gone a little later than the call that follows it.
+    // The server may notice the closed stream a little later than the call that follows it.
     let ended = async {
         loop {
             cancel(&one, &name, "b").await;
@@ -180,10 +181,10 @@ async fn it_ends_with_the_last_of_several_and_not_in_their_grace() {
     let (name, first) = begun(&one, request(&action)).await;
     let (_, second) = begun(&two, request(&action)).await;
     drop((first, second));
-    // Within the grace: the same execution, which then is asked for no more.
+    // Within the grace period: the same execution, which is then abandoned.
     let (same, third) = begun(&one, request(&action)).await;
     assert_eq!(name, same);
-    // The other gateway asks, and is told that one waits here.
+    // The other gateway asks, and the answer is that a client waits here.
     tokio::time::timeout(SOON, questions.next()).await.unwrap().unwrap();
     let silent = tokio::time::timeout(Duration::from_millis(1200), questions.next()).await;
     assert!(silent.is_err(), "this gateway has no reason to ask");
@@ -198,7 +199,7 @@ async fn it_ends_with_the_last_of_several_and_not_in_their_grace() {
         }
     });
     let message = tokio::time::timeout(SOON, &mut waiting).await.unwrap();
-    assert_eq!(message, "nobody waits for it any more");
+    assert_eq!(message, "cancelled: all clients disconnected");
 }
 
 #[tokio::test]
@@ -212,13 +213,13 @@ async fn whoever_comes_while_gateways_ask_keeps_it() {
         let action = farm.action(&number.to_string()).await;
         let (name, first) = begun(&one, request(&action)).await;
         drop(first);
-        // Both gateways know of nobody at this moment.
+        // Neither gateway knows a waiting client at this moment.
         asked().await;
         let (same, second) = begun(gateway, request(&action)).await;
         assert_eq!(name, same);
         let record = farm.last(&key(&name)).await;
         assert_eq!((&record.phase, record.priority()), (&ExecutionPhase::Raised, 0));
-        // It was written to, so that the end could not be, and it is asked for again.
+        // The new record prevented the end, and the gateway asks again.
         asked().await;
         executor.offer().await;
         executor.run_one("x").await;

@@ -66,7 +66,7 @@ async fn a_log_stream_is_read_as_it_grows() {
     let error = write(&one, &forged, piece(0, "x", false)).await.unwrap_err();
     assert_eq!(error.code(), Code::PermissionDenied, "{error}");
 
-    // Read at another gateway, before there is anything.
+    // Read at another gateway, before anything is written.
     let request = ReadRequest { resource_name: created.name.clone(), ..ReadRequest::default() };
     let mut reader = ByteStreamClient::new(two.channel.clone()).read(request).await.unwrap().into_inner();
     let (pieces, stream) = mpsc::unbounded_channel();

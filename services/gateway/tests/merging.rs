@@ -1,4 +1,4 @@
-//! What is asked for several times at once is executed once.
+//! Identical concurrent requests share one execution.
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
@@ -23,7 +23,7 @@ fn urgent(action: &BlobDigest, priority: i32) -> ExecuteRequest {
     ExecuteRequest { execution_policy: Some(ExecutionPolicy { priority }), ..request(action) }
 }
 
-/// Nothing more comes to the executor than what it had.
+/// Asserts that the executor receives nothing more.
 fn nothing_more(executor: &mut Executor) {
     if let Ok((_, record)) = executor.offered.try_recv() {
         panic!("{record:?}");
@@ -59,10 +59,10 @@ async fn gateways_share_what_runs() {
     let (name, first) = begun(&one, request(&action)).await;
     let (same, second) = begun(&two, request(&action)).await;
     assert_eq!(name, same);
-    // Whoever wants a fresh result has one: of an execution that ends after he asked.
+    // A client that skips the cache gets a fresh result: that of an execution that ends after its request.
     let (same, third) = begun(&two, skipping(&action)).await;
     assert_eq!(name, same);
-    // All at the same moment, with nothing known before.
+    // All at the same moment, with no known execution.
     let other = farm.action("2").await;
     let requests = [&one, &two, &one, &two, &one, &two].map(|gateway| begun(gateway, request(&other)));
     let names: Vec<_> = futures::future::join_all(requests).await;
@@ -123,7 +123,8 @@ async fn what_has_ended_is_not_joined() {
     let (one, two) = (farm.gateway().await, farm.gateway().await);
     let action = farm.action("1").await;
     let mut names = Vec::new();
-    // Nothing projects the log here, so that the index takes each for unfinished; and the second gateway saw none.
+    // The log is not projected in this test, so the index considers each execution unfinished; and the second gateway
+    // saw none of them.
     for gateway in [&one, &one, &two] {
         let (name, stream) = begun(gateway, skipping(&action)).await;
         executor.run_one("fresh").await;
@@ -132,7 +133,7 @@ async fn what_has_ended_is_not_joined() {
         names.push(name);
     }
     assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
-    // If there is a result by then it is good enough, unless it is not wanted.
+    // A result that is cached by then is returned, unless the request skips the cache.
     let result = executor.result("stored").await;
     farm.cas.put_action("main", &action, &result).await.unwrap();
     assert_eq!(two.run(&action).await.response().await.result, Some(result));
@@ -152,7 +153,7 @@ async fn it_is_as_urgent_as_to_the_most_urgent() {
     let (raised, record) = executor.offer().await;
     assert_eq!((record.priority(), &record.phase), (-3, &ExecutionPhase::Raised));
     assert_eq!(record.place, accepted, "it keeps its age");
-    // At the same gateway as well; what is less urgent changes nothing.
+    // The same holds at one gateway; a less urgent request changes nothing.
     let (_, _third) = begun(&one, urgent(&action, 0)).await;
     assert_eq!(farm.bus.latest_execution(&key).await.unwrap().unwrap().0, raised);
     let (_, _fourth) = begun(&one, urgent(&action, -7)).await;
@@ -170,15 +171,15 @@ async fn without_redis_all_are_answered() {
         let done = std::process::Command::new("kill").args([name, &pid.to_string()]).status();
         assert!(done.expect("kill can be run").success());
     };
-    // It hangs; then it is dead.
+    // Redis hangs first, then it is killed.
     signal("-STOP");
     for _ in 0..2 {
         let all = futures::future::join_all(
             [&one, &one, &two, &two].map(|gateway| begun(gateway, request(&action))),
         );
-        let all = tokio::time::timeout(Duration::from_secs(5), all).await.expect("nobody waits for Redis");
+        let all = tokio::time::timeout(Duration::from_secs(5), all).await.expect("no request waits for Redis");
         let names: Vec<&String> = all.iter().map(|(name, _)| name).collect();
-        assert_eq!((names[0], names[2]), (names[1], names[3]), "a gateway knows its own");
+        assert_eq!((names[0], names[2]), (names[1], names[3]), "a gateway knows its own executions");
         assert_ne!(names[0], names[2]);
         executor.run_one("x").await;
         executor.run_one("x").await;
@@ -198,7 +199,7 @@ async fn without_redis_all_are_answered() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(SOON, merged).await.expect("what came back is asked again");
+    tokio::time::timeout(SOON, merged).await.expect("Redis is queried again after its return");
 }
 
 #[tokio::test]
@@ -210,7 +211,7 @@ async fn what_was_to_be_joined_and_never_written_is_written() {
     let (_, first) = begun(&gateway, request(&action)).await;
     let pattern = executor.offer().await.1.execution;
     drop(first);
-    // A gateway that dies between the index and the log.
+    // A gateway that dies between its writes to the index and to the log.
     let dead = Execution { id: ExecutionId::generate(), action: farm.action("2").await, ..pattern };
     let index = Index::connect(&farm.servers.redis_url(), true).await.unwrap().actions();
     let what = MergeKey::of(&dead).unwrap();
@@ -221,7 +222,7 @@ async fn what_was_to_be_joined_and_never_written_is_written() {
     assert_eq!(key(&name), dead.key());
     executor.run_one("x").await;
     assert_eq!(code(stream).await, Code::Ok);
-    // Should the gateway live after all, it finds it written.
+    // If the gateway is alive after all, it finds the record written.
     let late = Execution { accepted_at_ms: Millis::of_this_machine(), ..dead };
     let late = ExecutionRecord::accepted(late);
     let written = farm.bus.transition(&late, Sequence(0), SOON).await.unwrap();

@@ -1,4 +1,4 @@
-//! Many clients that wait, each for an execution of its own.
+//! Memory and time of many clients, each waiting for its own execution.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -11,13 +11,13 @@ use reapi::execution::execution_client::ExecutionClient;
 use support::{Farm, Operations, request};
 use tonic::transport::Channel;
 
-/// Waiters; 20,000 with `FOREBAY_LONG=1`.
+/// Number of waiters; 20,000 with `FOREBAY_LONG=1`.
 const COUNT: usize = 2000;
-/// HTTP/2 connections that they share.
+/// Number of HTTP/2 connections that they share.
 const CONNECTIONS: usize = 4;
-/// Requests on their way at once.
+/// Maximum number of concurrent requests.
 const IN_FLIGHT: usize = 256;
-/// Bytes of memory that one may take, both ends of its stream together: they are in this process.
+/// Maximum memory of one waiter in bytes, for both ends of its stream, which are in this process.
 const EACH_MAX: u64 = 64 << 10;
 
 fn resident() -> u64 {
@@ -32,7 +32,7 @@ async fn redis_clients(farm: &Farm) -> u64 {
     line.trim().parse().unwrap()
 }
 
-/// A client that has been told that its execution is accepted.
+/// A client whose execution was accepted.
 async fn begun(channel: &Channel, action: &BlobDigest) -> Operations {
     let mut client = ExecutionClient::new(channel.clone());
     let mut stream = Operations(client.execute(request(action)).await.unwrap().into_inner());
@@ -66,7 +66,7 @@ async fn many_wait_without_a_connection_each() {
     assert!(connections < 10, "{connections} clients of Redis");
     assert!(each < EACH_MAX, "{each} bytes for each");
 
-    // All of them are told.
+    // All of them receive the result.
     let outcome = executor.outcome(0, Some(&executor.result("x").await));
     let mut offers = Vec::with_capacity(count);
     while offers.len() < count {
@@ -80,5 +80,5 @@ async fn many_wait_without_a_connection_each() {
         assert_eq!(stream.response().await.status.unwrap().code, 0);
     });
     tokio::join!(ending, telling);
-    println!("all are told after {:?}", start.elapsed());
+    println!("all received the result after {:?}", start.elapsed());
 }

@@ -1,7 +1,7 @@
 //! `governor`: decides how much each quota group may have in progress.
 //!
-//! in: quotas, usage reports, the index's queues · out: one decision a tick, by compare-and-set: of any number of governors
-//! one makes each · Redis: reads queues · decides with `policy::govern`
+//! in: quotas, usage reports, the index's queues · out: one decision each tick, by compare-and-set: with several
+//! governors, one of them makes each · Redis: reads queues · decides with `policy::govern`
 
 mod looks;
 mod tick;
@@ -12,7 +12,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use crate::usage::Usage;
 
-/// Runs the service until it is told to stop.
+/// Runs the service until it is asked to stop.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
@@ -30,7 +30,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the governor", error))??;
         if !context.stop.is_cancelled() {
-            return Err(ServiceError::failed("the governor", "a loop ended by itself"));
+            return Err(ServiceError::failed("the governor", "a loop ended unexpectedly"));
         }
     }
     Ok(())

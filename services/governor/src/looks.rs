@@ -1,4 +1,4 @@
-//! What the looks of one tick add up to: builds may be far shorter than a tick.
+//! Aggregates the samples of one tick: builds may be far shorter than a tick.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use index::Demand;
 use model::{Esu, Group, Occupancy, Quotas};
 use policy::GroupState;
 
-/// All looks since the last decision.
+/// All samples since the last decision.
 #[derive(Default)]
 pub(crate) struct Looks {
     count: u32,
     groups: BTreeMap<Group, Seen>,
-    /// What had ended at the look before, by group.
+    /// Total of ended runs at the previous sample, by group.
     ended: BTreeMap<Group, Occupancy>,
 }
 
@@ -26,7 +26,7 @@ struct Seen {
 }
 
 impl Looks {
-    /// Adds what is in use and asked now.
+    /// Adds a sample of the current use and demand.
     pub(crate) fn add(&mut self, in_use: &BTreeMap<Group, Occupancy>, demands: &[Demand]) {
         self.count += 1;
         for seen in self.groups.values_mut() {
@@ -44,24 +44,24 @@ impl Looks {
             }
             if let Some(before) = self.ended.get(&demand.group) {
                 for (kind, amount) in demand.ended.iter() {
-                    // Less than before: the index was built anew.
+                    // Smaller than before: the index was rebuilt.
                     seen.ended.add(kind, (amount - before.get(kind)).or_zero());
                 }
             }
             seen.head = demand.waiting.first().map(|build| build.traits.occupancy.clone());
             seen.waiting = waiting(demand);
         }
-        // A group that is empty now keeps its count: its next builds are counted from there.
+        // A group without builds keeps its count: its next builds are counted from there.
         self.ended.extend(demands.iter().map(|demand| (demand.group.clone(), demand.ended.clone())));
     }
 
-    /// Forgets all looks: a decision was made, by whomever. What had ended by then is known still.
+    /// Drops all samples after a decision by any governor. The totals of ended runs are kept.
     pub(crate) fn reset(&mut self) {
         self.count = 0;
         self.groups.clear();
     }
 
-    /// Whether there is anything to decide.
+    /// Whether there was neither use nor demand.
     pub(crate) fn is_quiet(&self) -> bool {
         let quiet = |seen: &Seen| {
             seen.head.is_none() && [&seen.in_use, &seen.peak, &seen.ended].iter().all(|some| is_nothing(some))
@@ -69,7 +69,7 @@ impl Looks {
         self.groups.values().all(quiet)
     }
 
-    /// Their averages, for the decision; then it starts anew.
+    /// Returns the averages for the decision, and starts over.
     pub(crate) fn take(&mut self, quotas: &Quotas) -> BTreeMap<Group, GroupState> {
         let share = 1.0 / f64::from(self.count.max(1));
         let mut groups = std::mem::take(&mut self.groups);
@@ -94,7 +94,7 @@ impl Looks {
     }
 }
 
-/// The whole queue, by the average of its head.
+/// Estimate of the whole queue, from the average of its head.
 fn waiting(demand: &Demand) -> Occupancy {
     let mut head = Occupancy::default();
     for build in &demand.waiting {

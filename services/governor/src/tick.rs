@@ -1,4 +1,5 @@
-//! The loop: look a few times a tick, decide at its end, write the decision if nobody else did.
+//! The main loop: samples several times each tick, decides at its end, and writes the decision
+//! unless another governor did.
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use tracing::{debug, warn};
 
 use crate::{looks::Looks, usage::Usage};
 
-/// Looks a tick.
+/// Number of samples in each tick.
 const LOOKS: u64 = 10;
-/// Builds of each queue that are looked at before a decision; between decisions only what is in progress is.
+/// Number of builds read from each queue for a decision; other samples read only what is in progress.
 const DEPTH: usize = 64;
-/// How often a farm without builds is looked at; one question to Redis.
+/// Polling interval of a farm without builds; one query to Redis.
 const IDLE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -29,7 +30,7 @@ enum TickError {
     Bus(#[from] BusError),
 }
 
-/// The gains, with the tick that the farm is set to.
+/// The governor's settings, with the tick that the farm is configured with.
 pub(crate) fn settings(settings: &Settings) -> Result<GovernorSettings, ServiceError> {
     let tick_seconds = settings.governor_tick_ms as f64 / 1000.0;
     let gains = GovernorSettings { tick_seconds, ..GovernorSettings::default() };
@@ -37,7 +38,7 @@ pub(crate) fn settings(settings: &Settings) -> Result<GovernorSettings, ServiceE
     Ok(gains)
 }
 
-/// Decides until the service stops.
+/// Makes decisions until the service stops.
 pub(crate) async fn serve(
     context: Context,
     settings: GovernorSettings,
@@ -76,7 +77,7 @@ pub(crate) async fn serve(
                 if !failing {
                     warn!(
                         error = telemetry::error_chain(&error),
-                        "no decision until redis and the bus answer"
+                        "cannot decide until redis and the bus answer"
                     );
                 }
                 failing = true;
@@ -107,13 +108,13 @@ struct Governor {
     usage: Usage,
     governance: watch::Receiver<Current>,
     looks: Looks,
-    /// Decisions made since the farm is quiet.
+    /// Number of decisions made since the farm became quiet.
     rest: u32,
-    /// The last decision that is known.
+    /// Tick of the last known decision.
     seen_tick: u64,
 }
 
-/// Decisions after the last build, so that what stands there is the decision of a farm at rest.
+/// Number of decisions made after the last build, so that the stored decision is that of a quiet farm.
 const REST: u32 = 3;
 
 impl Governor {
@@ -122,7 +123,7 @@ impl Governor {
         if known.quotas.is_empty() {
             return Ok(Turn::NoQuotas);
         }
-        // Another governor decided: what was seen before belongs to that decision.
+        // Another governor decided: the earlier samples belong to that decision.
         if known.record.tick != self.seen_tick {
             self.seen_tick = known.record.tick;
             self.looks.reset();

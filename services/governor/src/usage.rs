@@ -1,4 +1,4 @@
-//! What is in use, as workers and executors report it.
+//! The current use, as workers and executors report it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,7 +32,7 @@ impl Usage {
         self.lock().insert(report.source, Reported { void_at, groups: report.groups });
     }
 
-    /// What is in use now, by group.
+    /// The current use by group.
     pub(crate) fn now(&self) -> BTreeMap<Group, Occupancy> {
         let now = Instant::now();
         let mut reports = self.lock();
@@ -48,7 +48,7 @@ impl Usage {
     }
 }
 
-/// Takes reports until the service stops.
+/// Processes usage reports until the service stops.
 pub(crate) async fn serve(context: Context, usage: Usage) -> Result<(), ServiceError> {
     let what = "subscribing to usage reports";
     let subscribed = context.bus.client().subscribe(Subject::Usage.to_string()).await;
@@ -63,7 +63,7 @@ pub(crate) async fn serve(context: Context, usage: Usage) -> Result<(), ServiceE
         };
         match decode::<UsageReport>(Encoding::Json, &message.payload) {
             Ok(report) => usage.take(report),
-            Err(error) => warn!(error = telemetry::error_chain(&error), "a usage report cannot be read"),
+            Err(error) => warn!(error = telemetry::error_chain(&error), "ignoring an invalid usage report"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Expired leases: each comes as a message.
+//! Handles expired leases: each arrives as a message.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,14 +11,14 @@ use tracing::warn;
 
 use crate::verdict;
 
-/// How long those at hand may take when the service stops.
+/// Time limit for expiries in progress when the service stops.
 const DRAIN: Duration = Duration::from_secs(10);
 const BATCH: usize = 2000;
 const RETRY: Duration = Duration::from_millis(200);
-/// Builds moved on at once.
+/// Maximum number of expiries handled at once.
 const HANDS: usize = 64;
 
-/// Listens to the lease bucket until the service stops.
+/// Reads the lease bucket until the service stops.
 pub(crate) async fn serve(context: Context) -> Result<(), ServiceError> {
     let mut queue = jetstream::open(&context.bus, stream::LEASES, jetstream::LEASE_CONSUMER).await?;
     let hands = Arc::new(Semaphore::new(HANDS));
@@ -53,7 +53,7 @@ async fn handle(context: &Context, message: &Message) {
     let key = match message.subject.as_str().parse::<LeaseSubject>() {
         Ok(LeaseSubject(key)) => key,
         Err(error) => {
-            warn!(%error, "a lease with a strange name expired");
+            warn!(%error, "cannot parse the subject of an expired lease");
             let _ = message.ack().await;
             return;
         }
@@ -63,7 +63,7 @@ async fn handle(context: &Context, message: &Message) {
             let _ = message.ack().await;
         }
         Err(error) => {
-            warn!(%key, error = telemetry::error_chain(&error), "an expired lease is looked at again");
+            warn!(%key, error = telemetry::error_chain(&error), "cannot handle an expired lease, retrying");
             let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
         }
     }

@@ -1,7 +1,7 @@
-//! `reaper`: ends what nobody else will end.
+//! `reaper`: requeues or ends builds that no other process will end.
 //!
-//! in: expired leases, the index's times · out: BUILD_ENQUEUED of the next attempt, or FINISHED · Redis: reads times ·
-//! decides with `policy::after_loss`
+//! in: expired leases, the index's times · out: BUILD_ENQUEUED of the next attempt, or FINISHED · Redis: reads
+//! times · decides with `policy::after_loss`
 
 mod expiry;
 mod stale;
@@ -11,7 +11,7 @@ mod verdict;
 use service::{Context, Ready, Running, ServiceError};
 use tokio::task::JoinSet;
 
-/// Runs the service until it is told to stop.
+/// Runs the service until it is asked to stop.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }

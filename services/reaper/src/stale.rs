@@ -1,4 +1,5 @@
-//! Leases that ran out without a message: nats-server 2.15 forgets their times to live when it is killed and rebuilds a stream.
+//! Leases that expired without a message: nats-server 2.15 loses times to live when it is killed
+//! and rebuilds a stream.
 
 use std::time::Duration;
 
@@ -9,18 +10,18 @@ use tracing::{info, warn};
 
 use crate::verdict;
 
-/// The sweep finds those of builds that run; this is for the others, which only lie there.
+/// Interval of the check. The sweep finds the leases of running builds; this finds the others, which do no harm.
 const EVERY: Duration = Duration::from_secs(300);
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Purges them at the start, after every lost connection and once a while, until the service stops.
+/// Purges them at the start, after every lost connection and at regular intervals, until the service stops.
 pub(crate) async fn run(context: Context) -> Result<(), ServiceError> {
     let mut reconnects = context.bus.reconnects();
     loop {
         let pause = match purge(&context).await {
             Ok(()) => EVERY,
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "stale leases are looked for again soon");
+                warn!(error = telemetry::error_chain(&error), "cannot purge stale leases, retrying");
                 RETRY
             }
         };
@@ -34,7 +35,7 @@ pub(crate) async fn run(context: Context) -> Result<(), ServiceError> {
 
 async fn purge(context: &Context) -> Result<(), BusError> {
     for key in context.bus.purge_stale_leases::<BuildKey>().await? {
-        info!(%key, "a lease ran out that the server had not ended");
+        info!(%key, "purged a lease that had expired unnoticed by nats-server");
         verdict::lost(&context.bus, &key).await?;
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! What no message tells of: builds that waited or ran too long, and runs that never had, or lost, a lease unheard.
+//! Finds what no message reports: builds that waited or ran too long, and runs that never had a lease or
+//! whose expiry was missed.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tracing::warn;
 
 use crate::verdict;
 
-/// How often the times are looked at: the precision of queue time-outs. It asks Redis only, not the bus.
+/// Interval of the check of time limits: the precision of queue timeouts. It queries Redis only, not the bus.
 const PAUSE: Duration = Duration::from_secs(1);
 const MOST: isize = 500;
 
@@ -28,7 +29,7 @@ pub(crate) async fn run(context: Context, index: Index) -> Result<(), ServiceErr
     let mut orphans_due = Instant::now();
     loop {
         if let Err(error) = sweep(&context, &index, &mut orphans_due).await {
-            warn!(error = telemetry::error_chain(&error), "sweeping again soon");
+            warn!(error = telemetry::error_chain(&error), "the sweep failed, retrying");
         }
         tokio::select! {
             () = context.stop.cancelled() => return Ok(()),
@@ -37,7 +38,7 @@ pub(crate) async fn run(context: Context, index: Index) -> Result<(), ServiceErr
     }
 }
 
-/// One look at everything that is due.
+/// Checks once everything that is due.
 async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> Result<(), SweepError> {
     let now = context.bus.now();
     let bus = &context.bus;
@@ -59,9 +60,9 @@ async fn sweep(context: &Context, index: &Index, orphans_due: &mut Instant) -> R
     Ok(())
 }
 
-/// Runs without a lease: their worker died between two effects, or the expiry was never heard.
+/// Handles runs without a lease: their worker died between two effects, or the expiry was missed.
 ///
-/// A run younger than a lease's life is left alone: its lease was held when it was written.
+/// Skips a run younger than the lifetime of a lease: its lease was held when the run was written.
 async fn orphans(context: &Context, index: &Index, now: Millis, ttl: Duration) -> Result<(), SweepError> {
     let since = Millis(now.0.saturating_sub(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)));
     let running = index.running_since(since, isize::MAX).await?;
@@ -77,9 +78,9 @@ async fn orphans(context: &Context, index: &Index, now: Millis, ttl: Duration) -
     Ok(())
 }
 
-/// One build that cannot be ended now must not keep the others from it; the next sweep finds it again.
+/// Logs a failure: one build that cannot be ended now must not block the others; the next sweep finds it again.
 fn go_on(key: &BuildKey, outcome: Result<(), BusError>) {
     if let Err(error) = outcome {
-        warn!(%key, error = telemetry::error_chain(&error), "an overdue build is looked at again");
+        warn!(%key, error = telemetry::error_chain(&error), "cannot end an overdue build, retrying");
     }
 }

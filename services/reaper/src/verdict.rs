@@ -1,4 +1,4 @@
-//! Writing what became of a build.
+//! Writes the fate of a build: requeued or ended.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tracing::{debug, info};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Moves a build on whose run has no lease any more. Another state, or another lease, and nothing happens.
+/// Requeues or ends a build whose run no longer has a lease. Does nothing if its state or lease has changed.
 pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
     let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
     let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
@@ -22,18 +22,18 @@ pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
         return Ok(());
     }
     let worker = invocation.worker.clone();
-    let message = format!("the lease of worker {worker} ran out: it died, hung or was cut off");
+    let message = format!("the lease of worker {worker} expired: it died, hung or lost its connection");
     let reason = Reason { code: ReasonCode::LeaseExpired, message };
     let next = after_loss(&record, worker.clone(), reason, bus.now());
     if let Written::Won(_) = bus.transition(next.record(), sequence, PATIENCE).await? {
         match &next {
             AfterLoss::Requeue(_) => {
                 count(Counter::BuildsRequeued, &[(Label::Reason, "lease_expired")], 1);
-                info!(%key, %worker, attempt = %record.attempt, "run lost, the build waits again");
+                info!(%key, %worker, attempt = %record.attempt, "run lost, the build is requeued");
             }
             AfterLoss::GiveUp(_) => {
                 count(Counter::BuildsFinished, &[(Label::Outcome, "lost")], 1);
-                info!(%key, %worker, attempt = %record.attempt, "run lost, the build is given up");
+                info!(%key, %worker, attempt = %record.attempt, "run lost, the build is ended");
             }
         }
     }
@@ -41,7 +41,7 @@ pub(crate) async fn lost(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
     Ok(())
 }
 
-/// Ends a build that waited too long, if it still waits for longer than it may.
+/// Ends a build that has exceeded its time limit in the queue.
 pub(crate) async fn waited_too_long(bus: &Bus, key: &BuildKey) -> Result<(), BusError> {
     let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
     let now = bus.now();
@@ -49,12 +49,12 @@ pub(crate) async fn waited_too_long(bus: &Bus, key: &BuildKey) -> Result<(), Bus
         return Ok(());
     }
     let waited = now.since(record.queue.enqueued_at_ms).as_secs();
-    let message = format!("queued for {waited} s; it may wait {} s", record.build.queue_timeout_seconds);
+    let message = format!("queued for {waited} s, the limit is {} s", record.build.queue_timeout_seconds);
     let result = BuildResult::without_run(Outcome::Expired, ReasonCode::QueuedTooLong, message);
     end(bus, key, sequence, &record, result).await
 }
 
-/// Ends a build that ran longer than its worker should have let it.
+/// Ends a build that ran longer than its worker should have allowed.
 pub(crate) async fn ran_too_long(bus: &Bus, key: &BuildKey, overrun: Duration) -> Result<(), BusError> {
     let Some((sequence, record)) = bus.latest(key).await? else { return Ok(()) };
     let Phase::InProgress { invocation } = &record.phase else { return Ok(()) };
@@ -65,14 +65,15 @@ pub(crate) async fn ran_too_long(bus: &Bus, key: &BuildKey, overrun: Duration) -
     }
     let ran = now.since(invocation.started_at_ms).as_secs();
     let message = format!(
-        "in progress for {ran} s on worker {}; it may run {} s",
+        "running for {ran} s on worker {}, the limit is {} s",
         invocation.worker, record.build.timeout_seconds
     );
     let result = BuildResult::without_run(Outcome::TimedOut, ReasonCode::RunningTooLong, message);
     end(bus, key, sequence, &record, result).await
 }
 
-/// FINISHED by compare-and-set, then the lease, then the worker: a lost push costs one renewal.
+/// Writes FINISHED by compare-and-set, then ends the lease, then notifies the worker: a lost
+/// notification costs one renewal.
 async fn end(
     bus: &Bus,
     key: &BuildKey,
@@ -90,7 +91,7 @@ async fn end(
     crash_point(Step::OverdueWritten);
     let Some(invocation) = record.invocation() else { return Ok(()) };
     if let Err(error) = bus.revoke_lease(key).await {
-        debug!(%key, %error, "the lease was not revoked; its next renewal finds the build ended");
+        debug!(%key, %error, "cannot revoke the lease; the worker will notice the end at its next renewal");
     }
     let order = Control::Cancel { group: key.group.clone(), id: key.id, attempt: record.attempt };
     let subject = Subject::Control(invocation.worker.clone()).to_string();

@@ -1,4 +1,4 @@
-//! What an executor is told that asked for work.
+//! Replies to executors that asked for work.
 
 use std::collections::HashSet;
 
@@ -15,16 +15,16 @@ use tracing::{debug, warn};
 
 use crate::{Shared, claims::Pending, reserve};
 
-/// What was decided, before it is committed.
+/// A decision of a pass, before it is committed.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    /// Index of the request.
+    /// Index of the request in the list of open requests.
     pub(crate) ask: usize,
     pub(crate) demand: Demand,
     pub(crate) grant: Grant,
 }
 
-/// `model::ClaimReply`, with the records as they are stored.
+/// Same as `model::ClaimReply`, with the records as they are stored.
 #[derive(Serialize)]
 struct Reply<'a> {
     claimed: Vec<Claimed<'a>>,
@@ -32,7 +32,7 @@ struct Reply<'a> {
     waiting: u64,
 }
 
-/// `model::Claimed`.
+/// Same as `model::Claimed`, with the record as it is stored.
 #[derive(Serialize)]
 struct Claimed<'a> {
     record: &'a RawValue,
@@ -40,8 +40,8 @@ struct Claimed<'a> {
     size: &'a Resources,
 }
 
-/// Tells those who asked what is theirs. Unless `last`, one of whose grants another scheduler was faster stays in `open`, to
-/// be looked after again, if it got nothing.
+/// Sends each executor in `open` its claims. If another scheduler committed first and an executor got nothing for that
+/// reason, its request stays in `open` for the next round, unless this is the `last` one.
 pub(crate) async fn answer(
     shared: &Shared,
     open: &mut Vec<Pending>,
@@ -69,14 +69,14 @@ pub(crate) async fn answer(
     *open = left;
 }
 
-/// Tells those who asked that there is nothing now.
+/// Replies to all of `open` that they get nothing now.
 pub(crate) async fn nothing(shared: &Shared, open: &[Pending], heads: &Heads) {
     for pending in open {
         reply(shared, pending, &[], heads).await;
     }
 }
 
-/// Tells one that nothing waits.
+/// Replies that nothing waits, without a read of the index.
 pub(crate) async fn empty(shared: &Shared, pending: &Pending) {
     count(Counter::ExecutionClaims, &[(Label::Verdict, "quiet")], 1);
     let reply = ClaimReply { trim: pending.request.reserved.clone(), ..ClaimReply::default() };
@@ -106,11 +106,11 @@ async fn reply(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)
 
 async fn publish(shared: &Shared, pending: &Pending, payload: Bytes) {
     if let Err(error) = shared.context.bus.client().publish(pending.reply.clone(), payload).await {
-        debug!(%error, "an executor was not answered; it says what it has, and asks again");
+        debug!(%error, "cannot answer an executor; it reports its executions and asks again");
     }
 }
 
-/// Takes note of how full the executor is now, and tells the other schedulers where that matters.
+/// Records how full the executor is now, and notifies the other schedulers that serve the pool's executors.
 async fn note(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)]) {
     let request = &pending.request;
     let mut free = request.free.clone();
@@ -132,14 +132,14 @@ async fn note(shared: &Shared, pending: &Pending, own: &[(&Granted, &Committed)]
         if let Err(error) =
             shared.context.bus.client().publish(Subject::ExecutorClaimed.to_string(), payload).await
         {
-            debug!(%error, "other schedulers were not told of an answer");
+            debug!(%error, "cannot notify other schedulers of an answer");
         }
     }
 }
 
-/// The record as JSON; `None` when it is not what was stored, which only a fault of Redis makes.
+/// The record as JSON; `None` if it is not valid JSON, which only a fault of Redis can cause.
 fn record(committed: &Committed) -> Option<Box<RawValue>> {
     let read = RawValue::from_string(committed.record.clone());
-    read.inspect_err(|error| warn!(%error, "redis holds a record that cannot be read; it is not given out"))
+    read.inspect_err(|error| warn!(%error, "cannot read a record in redis; the execution is not claimed"))
         .ok()
 }

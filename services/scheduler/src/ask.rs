@@ -1,4 +1,4 @@
-//! Asking executors what they have, when the index doubts it.
+//! Asks executors to announce what they have, when the index is in doubt about it.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tracing::debug;
 
 use crate::Wakes;
 
-/// How soon after the doubt: long enough for what is on its way.
+/// Delay between a doubt and the request: long enough for messages in flight to arrive.
 const SOON: Duration = Duration::from_millis(20);
-/// How slowly at last, while there is always another doubt.
+/// Maximum delay between two requests, reached while doubts keep coming.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// Asks until the service stops: soon at first, then more and more slowly.
+/// Asks until the service stops: quickly at first, then at growing intervals.
 pub(crate) async fn run(context: Context, wakes: Wakes) -> Result<(), ServiceError> {
     let mut pause = SOON;
     loop {
@@ -39,10 +39,10 @@ pub(crate) async fn run(context: Context, wakes: Wakes) -> Result<(), ServiceErr
     }
 }
 
-/// Asks now.
+/// Asks all executors immediately.
 pub(crate) async fn now(context: &Context) {
     let subject = Subject::ExecutorAnnounce.to_string();
     if let Err(error) = context.bus.client().publish(subject, Bytes::new()).await {
-        debug!(%error, "executors were not asked to announce themselves; their next heartbeat does");
+        debug!(%error, "cannot ask executors to announce themselves; waiting for their next heartbeats");
     }
 }

@@ -1,4 +1,5 @@
-//! A stored record as the scheduler sees it. Of what has ended only a few fields are read: a rebuild reads all of them.
+//! Stored records as the scheduler reads them. Only a few fields of finished executions are read, because a
+//! rebuild reads all records.
 
 use bus::{BusError, Stored};
 use index::actions::{Change, Event, MergeKey, Move};
@@ -10,15 +11,15 @@ use serde::Deserialize;
 
 use crate::learned::{self, Learned};
 
-/// What a record tells.
+/// Content of a record.
 pub(crate) enum Told {
-    /// It goes on.
+    /// The execution has not finished.
     Open(Box<ExecutionRecord>),
-    /// It ended.
+    /// The execution has finished.
     Ended(Box<Ended>),
 }
 
-/// An execution that ended.
+/// The fields of a finished execution that the scheduler uses.
 #[derive(Deserialize)]
 pub(crate) struct Ended {
     execution: EndedExecution,
@@ -87,7 +88,7 @@ impl Ended {
     }
 }
 
-/// Reads a record. What goes on is read as a whole: an executor must be able to read it too.
+/// Reads a record. An unfinished execution is read completely, because an executor must be able to read it too.
 pub(crate) fn read(stored: &Stored) -> Result<Told, BusError> {
     let brief: Brief = stored.read()?;
     match brief.event {
@@ -96,7 +97,7 @@ pub(crate) fn read(stored: &Stored) -> Result<Told, BusError> {
     }
 }
 
-/// As the index wants it; `capacity` says what the largest executor of a pool has.
+/// Converts a record to an event of the index; `capacity` returns the resources of the largest executor of a pool.
 pub(crate) fn event(
     told: &Told,
     stored: &Stored,

@@ -1,4 +1,4 @@
-//! Executors that ask for work: each request goes to one scheduler, and waits there for the next pass.
+//! Requests of executors for work: each goes to one scheduler, and waits there for the next pass.
 
 use async_nats::Message;
 use bus::{Encoding, Subject, decode, encode};
@@ -13,7 +13,7 @@ use crate::{Shared, reserve};
 
 const QUEUE_GROUP: &str = "scheduler";
 
-/// A request that is not answered yet.
+/// A request that has not been answered yet.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) request: ClaimRequest,
@@ -22,18 +22,18 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Whether nobody waits for its answer any more.
+    /// Whether the executor has stopped waiting for the answer.
     pub(crate) fn is_late(&self) -> bool {
         self.came.elapsed() > ClaimRequest::PATIENCE
     }
 }
 
-/// Takes requests until the service stops.
+/// Receives requests until the service stops.
 pub(crate) async fn serve(shared: Shared, pending: UnboundedSender<Pending>) -> Result<(), ServiceError> {
     each(&shared, Subject::ExecutorClaim, Heard::ByOne, |message, request: ClaimRequest| {
         shared.view.asks(&request);
         if let Some(reply) = message.reply {
-            // Fails when the service stops: the executor asks another.
+            // Sending fails only when the service stops; the executor then asks another scheduler.
             let _ = pending.send(Pending { request, reply, came: Instant::now() });
         }
         std::future::ready(())
@@ -41,7 +41,7 @@ pub(crate) async fn serve(shared: Shared, pending: UnboundedSender<Pending>) -> 
     .await
 }
 
-/// Hears what other schedulers answered.
+/// Receives the answers of the other schedulers.
 pub(crate) async fn hear(shared: Shared) -> Result<(), ServiceError> {
     each(&shared, Subject::ExecutorClaimed, Heard::ByAll, |_, notice: ClaimNotice| {
         let trim = shared.view.answered(&notice);
@@ -50,7 +50,7 @@ pub(crate) async fn hear(shared: Shared) -> Result<(), ServiceError> {
     .await
 }
 
-/// Hears what waits again, here or by the word of another scheduler.
+/// Receives notices of requeued executions, from this scheduler and from others.
 pub(crate) async fn hear_again(shared: Shared) -> Result<(), ServiceError> {
     each(&shared, Subject::ExecutionsAgain, Heard::ByAll, |_, again: WaitAgain| {
         note_again(&shared, &again);
@@ -59,20 +59,20 @@ pub(crate) async fn hear_again(shared: Shared) -> Result<(), ServiceError> {
     .await
 }
 
-/// Takes over what executors give back that they did not start.
+/// Receives executions that an executor returns without having started them.
 pub(crate) async fn take_over(shared: Shared) -> Result<(), ServiceError> {
     each(&shared, Subject::ExecutorHandOver, Heard::ByOne, |_, handed: HandOver| hand_over(&shared, handed))
         .await
 }
 
-/// Which schedulers hear a message.
+/// Which schedulers receive a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Heard {
     ByOne,
     ByAll,
 }
 
-/// Gives each message on `subject` to `take`, in order, until the service stops.
+/// Passes each message on `subject` to `take`, in order, until the service stops.
 async fn each<T: DeserializeOwned, Taken: Future<Output = ()>>(
     shared: &Shared,
     subject: Subject,
@@ -97,13 +97,14 @@ async fn each<T: DeserializeOwned, Taken: Future<Output = ()>>(
         match decode(Encoding::Json, &message.payload) {
             Ok(content) => take(message, content).await,
             Err(error) => {
-                warn!(%subject, error = telemetry::error_chain(&error), "a message cannot be read");
+                warn!(%subject, error = telemetry::error_chain(&error), "ignoring a message that cannot be read");
             }
         }
     }
 }
 
-/// Tells every scheduler, this one at once, that these wait again: whoever asks for them is not told that nothing waits.
+/// Notifies every scheduler that these executions wait again, this one before the call returns, so that no executor
+/// that asks for them gets the answer that nothing waits.
 pub(crate) async fn tell_again(shared: &Shared, again: WaitAgain) {
     if again.executions.is_empty() {
         return;
@@ -113,7 +114,7 @@ pub(crate) async fn tell_again(shared: &Shared, again: WaitAgain) {
     if let Err(error) =
         shared.context.bus.client().publish(Subject::ExecutionsAgain.to_string(), payload).await
     {
-        debug!(%error, "other schedulers were not told what waits again");
+        debug!(%error, "cannot notify other schedulers of requeued executions");
     }
 }
 
@@ -127,15 +128,15 @@ fn note_again(shared: &Shared, again: &WaitAgain) {
 
 async fn hand_over(shared: &Shared, handed: HandOver) {
     let (executor, count) = (&handed.executor, handed.claimed.len());
-    debug!(%executor, claimed = count, reserved = handed.reserved.len(), "an executor hands its queue over");
+    debug!(%executor, claimed = count, reserved = handed.reserved.len(), "an executor returns its queue");
     if !handed.claimed.is_empty() {
         match shared.actions.give_back(executor, &handed.claimed, shared.context.bus.now()).await {
             Ok(executions) => tell_again(shared, WaitAgain { pool: handed.pool.clone(), executions }).await,
-            // It names them no more: its next heartbeat puts them in doubt.
-            Err(error) => warn!(error = telemetry::error_chain(&error), "a hand-over was not taken"),
+            // The executor names these executions no longer, so its next heartbeat puts them in doubt.
+            Err(error) => warn!(error = telemetry::error_chain(&error), "cannot requeue returned executions"),
         }
     }
-    // Whoever has room is told that something waits.
+    // Executors with room get notified that something waits.
     shared.news(&handed.pool);
     shared.wakes.dispatch.notify_one();
 }

@@ -1,5 +1,6 @@
-//! The loop: executors ask for work; it reads what waits, decides who gets what, commits and answers. Between asks it looks
-//! after what is due, and wakes executors that have room while something waits.
+//! The dispatch loop: when executors ask for work, it reads the waiting executions, decides which executor
+//! gets which, commits and answers. Between requests it handles what is due, and wakes executors that have
+//! room while something waits.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -21,21 +22,23 @@ use crate::{
     reserve,
 };
 
-/// Executions of a pool looked at in one pass: more than can be granted, since not all fit, but not many more.
+/// Maximum number of executions of a pool read in one shallow pass: somewhat more than can be granted,
+/// since not all fit.
 const HEAD_MAX: usize = 256;
 const HEAD_MORE: usize = 32;
-/// Looked at when there is nothing for someone among these: many may wait for what is not free.
+/// Number read in a deep pass, when a shallow one found nothing for an executor: many may wait for resources
+/// that are in use.
 const HEAD_DEEP: usize = 1024;
-/// Reservations of which it is looked in one pass whether they still stand.
+/// Maximum number of reservations checked in one pass.
 const RESERVED_MAX: usize = 1024;
-/// How long an executor that does not name what it should have may take to say whether it has it.
+/// How long an executor that does not name an execution which it should have may take to confirm it.
 const GRACE: Duration = Duration::from_millis(500);
-/// The repair path for a lost wake-up; runs only while something waits or is claimed.
+/// Interval of the repair for lost wake-ups; it runs only while something waits or is claimed.
 const REPAIR: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
-/// From one pass to the next at least while more waits than there is room for: a pass then answers several.
+/// Minimum time between two passes while more waits than there is room for, so that one pass answers several requests.
 const APART: Duration = Duration::from_millis(1);
-/// Passes at once for those whose grants were taken by another scheduler.
+/// Maximum number of rounds for requests whose grants another scheduler committed first.
 const ROUNDS: usize = 3;
 
 /// Dispatches until the service stops.
@@ -64,15 +67,15 @@ pub(crate) async fn run(shared: Shared, mut pending: UnboundedReceiver<Pending>)
             Ok(Passed { again, crowded }) => {
                 failing = false;
                 next_pass = if crowded { begun + APART } else { begun };
-                // What was due before is due still.
+                // If the timer was not due in this pass, it remains set.
                 timer = again.into_iter().chain(timer.filter(|_| !due)).min();
             }
             Err(error) => {
-                // Once for a Redis that is away, however long. Those who asked ask again.
+                // Log once per outage of Redis. The executors ask again.
                 if !failing {
                     warn!(
                         error = telemetry::error_chain(&error),
-                        "work is given out again as soon as redis answers"
+                        "waiting for redis; dispatch resumes when it answers"
                     );
                 }
                 failing = true;
@@ -89,18 +92,18 @@ async fn sleep_until(timer: Option<Instant>) {
     }
 }
 
-/// What a pass leaves.
+/// Result of a pass.
 struct Passed {
-    /// When to look again if nothing wakes us.
+    /// When the next pass runs if nothing wakes the loop.
     again: Option<Instant>,
-    /// More waits than there was room for.
+    /// Whether more executions wait than there was room for.
     crowded: bool,
 }
 
 struct Pass<'a> {
     shared: &'a Shared,
     now: Millis,
-    /// Whether it is time to look at all pools, and to wake who has room.
+    /// Whether the timer is due: all pools are read, and executors with room are woken.
     due: bool,
 }
 
@@ -112,7 +115,7 @@ impl<'a> Pass<'a> {
     async fn run(&self, asked: Vec<Pending>) -> Result<Passed, IndexError> {
         let mut open = self.answer_the_quiet(asked).await;
         if !self.due && open.is_empty() {
-            // Nothing was read: what was due before is due still.
+            // Nothing was read, so the timer remains set.
             let again = Some(Instant::now() + REPAIR);
             return Ok(Passed { again, crowded: false });
         }
@@ -153,7 +156,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Answers those at once for whom nothing can wait: nothing waited in their pool, and nothing came since.
+    /// Answers the requests that cannot be granted, without a read of the index: nothing waited in their pool at the
+    /// last read, and no news came since.
     async fn answer_the_quiet(&self, asked: Vec<Pending>) -> Vec<Pending> {
         let (quiet, open): (Vec<Pending>, Vec<Pending>) =
             asked.into_iter().filter(|pending| !pending.is_late()).partition(|pending| {
@@ -166,7 +170,7 @@ impl<'a> Pass<'a> {
         open
     }
 
-    /// The pools to look at, with how often something was heard of each before.
+    /// The pools to read, each with its news counter before the read.
     fn pools(&self, open: &[Pending]) -> BTreeMap<PoolName, u64> {
         let asked = open.iter().map(|pending| pending.request.pool.clone());
         let all = if self.due { self.shared.view.pools() } else { Vec::new() };
@@ -198,7 +202,7 @@ impl<'a> Pass<'a> {
             wakes.ask.notify_one();
         }
         if heads.doubtful > 0 {
-            // Some of them may have been given back, in any pool.
+            // Some of the doubtful executions may have been requeued, in any pool.
             self.shared.view.pools().iter().for_each(|pool| self.shared.news(pool));
         }
         if heads.next_overdue.is_some_and(|at| at <= self.now) {
@@ -210,7 +214,7 @@ impl<'a> Pass<'a> {
         Ok(heads)
     }
 
-    /// Facts in, decision out.
+    /// Decides from the facts alone, without I/O.
     fn decide(&self, pools: &[PoolHead], open: &[Pending]) -> Vec<Granted> {
         let mut granted = Vec::new();
         for head in pools {
@@ -261,7 +265,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// What held, and whether all did.
+    /// Commits the grants. Returns those that succeeded, and whether all did.
     async fn commit(&self, grants: &[Grant]) -> Result<(Vec<Committed>, bool), IndexError> {
         if grants.is_empty() {
             return Ok((Vec::new(), true));
@@ -273,7 +277,7 @@ impl<'a> Pass<'a> {
         Ok((committed, all))
     }
 
-    /// Wakes executors that have room for what waits.
+    /// Wakes executors that have room for waiting executions.
     async fn wake(&self, heads: &Heads) {
         for head in &heads.pools {
             let waiting: Vec<_> = head.groups.iter().flat_map(|group| &group.waiting).collect();
@@ -283,14 +287,14 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// How far into the queues a pass looks.
+/// How far into the queues a pass reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Depth {
     Shallow,
     Deep,
 }
 
-/// Whether what waits behind what was read may be for someone who has room and got nothing.
+/// Whether an executor with room got nothing although executions behind the ones read may suit it.
 fn hides_something(heads: &Heads, granted: &[Granted], open: &[Pending]) -> bool {
     let has_room =
         |at: usize, pending: &Pending| pending.request.starts > 0 && !granted.iter().any(|it| it.ask == at);
@@ -304,7 +308,7 @@ fn hides_something(heads: &Heads, granted: &[Granted], open: &[Pending]) -> bool
 }
 
 fn executor(open: &[Pending], at: usize) -> ExecutorId {
-    // The index comes from these very requests.
+    // The index was made from this list of requests.
     #[expect(clippy::indexing_slicing, reason = "see above")]
     open[at].request.executor.clone()
 }
@@ -321,8 +325,8 @@ fn ask(pending: &Pending) -> Ask {
     }
 }
 
-/// When to look again if nothing wakes us: at the next time that something is due, and once a while as long as there is
-/// anything that a lost wake-up could leave lying.
+/// When the next pass runs if nothing wakes the loop: at the next due time, and after [`REPAIR`] while a lost wake-up
+/// could leave something waiting or claimed.
 fn next_look(heads: &Heads, now: Millis) -> Option<Instant> {
     let at = |due: Millis| Instant::now() + due.since(now);
     let pending = heads.waiting + heads.claimed > 0;

@@ -1,4 +1,4 @@
-//! What is due for executions, done to each that the index names: the end of what waited too long, a copy of what takes long.
+//! Handles executions that are due: ends those that waited too long, and starts a copy of those that run long.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::Shared;
 
 const BATCH: usize = 500;
 const WRITES: usize = 64;
-/// How long one write may take.
+/// Timeout of one write to the stream.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// When another scheduler may try what this one found and did not do.
+/// Delay until another scheduler may handle an execution that this one found and did not finish.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Why it was not done.
+/// Why due work failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DueError {
     #[error(transparent)]
@@ -31,7 +31,8 @@ pub(crate) enum DueError {
     Bus(#[from] BusError),
 }
 
-/// Does it to all of them whenever the dispatcher's timer wakes us, until the service stops. What fails is due again soon.
+/// Calls `act` for every due execution whenever the dispatcher's timer wakes it, until the service stops. What fails is
+/// due again after [`AGAIN`].
 pub(crate) async fn run<F, Done>(shared: Shared, due: Due, wake: &Notify, act: F) -> Result<(), ServiceError>
 where
     F: Fn(Shared, ExecutionRecord, Sequence) -> Done + Sync,
@@ -43,7 +44,7 @@ where
             () = wake.notified() => {}
         }
         if let Err(error) = all(&shared, due, &act).await {
-            warn!(error = telemetry::error_chain(&error), ?due, "what is due is done later");
+            warn!(error = telemetry::error_chain(&error), ?due, "cannot handle due executions; retrying later");
         }
         shared.wakes.dispatch.notify_one();
     }
@@ -69,7 +70,7 @@ fn read(execution: &LiveExecution) -> Option<(ExecutionRecord, Sequence)> {
     match decode(Encoding::Json, &execution.record) {
         Ok(record) => Some((record, execution.sequence)),
         Err(error) => {
-            warn!(key = %execution.key, %error, "redis holds a record that cannot be read");
+            warn!(key = %execution.key, %error, "cannot read a record in redis");
             None
         }
     }

@@ -1,4 +1,5 @@
-//! How far back a rebuild has to read. The stream keeps days of finished executions; what is unfinished is mostly young.
+//! Where a rebuild starts to read. The stream keeps days of finished executions, while unfinished
+//! ones are mostly recent.
 
 use std::time::Duration;
 
@@ -9,39 +10,39 @@ use service::Context;
 use tokio::time::Instant;
 use tracing::debug;
 
-/// How often the position is written down while records come: a rebuild reads what came since again.
+/// Minimum time between two writes of the position; a rebuild rereads the records that came after the last write.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Writes down, once a while, where a rebuild may start.
+/// Writes the position from which a rebuild may start, at intervals.
 #[derive(Default)]
 pub(crate) struct Floor(Option<Instant>);
 
 impl Floor {
-    /// Records were applied.
+    /// Called after records were applied; writes the position if [`PAUSE`] has passed.
     pub(crate) fn note(&mut self, context: &Context, actions: &Actions) {
         if self.0.is_some_and(|last| last.elapsed() < PAUSE) {
             return;
         }
         self.0 = Some(Instant::now());
         let (bus, actions) = (context.bus.clone(), actions.clone());
-        // An older one that comes late is lower, which only costs time.
+        // An older position that is written late is lower, which only costs time.
         tokio::spawn(async move {
             let Ok(Some(floor)) = actions.floor().await else { return };
             if let Err(error) = bus.set_setting(SettingKey::ActionsFloor, &floor.to_string()).await {
-                debug!(%error, "how far back a rebuild has to read was not written down");
+                debug!(%error, "cannot write the position from which a rebuild starts");
             }
         });
     }
 }
 
-/// Where a rebuild starts: behind the position written down, or with the last record of every execution where that is less
-/// to read or nothing is written down that fits the stream.
+/// Where a rebuild starts: after the position written, or with the last record of every execution if that is less to
+/// read or no written position fits the stream.
 pub(crate) async fn start(bus: &Bus) -> Start {
     match written(bus).await {
         Ok(Some((floor, first, last))) if is_nearer(floor, first, last) => Start::After(floor),
         Ok(_) => Start::LastOfEachSubject,
         Err(error) => {
-            debug!(%error, "how far back a rebuild has to read is not known");
+            debug!(%error, "cannot read the position from which a rebuild starts");
             Start::LastOfEachSubject
         }
     }
@@ -55,7 +56,7 @@ async fn written(bus: &Bus) -> Result<Option<(Sequence, Sequence, Sequence)>, Bu
     Ok(Some((Sequence(floor), first, last)))
 }
 
-/// Whether fewer messages lie behind `floor` than there are executions, each of which has two at least once it is finished.
+/// Whether fewer messages follow `floor` than there are executions; each finished execution has at least two messages.
 fn is_nearer(floor: Sequence, first: Sequence, last: Sequence) -> bool {
     floor <= last && last.0 - floor.0 <= last.0.saturating_sub(first.0) / 2
 }
@@ -69,7 +70,7 @@ mod tests {
         let near = |floor, first, last| is_nearer(Sequence(floor), Sequence(first), Sequence(last));
         assert!(near(90, 1, 100));
         assert!(near(100, 1, 100));
-        assert!(!near(10, 1, 100), "the last of each execution are fewer");
+        assert!(!near(10, 1, 100), "reading the last record of each execution is less");
         assert!(!near(101, 1, 100), "another stream");
     }
 }

@@ -1,4 +1,5 @@
-//! Executors say that they live and what they have: one scheduler of all writes it down, every one remembers how full they are.
+//! Receives executors' heartbeats: one scheduler writes each to the index, and every scheduler records how
+//! full the executors are.
 
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use tracing::{debug, warn};
 use crate::{Shared, ask, claims};
 
 const QUEUE_GROUP: &str = "scheduler";
-/// What an executor should have and does not name may be on its way, for as long as it waits for an answer and a little longer.
+/// How long an execution that an executor should have and does not name may be in flight: as long as the executor waits
+/// for an answer, plus a margin.
 const GRACE: Duration = ClaimRequest::PATIENCE.saturating_add(Duration::from_millis(500));
 
-/// Takes heartbeats until the service stops.
+/// Receives heartbeats until the service stops, and writes them to the index.
 pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
     let context = &shared.context;
     let client = context.bus.client();
@@ -26,7 +28,7 @@ pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
         .map_err(|error| failed(Box::new(error)))?;
     let mut reconnects = context.bus.reconnects();
     loop {
-        // At the start and after a lost connection: what was said meanwhile was not heard.
+        // Messages sent before the start or while the connection was lost were not received.
         ask::now(context).await;
         loop {
             let message = tokio::select! {
@@ -42,12 +44,13 @@ pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
     }
 }
 
-/// Hears all heartbeats, whoever writes them down.
+/// Receives all heartbeats, including those that another scheduler writes to the index.
 pub(crate) async fn hear(shared: Shared) -> Result<(), ServiceError> {
     let failed = |error| ServiceError::failed("listening to heartbeats", error);
     let subscribed = shared.context.bus.client().subscribe(Subject::ExecutorHeartbeat.to_string()).await;
     let mut heartbeats = subscribed.map_err(|error| failed(Box::new(error)))?;
-    // Those who live already say so once; the others say so when they come.
+    // Executors that are already live announce themselves once when asked; new ones announce
+    // themselves when they start.
     ask::now(&shared.context).await;
     loop {
         let message = tokio::select! {
@@ -68,14 +71,14 @@ async fn take(shared: &Shared, payload: &Bytes) {
     let heartbeat: ExecutorHeartbeat = match decode(Encoding::Json, payload) {
         Ok(heartbeat) => heartbeat,
         Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "an executor's heartbeat cannot be read");
+            warn!(error = telemetry::error_chain(&error), "ignoring a heartbeat that cannot be read");
             return;
         }
     };
     let heard = match shared.actions.announce(&heartbeat, payload, context.bus.now(), GRACE).await {
         Ok(heard) => heard,
         Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "an executor's heartbeat was not written down");
+            warn!(error = telemetry::error_chain(&error), "cannot write a heartbeat to the index");
             wakes.ask.notify_one();
             return;
         }
@@ -92,7 +95,7 @@ async fn take(shared: &Shared, payload: &Bytes) {
         .filter_map(|(execution, demand)| Some((execution, shared.hedge_at(&demand, now)?)))
         .collect();
     if let Err(error) = shared.actions.hedge_at(&due).await {
-        warn!(error = telemetry::error_chain(&error), "copies of what runs are not due");
+        warn!(error = telemetry::error_chain(&error), "cannot schedule copies of running executions");
     }
     if !heartbeat.running.is_empty() {
         wakes.dispatch.notify_one();
@@ -102,12 +105,13 @@ async fn take(shared: &Shared, payload: &Bytes) {
     }
 }
 
-/// Tells an executor that an execution ended without it. When it is not heard, the next heartbeat shows it.
+/// Tells an executor to cancel an execution that ended without it. If the message is lost, the next
+/// heartbeat reveals that again.
 pub(crate) async fn cancel(context: &Context, executor: &ExecutorId, execution: ExecutionKey) {
-    debug!(%executor, %execution, "ended without its executor, which is told");
+    debug!(%executor, %execution, "cancelling an execution that ended without its executor");
     let subject = Subject::ExecutorControl(executor.clone()).to_string();
     let order = encode(Encoding::Json, &ExecutorControl::Cancel { execution });
     if let Err(error) = context.bus.client().publish(subject, order).await {
-        debug!(%executor, %error, "an order to an executor was not sent");
+        debug!(%executor, %error, "cannot send an order to an executor");
     }
 }

@@ -1,4 +1,4 @@
-//! Starting one copy more of executions that take long.
+//! Starts an additional copy of executions that run long.
 
 use bus::Written;
 use index::actions::Due;
@@ -12,7 +12,7 @@ use crate::{
     due::{self, DueError, PATIENCE},
 };
 
-/// Starts them until the service stops.
+/// Starts the copies until the service stops.
 pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     let wake = shared.wakes.hedge.clone();
     due::run(shared, Due::Hedge, &wake, hedge).await
@@ -24,10 +24,10 @@ async fn hedge(shared: Shared, record: ExecutionRecord, at: Sequence) -> Result<
         return Ok(());
     }
     let next = record.hedged(at, shared.context.bus.now());
-    // Whoever wrote another record first knows better.
+    // If another record was written first, that one is newer and remains.
     if let Written::Won(_) = shared.context.bus.transition(&next, at, PATIENCE).await? {
         count(Counter::ExecutionsHedged, &[], 1);
-        debug!(key = %next.execution.key(), copies = next.copies(), "one copy more of a slow execution");
+        debug!(key = %next.execution.key(), copies = next.copies(), "starting another copy of a slow execution");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What this scheduler learned from executions that ended: how much actions use, and where they are warm. Every
+//! What this scheduler has learned from finished executions: how much actions use, and where they are warm. Every
 //! replica reads the same log and learns the same.
 
 use std::{
@@ -10,12 +10,12 @@ use model::{ActionKeys, Demand, ExecutionRecord, ExecutorHome, Measured, PoolNam
 use policy::actions::{History, Warmth, asked, occupancy, packing, waits_until};
 use settings::Settings;
 
-/// Keys of which it is remembered where they are warm.
+/// Maximum number of keys whose warm executors are remembered.
 const WARMTH_MAX: usize = 200_000;
-/// What an action is thought to take of which nothing is known.
+/// Assumed run time of an action without any history.
 const UNKNOWN: Duration = Duration::from_secs(1);
 
-/// All of it.
+/// The learned history and warmth, shared by all parts of the scheduler.
 #[derive(Debug)]
 pub(crate) struct Learned {
     history: Mutex<History>,
@@ -23,18 +23,18 @@ pub(crate) struct Learned {
     sizing: bool,
 }
 
-/// What a waiting execution wants, and what it counts as.
+/// What a waiting execution needs, and its cost for fairness.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) demand: Demand,
-    /// Thousandths of ESU.
+    /// Cost in thousandths of ESU.
     pub(crate) cost: u64,
-    /// Thousandths of ESU times seconds.
+    /// Expected length in thousandths of ESU times seconds.
     pub(crate) length: u64,
 }
 
 impl Learned {
-    /// Nothing is known yet.
+    /// Starts without any knowledge.
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             history: Mutex::new(History::default()),
@@ -51,7 +51,7 @@ impl Learned {
         self.warmth.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an unfinished execution wants of an executor of a pool whose largest has `capacity`.
+    /// What an unfinished execution needs from an executor of a pool whose largest executor has `capacity`.
     pub(crate) fn wanted(&self, record: &ExecutionRecord, capacity: &Resources) -> Wanted {
         let execution = &record.execution;
         let (needs, keys) = (&execution.needs, &execution.keys);
@@ -63,7 +63,7 @@ impl Learned {
         let size = packing(needs, learned, record.so_far.memory_bytes, capacity);
         let esu = occupancy(&size).units();
         let mut asked = asked(needs, capacity);
-        // What ran out of memory needs an executor that has more.
+        // After running out of memory, an execution needs an executor that has more.
         let grown = record.so_far.memory_bytes.unwrap_or_default().min(capacity.memory_bytes);
         asked.memory_bytes = asked.memory_bytes.max(grown);
         Wanted {
@@ -85,7 +85,7 @@ impl Learned {
         }
     }
 
-    /// What an execution cost its invocation beyond what it was thought to cost: thousandths of ESU times seconds.
+    /// What an execution cost its invocation beyond its expected cost, in thousandths of ESU times seconds.
     pub(crate) fn beyond(&self, keys: &ActionKeys, measured: &Measured) -> i64 {
         let history = self.history();
         let thought = history.wall(keys).unwrap_or(UNKNOWN).as_secs_f64();
@@ -93,12 +93,12 @@ impl Learned {
         drop(history);
         let held = Resources::new(size.cpu_millis.unwrap_or(1000), size.memory_bytes.unwrap_or_default());
         let took = Duration::from_millis(measured.wall_ms).as_secs_f64();
-        #[expect(clippy::cast_possible_truncation, reason = "cut off where it is too much")]
+        #[expect(clippy::cast_possible_truncation, reason = "saturates if it is too large")]
         let beyond = ((took - thought) * occupancy(&held).units() * 1000.0) as i64;
         beyond
     }
 
-    /// An execution ended at `home`, in success or not.
+    /// Learns from an execution that ended at `home`, with or without success.
     pub(crate) fn learn(
         &self,
         keys: &ActionKeys,
@@ -114,12 +114,12 @@ impl Learned {
         }
     }
 
-    /// An execution ran out of the memory that it had.
+    /// Learns that an execution ran out of the memory that it had.
     pub(crate) fn learn_out_of_memory(&self, keys: &ActionKeys, had: u64) {
         self.history().learn_out_of_memory(keys, had);
     }
 
-    /// Where an execution is warm, the best first.
+    /// The homes where an execution is warm, the best first.
     pub(crate) fn homes(&self, keys: &ActionKeys) -> Vec<ExecutorHome> {
         self.warmth().homes(&keys.affinity)
     }
@@ -129,13 +129,13 @@ fn thousandths(value: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "cut off where it is too much"
+        reason = "saturates if it is too large"
     )]
     let thousandths = (value * 1000.0).round() as u64;
     thousandths
 }
 
-/// An unfinished execution as the index wants it.
+/// Converts an unfinished execution to an entry of the index.
 pub(crate) fn open(
     learned: &Learned,
     record: &ExecutionRecord,
@@ -156,7 +156,7 @@ pub(crate) fn open(
     }
 }
 
-/// The place of a reservation among others: by priority, then age.
+/// Sort key of a reservation: by priority, then by age.
 pub(crate) fn turn(priority: i32, place: Sequence) -> u64 {
     let above = u64::from(priority.wrapping_sub(i32::MIN).cast_unsigned());
     (above << 32) | (place.0 & u64::from(u32::MAX))

@@ -1,8 +1,9 @@
-//! `scheduler`: keeps the index of actions, tells executors what waits, and gives work to those that ask.
+//! `scheduler`: keeps the index of actions, notifies executors of waiting executions, and assigns executions
+//! to executors that ask.
 //!
-//! in: records of executions, executors' heartbeats, leases and requests for work · out: reservations, claims and orders to
-//! executors; what waits again, gets a copy more, or can be run by nobody · Redis: everything of the action index · decides
-//! with `policy::actions`
+//! in: records of executions; heartbeats, leases and requests of executors · out: reservations, claims and
+//! orders to executors; executions that are requeued, get another copy, or expire · Redis: the whole action
+//! index · decides with `policy::actions`
 
 mod answer;
 mod ask;
@@ -33,24 +34,24 @@ use tokio::{
 
 use shared::Shared;
 
-/// What wakes whom inside the process.
+/// Notifications between the tasks of the scheduler.
 #[derive(Clone, Default)]
 struct Wakes {
-    /// Something waits, or is due.
+    /// An execution waits or is due.
     dispatch: Arc<Notify>,
-    /// The index was found missing.
+    /// The index is missing and must be rebuilt.
     rebuild: Arc<Notify>,
-    /// Executors should say what they have.
+    /// Executors should announce what they have.
     ask: Arc<Notify>,
-    /// Something has waited too long.
+    /// An execution has waited too long.
     overdue: Arc<Notify>,
-    /// Something takes long.
+    /// An execution runs long.
     hedge: Arc<Notify>,
-    /// Executors may have been lost unheard.
+    /// Executors may have been lost without a message.
     sweep: Arc<Notify>,
 }
 
-/// Runs the service until it is told to stop.
+/// Runs the service until it is asked to stop.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
@@ -81,7 +82,7 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     while let Some(ended) = tasks.join_next().await {
         ended.map_err(|error| ServiceError::failed("a loop of the scheduler", error))??;
         if !context.stop.is_cancelled() {
-            return Err(ServiceError::failed("the scheduler", "a loop ended by itself"));
+            return Err(ServiceError::failed("the scheduler", "a loop ended unexpectedly"));
         }
     }
     Ok(())

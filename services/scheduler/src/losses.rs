@@ -1,4 +1,5 @@
-//! Lost executors: what they had waits again, or is given up. Each loss comes as a message; a sweep finds the unheard.
+//! Handles lost executors: their executions are requeued or given up. Each loss arrives as a message; a sweep finds
+//! losses whose message was missed.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -15,11 +16,11 @@ use tracing::{error, info, warn};
 
 use crate::Shared;
 
-/// How long those at hand may take when the service stops.
+/// How long losses in progress may take when the service stops.
 const DRAIN: Duration = Duration::from_secs(10);
 const BATCH: usize = 1000;
 const RETRY: Duration = Duration::from_millis(200);
-/// Executors handled at once, and executions of each.
+/// Number of executors handled concurrently; [`WRITES`] is the number of executions of each.
 const HANDS: usize = 16;
 const WRITES: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -32,7 +33,7 @@ pub(crate) enum LossError {
     Bus(#[from] BusError),
 }
 
-/// Listens to the bucket of executors' leases until the service stops.
+/// Follows the bucket of executors' leases until the service stops.
 pub(crate) async fn serve(shared: Shared) -> Result<(), ServiceError> {
     let mut queue =
         jetstream::open(&shared.context.bus, stream::EXECUTORS, jetstream::EXECUTOR_CONSUMER).await?;
@@ -67,7 +68,7 @@ async fn handle(shared: &Shared, message: &Message) {
     let executor = match message.subject.as_str().parse::<ExecutorLeaseSubject>() {
         Ok(ExecutorLeaseSubject(executor)) => executor,
         Err(error) => {
-            warn!(%error, "an executor with a strange name was lost");
+            warn!(%error, "cannot parse the name of a lost executor");
             let _ = message.ack().await;
             return;
         }
@@ -78,20 +79,20 @@ async fn handle(shared: &Shared, message: &Message) {
             let _ = message.ack().await;
         }
         Err(error) => {
-            warn!(%executor, error = telemetry::error_chain(&error), "a lost executor is looked at again");
+            warn!(%executor, error = telemetry::error_chain(&error), "cannot handle a lost executor; retrying");
             let _ = message.ack_with(AckKind::Nak(Some(RETRY))).await;
         }
     }
 }
 
-/// Looks for executors that have something and hold no lease: whose loss was heard while Redis did not know what they had.
-/// After every rebuild and lost connection, and once a while.
+/// Sweeps for executors that have executions but no lease: their loss was received while Redis did not know what they
+/// had. Runs after every rebuild and lost connection, and periodically.
 pub(crate) async fn sweep(shared: Shared) -> Result<(), ServiceError> {
     let pause = Duration::from_secs(shared.context.settings.lease_ttl_seconds) / 2;
     let mut reconnects = shared.context.bus.reconnects();
     loop {
         if let Err(error) = sweep_once(&shared).await {
-            warn!(error = telemetry::error_chain(&error), "looking for lost executors again soon");
+            warn!(error = telemetry::error_chain(&error), "cannot sweep for lost executors; retrying");
         }
         tokio::select! {
             () = shared.context.stop.cancelled() => return Ok(()),
@@ -115,8 +116,8 @@ async fn sweep_once(shared: &Shared) -> Result<(), LossError> {
     Ok(())
 }
 
-/// Moves on what `executor` had, unless it holds a lease. The claims stay in the index until the projection has read what
-/// is written here: whoever takes over from a scheduler that dies meanwhile finds the rest of them.
+/// Requeues or ends the executions of `executor`, unless it holds a lease. The claims stay in the index until the
+/// projection has read the records written here, so that another scheduler finds the rest if this one dies midway.
 pub(crate) async fn lost(shared: &Shared, executor: &ExecutorId) -> Result<(), LossError> {
     let context = &shared.context;
     if !context.bus.lease_is_gone(executor).await? {
@@ -136,7 +137,8 @@ pub(crate) async fn lost(shared: &Shared, executor: &ExecutorId) -> Result<(), L
     Ok(())
 }
 
-/// One execution, by compare-and-set behind the record that is known: whoever wrote another one first has won.
+/// Moves one execution on, by compare-and-set against the last known record: if another record was written
+/// first, that one remains.
 async fn move_on(
     context: &Context,
     executor: &ExecutorId,
@@ -146,7 +148,7 @@ async fn move_on(
     let record: ExecutionRecord = match decode(Encoding::Json, &execution.record) {
         Ok(record) => record,
         Err(error) => {
-            error!(key = %execution.key, %error, "redis holds a record that cannot be read");
+            error!(key = %execution.key, %error, "cannot read a record in redis");
             return Ok(());
         }
     };
@@ -160,7 +162,7 @@ async fn move_on(
             AfterCopy::GoOn(_) => {}
             AfterCopy::Finish(record) | AfterCopy::GiveUp(record) => {
                 count(Counter::ExecutionsFinished, &[(Label::Outcome, "lost")], 1);
-                info!(key = %execution.key, attempt = %record.attempt, "an execution is given up");
+                info!(key = %execution.key, attempt = %record.attempt, "giving up an execution");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Executions that have waited too long for an executor, or have nothing left to wait for.
+//! Ends executions that have waited too long for an executor, or have nothing left to wait for.
 
 use bus::Written;
 use index::actions::Due;
@@ -28,9 +28,9 @@ async fn end(shared: Shared, record: ExecutionRecord, at: Sequence) -> Result<()
     if let Written::Won(_) = shared.context.bus.transition(&ended, at, PATIENCE).await? {
         let failed = record.so_far.failure.is_some();
         let (outcome, what) = if failed {
-            ("failed", "an execution ended as its only copy that was begun")
+            ("failed", "ending an execution with the result of its failed copy")
         } else {
-            ("expired", "an execution waited too long")
+            ("expired", "an execution expired in the queue")
         };
         count(Counter::ExecutionsFinished, &[(Label::Outcome, outcome)], 1);
         info!(%key, %pool, "{what}");

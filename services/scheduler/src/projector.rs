@@ -1,4 +1,5 @@
-//! The projection: records of executions into the index, in order, each once; all of them when Redis forgot.
+//! The projection: applies the records of executions to the index, in order and exactly once; rebuilds the index after
+//! a loss of Redis data.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,15 +25,15 @@ use crate::{
 };
 
 const BATCH: usize = 1000;
-/// How long a Redis that forgot everything may go unnoticed while nothing happens.
+/// Interval of the check for a lost index, while no records come.
 const CHECK: Duration = Duration::from_secs(2);
-/// Well below the life of the right to rebuild.
+/// Interval at which the right to rebuild is renewed; well below its lifetime.
 const KEEP: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
-/// How long executors may take after a rebuild to say what they run, so that it is not started twice.
+/// How long executors may take after a rebuild to announce what they run, so that it is not started twice.
 const HOLD: Duration = Duration::from_millis(500);
 
-/// Keeps the index until the service stops.
+/// Keeps the index up to date until the service stops.
 pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     let follower =
         Follower::new(&shared.context.bus, stream::ACTIONS, ActionSubject::ALL, Start::After(Sequence(0)));
@@ -45,8 +46,8 @@ pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     }
 }
 
-/// Notices what no record tells: a Redis that forgot everything while nothing happened, and a stream that may be another
-/// one since the connection came back.
+/// Detects what no record reveals: a Redis that lost its data while no records came, and a stream that may have been
+/// replaced while the connection was lost.
 async fn watch_index(shared: &Shared) {
     let mut reconnects = shared.context.bus.reconnects();
     loop {
@@ -71,7 +72,7 @@ impl Projector {
     async fn follow(&mut self) {
         self.resume().await;
         loop {
-            // Not inside the select: a consumer half made would be left behind.
+            // Not inside the select: cancelling it would leave a half-created consumer behind.
             self.follower.open().await;
             let from = self.follower.cursor();
             let batch = tokio::select! {
@@ -87,7 +88,7 @@ impl Projector {
         }
     }
 
-    /// Finds where to go on, rebuilding the index when there is none.
+    /// Determines the position to continue from; rebuilds the index if there is none.
     async fn resume(&mut self) {
         loop {
             let positions = self.shared.context.bus.stream_positions(stream::ACTIONS).await;
@@ -122,19 +123,19 @@ impl Projector {
                     return self.applied(read, effects).await;
                 }
                 Ok(Applied::Gap(watermark)) => {
-                    info!(%watermark, "the action index is behind, reading again from there");
+                    info!(%watermark, "the action index is behind; reading again from its watermark");
                     self.follower.seek(watermark);
                     return;
                 }
                 Ok(Applied::Empty | Applied::Lost) => return self.resume().await,
                 Ok(Applied::Rebuilding) => {}
-                Err(error) => warn!(error = telemetry::error_chain(&error), "records not applied yet"),
+                Err(error) => warn!(error = telemetry::error_chain(&error), "cannot apply records; retrying"),
             }
             tokio::time::sleep(RETRY).await;
         }
     }
 
-    /// Tells whom it concerns: executors of what waits now, and of what ended without them.
+    /// Notifies executors of newly waiting executions, and of executions that ended without them.
     async fn applied(&mut self, read: &[Read], effects: Effects) {
         self.floor.note(&self.shared.context, &self.shared.actions);
         for it in read {
@@ -167,7 +168,7 @@ impl Projector {
         }
     }
 
-    /// Learns from what ended.
+    /// Learns from a finished execution.
     fn ended(&self, ended: &Ended) {
         let (shared, keys) = (&self.shared, ended.keys());
         if let Some(home) = &ended.home {
@@ -180,7 +181,7 @@ impl Projector {
         shared.learned.learn(keys, ended.measured.as_ref(), ended.home.as_ref(), ended.is_success());
     }
 
-    /// Who was told of what ended before anyone claimed it.
+    /// The executors that were notified of executions which ended before they were claimed.
     fn told_of_ended(&self, read: &[Read]) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
         let mut trim: HashMap<ExecutorId, Vec<ExecutionKey>> = HashMap::new();
         for it in read.iter().filter(|it| matches!(it.told, Told::Ended(_))) {
@@ -199,21 +200,21 @@ impl Projector {
                 Some(Read { told, event })
             }
             Err(error) => {
-                // Only a record written by something else than Forebay; the others go on.
-                error!(error = telemetry::error_chain(&error), "a record is left out of the action index");
+                // Only a record that another program wrote can be unreadable; it is skipped.
+                error!(error = telemetry::error_chain(&error), "skipping a record that cannot be read");
                 None
             }
         };
         batch.iter().filter_map(read).collect()
     }
 
-    /// Builds the index anew from all that may be unfinished. False: try again.
+    /// Rebuilds the index from all records that may be unfinished. Returns false if it must be tried again.
     async fn rebuild(&mut self) -> bool {
         let token = match self.shared.actions.begin_rebuild().await {
             Ok(Some(token)) => token,
             Ok(None) => return false,
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "cannot rebuild the action index");
+                warn!(error = telemetry::error_chain(&error), "cannot begin to rebuild the action index");
                 return false;
             }
         };
@@ -236,11 +237,11 @@ impl Projector {
             }
         }
         let watermark = self.follower.cursor();
-        // What they run is not in the stream.
+        // The stream does not say what the live executors run.
         let awaited: Vec<ExecutorId> = match bus.executors().await {
             Ok(live) => live.into_iter().map(|heartbeat| heartbeat.executor).collect(),
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "who runs something is not known");
+                warn!(error = telemetry::error_chain(&error), "cannot read the live executors");
                 return false;
             }
         };
@@ -259,27 +260,28 @@ impl Projector {
         true
     }
 
-    /// Opens the follower, which takes the server a while with many executions, and keeps the right meanwhile.
+    /// Opens the follower, which takes the server a while with many executions, and renews the right to
+    /// rebuild during that time.
     async fn open_under(&mut self, token: &RebuildToken) {
         let mut open = std::pin::pin!(self.follower.open());
         loop {
             tokio::select! {
                 () = &mut open => return,
-                // Should it be lost, the first load says so.
+                // If the right is lost, the first load reports it.
                 () = tokio::time::sleep(KEEP) => drop(self.shared.actions.load(token, &[], self.shared.context.bus.now()).await),
             }
         }
     }
 }
 
-/// A record that was read.
+/// A record after it was read.
 struct Read {
     told: Told,
     event: Event,
 }
 
 impl Read {
-    /// What executors are told of it, if it waits since just now.
+    /// The execution as a candidate for reservations, if it started to wait with this record.
     fn fresh<'a>(&'a self, fresh: &HashSet<ExecutionKey>) -> Option<Fresh<'a>> {
         let (Told::Open(record), Change::Open(_, open)) = (&self.told, &self.event.change) else {
             return None;

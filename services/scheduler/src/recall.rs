@@ -1,5 +1,5 @@
-//! What a scheduler learns at its start from what ended before: read from the log, as everything else that it knows. Others
-//! need not wait for it.
+//! What a scheduler learns at its start from executions that ended before: it reads the end of the log again. Nothing
+//! else waits for that.
 
 use bus::{ActionSubject, BusError, Follower, Start, stream};
 use model::Sequence;
@@ -11,19 +11,19 @@ use crate::{
     brief::{self, Told},
 };
 
-/// So many of the last records are read again: some hundred megabytes at most, and a few seconds.
+/// Maximum number of records read again: at most some hundred megabytes and a few seconds.
 const RECORDS: u64 = 100_000;
 const BATCH: usize = 1000;
 
-/// Learns, then waits until the service stops.
+/// Learns once, then waits until the service stops.
 pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     let stop = shared.context.stop.clone();
     tokio::select! {
         () = stop.cancelled() => return Ok(()),
         read = recall(&shared) => match read {
-            Ok(ended) => info!(ended, "learned from what ended before"),
+            Ok(ended) => info!(ended, "learned from finished executions"),
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "what ended before is not known; what ends now is learned");
+                warn!(error = telemetry::error_chain(&error), "cannot read finished executions");
             }
         },
     }
@@ -31,7 +31,7 @@ pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// How many executions it learned from.
+/// Returns the number of finished executions it learned from.
 async fn recall(shared: &Shared) -> Result<u64, BusError> {
     let (first, last) = shared.context.bus.stream_positions(stream::ACTIONS).await?;
     let begin = Sequence(last.0.saturating_sub(RECORDS).max(first.0.saturating_sub(1)));
@@ -46,7 +46,7 @@ async fn recall(shared: &Shared) -> Result<u64, BusError> {
             if stored.sequence > last {
                 return Ok(ended);
             }
-            // What cannot be read was told of by who projects it.
+            // The projector reports records that cannot be read.
             if let Ok(Told::Ended(end)) = brief::read(&stored) {
                 ended += 1;
                 shared.learned.learn(end.keys(), end.measured.as_ref(), end.home.as_ref(), end.is_success());

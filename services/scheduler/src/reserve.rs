@@ -1,5 +1,5 @@
-//! Telling executors of what waits: a few of them at once, those first where it is warm. It carries no right; whoever has
-//! room asks for it.
+//! Notifies executors of waiting executions: a few executors at once, those where it is warm first. A reservation gives
+//! no right; an executor with room has to ask for the execution.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,20 +11,20 @@ use tracing::debug;
 
 use crate::{Shared, learned::turn};
 
-/// An execution that waits since just now.
+/// An execution that has just started to wait.
 pub(crate) struct Fresh<'a> {
     pub(crate) key: &'a ExecutionKey,
     pub(crate) place: Sequence,
-    /// Of its record.
+    /// Position of its last record.
     pub(crate) sequence: Sequence,
     pub(crate) keys: &'a ActionKeys,
     pub(crate) open: &'a Open,
 }
 
-/// What is to be told to whom.
+/// Messages to send, by executor.
 type Letters = HashMap<ExecutorId, Reservations>;
 
-/// Tells executors of these.
+/// Notifies executors of the executions in `fresh`.
 pub(crate) async fn reserve(shared: &Shared, fresh: &[Fresh<'_>]) {
     let mut letters = Letters::new();
     for one in fresh {
@@ -53,18 +53,18 @@ fn choose(shared: &Shared, fresh: &Fresh<'_>, letters: &mut Letters) {
         told.push(candidate.executor.clone());
         warm_ones += usize::from(warm.contains(&candidate.home));
     }
-    // Those where it is warm are the first, unless chance chose one of them too.
+    // The first ones are those where it is warm, unless chance chose one of them again.
     shared.view.told(fresh.key, fresh.sequence, told, warm_ones);
 }
 
-/// Tells executors what they can forget.
+/// Notifies executors of executions that they can forget.
 pub(crate) async fn trim(shared: &Shared, trim: HashMap<ExecutorId, Vec<ExecutionKey>>) {
     let letter = |keys| Reservations { trim: keys, ..Reservations::default() };
     send(shared, trim.into_iter().map(|(executor, keys)| (executor, letter(keys))).collect()).await;
 }
 
-/// Wakes `most` executors of these that have room: something waits that they may not have heard of. Chance chooses, so that
-/// those who cannot take it after all do not keep it from the others for good.
+/// Wakes at most `most` of these executors that have room, because something waits that they may not know of. The
+/// choice is random, so that executors that cannot run it do not block the others permanently.
 pub(crate) async fn nudge(shared: &Shared, mut executors: Vec<ExecutorId>, most: usize) {
     let mut random = Random::new(shared.chance());
     while executors.len() > most {
@@ -80,10 +80,10 @@ async fn send(shared: &Shared, letters: Letters) {
         if let Err(error) =
             shared.context.bus.client().publish(subject, encode(Encoding::Json, &letter)).await
         {
-            debug!(%error, "an executor was not told what waits; it is told again");
+            debug!(%error, "cannot notify an executor of waiting executions; retrying later");
         }
     }
 }
 
-/// How long after executors were told of something it is looked whether it still waits.
+/// Delay after a reservation until the dispatcher checks whether the execution still waits.
 pub(crate) const CHECK: Duration = Duration::from_millis(25);

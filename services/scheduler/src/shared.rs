@@ -1,4 +1,4 @@
-//! What every part of the scheduler uses.
+//! State that all parts of the scheduler share.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::{Wakes, learned::Learned, view::View};
 
-/// Cheap to clone.
+/// The shared state; cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) context: Context,
@@ -33,12 +33,12 @@ pub(crate) struct Shared {
     chance: Arc<AtomicU64>,
 }
 
-/// Whether anything can wait in a pool, without asking the index.
+/// Whether anything can wait in a pool, known without a read of the index.
 #[derive(Debug, Default, Clone, Copy)]
 struct Quiet {
-    /// How often something was heard that may wait there.
+    /// Number of events so far that may have made something wait in the pool.
     news: u64,
-    /// How often it was when nothing waited.
+    /// Value of `news` when the index was last read and nothing waited; `None` if something waited.
     empty_at: Option<u64>,
 }
 
@@ -79,18 +79,18 @@ impl Shared {
         }
     }
 
-    /// A number that is another each time.
+    /// Returns a different seed for random choices at each call.
     pub(crate) fn chance(&self) -> u64 {
         self.chance.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How much a group weighs.
+    /// Weight of a group in proportion to its quota.
     pub(crate) fn weight(&self, group: &Group) -> u64 {
         let current = self.quotas.borrow();
         policy::weight(current.as_ref().and_then(|governance| governance.quotas.of(group)))
     }
 
-    /// When one copy more is due of what begins at `now`; `None`: never.
+    /// When an additional copy is due of an execution that starts at `now`; `None` if never.
     pub(crate) fn hedge_at(&self, demand: &Demand, now: Millis) -> Option<Millis> {
         let slow_after = demand.slow_after_ms.map(Duration::from_millis);
         self.hedges.due(now, demand.hedges, slow_after).filter(|_| !demand.exclusive)
@@ -101,28 +101,28 @@ impl Shared {
         change(all.entry(pool.clone()).or_default())
     }
 
-    /// Something may wait in `pool` since just now.
+    /// Notes that something may have started to wait in `pool`.
     pub(crate) fn news(&self, pool: &PoolName) {
         self.with_quiet(pool, |quiet| quiet.news += 1);
     }
 
-    /// How often that was the case.
+    /// Value of the news counter of `pool`.
     pub(crate) fn news_of(&self, pool: &PoolName) -> u64 {
         self.with_quiet(pool, |quiet| quiet.news)
     }
 
-    /// Whether nothing waited in `pool` when the index was read after `news`.
+    /// Records whether `pool` was `empty` when the index was read after event number `news`.
     pub(crate) fn note_quiet(&self, pool: &PoolName, empty: bool, news: u64) {
         self.with_quiet(pool, |quiet| quiet.empty_at = empty.then_some(news));
     }
 
-    /// Whether nothing waits in `pool`, as far as is known here.
+    /// Whether nothing waits in `pool` as far as this scheduler knows.
     pub(crate) fn is_quiet(&self, pool: &PoolName) -> bool {
         self.with_quiet(pool, |quiet| quiet.empty_at == Some(quiet.news))
     }
 }
 
-/// Another one in each process.
+/// A random number that differs in each process.
 fn seed() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     std::collections::hash_map::RandomState::new().build_hasher().finish()

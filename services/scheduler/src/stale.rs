@@ -1,5 +1,5 @@
-//! Leases of executors that ran out without a message: nats-server 2.15 forgets their times to live when it is killed and
-//! rebuilds a stream.
+//! Purges leases of executors that expired without a message: nats-server 2.15 forgets their times to live when it is
+//! killed and rebuilds a stream.
 
 use std::time::Duration;
 
@@ -9,18 +9,19 @@ use tracing::{info, warn};
 
 use crate::{Shared, losses};
 
-/// The sweep finds those that have something in hand; this is for the others, which only lie there.
+/// Interval of the purge. The sweep finds lost executors with executions; this is for the others, whose
+/// leases only take space.
 const EVERY: Duration = Duration::from_secs(300);
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Purges them at the start, after every lost connection and once a while, until the service stops.
+/// Purges them at the start, after every lost connection and periodically, until the service stops.
 pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
     let mut reconnects = shared.context.bus.reconnects();
     loop {
         let pause = match purge(&shared).await {
             Ok(()) => EVERY,
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "stale leases are looked for again soon");
+                warn!(error = telemetry::error_chain(&error), "cannot purge stale leases; retrying");
                 RETRY
             }
         };
@@ -34,7 +35,7 @@ pub(crate) async fn run(shared: Shared) -> Result<(), ServiceError> {
 
 async fn purge(shared: &Shared) -> Result<(), losses::LossError> {
     for executor in shared.context.bus.purge_stale_leases::<ExecutorId>().await? {
-        info!(%executor, "the lease of an executor ran out that the server had not ended");
+        info!(%executor, "purged an expired lease that the server had kept");
         losses::lost(shared, &executor).await?;
     }
     Ok(())

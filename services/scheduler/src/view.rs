@@ -1,5 +1,5 @@
-//! What this scheduler knows of executors: how full each is, and what it told them of. Hints, from heartbeats, from what
-//! executors ask, and from what other schedulers tell; what is true is decided by the index.
+//! What this scheduler knows of executors: how full each is, and which executions it was notified of. These are hints,
+//! from heartbeats, requests of executors and messages of other schedulers; the index is authoritative.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,10 +15,10 @@ use model::{
 use policy::actions::{Candidate, Member};
 use tokio::time::Instant;
 
-/// Executions of which it is remembered who was told.
+/// Maximum number of executions whose notified executors are remembered.
 const TOLD_MAX: usize = 100_000;
 
-/// All of it.
+/// The view of all executors, behind one lock.
 #[derive(Debug, Default)]
 pub(crate) struct View(Mutex<Inner>);
 
@@ -26,34 +26,34 @@ pub(crate) struct View(Mutex<Inner>);
 struct Inner {
     executors: HashMap<ExecutorId, Seen>,
     told: HashMap<ExecutionKey, Told>,
-    /// In the order in which they were told of.
+    /// Keys of `told`, in the order of the notifications.
     order: VecDeque<ExecutionKey>,
-    /// Lately claimed: whoever asks for one of them needs no look into the index.
+    /// Recently claimed executions: a request that only names these needs no read of the index.
     claimed: VecDeque<ExecutionKey>,
     claimed_set: std::collections::HashSet<ExecutionKey>,
 }
 
-/// Who was told of an execution.
+/// The executors that were notified of an execution.
 #[derive(Debug)]
 struct Told {
-    /// Of which record.
+    /// Position of the record that they were notified of.
     sequence: Sequence,
     executors: Vec<ExecutorId>,
-    /// It is warm at so many of them, the first.
+    /// Number of executors at the front of `executors` where it is warm.
     warm: usize,
     at: Instant,
 }
 
-/// Where an execution is warm.
+/// The executors where an execution is warm.
 #[derive(Debug, Default)]
 pub(crate) struct Warm {
     pub(crate) at: Vec<ExecutorId>,
-    /// Whether others wait for one of them.
+    /// Whether other executors wait for one of them.
     pub(crate) first: bool,
 }
 
-/// How long others let those go first where an execution is warm, if they have room: well below [`crate::reserve::CHECK`],
-/// when whoever has room is woken.
+/// How long other executors let those with room go first where an execution is warm: well below
+/// [`crate::reserve::CHECK`], when any executor with room is woken.
 const FOR_WARM: Duration = Duration::from_millis(15);
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ struct Seen {
     free: Resources,
     starts: u32,
     slots: u32,
-    /// Reservations that it may have, beyond what it has in hand.
+    /// Reservations that it may hold beyond its running and queued executions.
     queued: u32,
     open: bool,
     until: Instant,
@@ -86,10 +86,10 @@ impl View {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An executor says how it is.
+    /// Records a heartbeat of an executor.
     pub(crate) fn heartbeat(&self, heartbeat: &ExecutorHeartbeat) {
         let mut inner = self.lock();
-        // Those that died unheard.
+        // Removes executors that died without a message.
         let now = Instant::now();
         inner.executors.retain(|_, seen| seen.until > now);
         if heartbeat.status == ExecutorStatus::Gone {
@@ -114,19 +114,19 @@ impl View {
         inner.executors.insert(heartbeat.executor.clone(), seen);
     }
 
-    /// An executor says how much room it has.
+    /// Records how much room an executor has when it asks for work.
     pub(crate) fn asks(&self, ask: &ClaimRequest) {
         self.room(&ask.executor, &ask.free, ask.starts.into());
     }
 
-    /// An executor was answered, here or elsewhere: it has so much room left. Returns those who were told here of what it
-    /// claimed, and may forget it.
+    /// Records how much room an executor has left after an answer, from this scheduler or another. Returns the
+    /// executors that were notified here of the claimed executions and may forget them.
     pub(crate) fn answered(&self, notice: &ClaimNotice) -> HashMap<ExecutorId, Vec<ExecutionKey>> {
         self.room(&notice.executor, &notice.free, notice.starts.into());
         let mut trim: HashMap<ExecutorId, Vec<ExecutionKey>> = HashMap::new();
         let mut inner = self.lock();
         for ClaimedAt { execution: key, sequence } in &notice.claimed {
-            // Heard late: since then it waits again, and whoever was told of that must not forget it.
+            // The claim arrived late: the execution waits again since, and the executors notified of that must keep it.
             if inner.told.get(key).is_some_and(|told| told.sequence > *sequence) {
                 continue;
             }
@@ -148,12 +148,13 @@ impl View {
         }
     }
 
-    /// An executor is lost.
+    /// Removes a lost executor.
     pub(crate) fn lost(&self, executor: &ExecutorId) {
         self.lock().executors.remove(executor);
     }
 
-    /// These were told of the record of `key` at `sequence`, which is warm at so many of them, the first.
+    /// Records that `executors` were notified of the record of `key` at `sequence`; it is warm at the
+    /// first `warm` of them.
     pub(crate) fn told(
         &self,
         key: &ExecutionKey,
@@ -176,12 +177,12 @@ impl View {
         }
     }
 
-    /// It ended: nobody needs to be told of it any more. Returns those who were.
+    /// Removes an execution that ended. Returns the executors that were notified of it.
     pub(crate) fn ended(&self, key: &ExecutionKey) -> Vec<ExecutorId> {
         self.lock().told.remove(key).map(|told| told.executors).unwrap_or_default()
     }
 
-    /// Where `key`, which wants `size`, is warm, as far as it was told of here.
+    /// The executors where `key`, which needs `size`, is warm, as far as they were notified by this scheduler.
     pub(crate) fn warm(&self, key: &ExecutionKey, size: &Resources) -> Warm {
         let inner = self.lock();
         let Some(told) = inner.told.get(key) else { return Warm::default() };
@@ -192,18 +193,18 @@ impl View {
         Warm { at, first }
     }
 
-    /// It waits again: a claim of it that is remembered is void.
+    /// Forgets a claim of an execution that waits again.
     pub(crate) fn waits_again(&self, key: &ExecutionKey) {
         self.lock().claimed_set.remove(key);
     }
 
-    /// Whether all of `keys` were claimed lately.
+    /// Whether all of `keys` were claimed recently.
     pub(crate) fn all_claimed(&self, keys: &[ExecutionKey]) -> bool {
         let inner = self.lock();
         keys.iter().all(|key| inner.claimed_set.contains(key))
     }
 
-    /// Who of a pool can be told of a waiting execution.
+    /// The executors of a pool that can be notified of a waiting execution.
     pub(crate) fn candidates(&self, pool: &PoolName) -> Vec<Candidate> {
         let now = Instant::now();
         let inner = self.lock();
@@ -219,7 +220,7 @@ impl View {
         all
     }
 
-    /// The executors of a pool.
+    /// All live executors of a pool.
     pub(crate) fn members(&self, pool: &PoolName) -> Vec<Member> {
         let now = Instant::now();
         let inner = self.lock();
@@ -231,15 +232,15 @@ impl View {
         of_pool.map(one).collect()
     }
 
-    /// What the largest executor of a pool has, as far as any is known.
+    /// Resources of the largest known executor of a pool.
     pub(crate) fn capacity(&self, pool: &PoolName) -> Resources {
         let inner = self.lock();
         let of_pool = inner.executors.values().filter(|seen| seen.pool == *pool);
         of_pool.fold(Resources::default(), |most, seen| most.max(&seen.capacity))
     }
 
-    /// Executors of a pool that have room for one of `waiting`, are large enough for it and have no copy of it, as far as is
-    /// known.
+    /// Executors of a pool that have room for one of `waiting`, are large enough for it and have no copy of it, as far
+    /// as this scheduler knows.
     pub(crate) fn with_room(&self, pool: &PoolName, waiting: &[&Waiting]) -> Vec<ExecutorId> {
         let inner = self.lock();
         let now = Instant::now();
@@ -262,7 +263,7 @@ impl View {
     }
 }
 
-/// Executions of which it is remembered that they were claimed.
+/// Maximum number of executions remembered as claimed.
 const CLAIMED_MAX: usize = 10_000;
 
 impl Inner {

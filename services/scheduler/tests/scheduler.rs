@@ -1,4 +1,4 @@
-//! The scheduler against a real nats-server and Redis, with executors that the test plays.
+//! Tests the scheduler against a real nats-server and Redis, with executors that the test plays.
 
 mod fake;
 
@@ -173,7 +173,7 @@ async fn an_executor_that_hangs_keeps_nothing_from_the_others() {
     let keys = test.accept(20).await;
     test.all_finished(&keys).await;
     assert_eq!((deaf.taken(), good.taken()), (0, 20));
-    // Both were told of each; the one that hangs was told to forget it.
+    // Both were notified of each; the hanging executor was told to forget it.
     test.until(|| deaf.trimmed().len() >= 20).await;
     assert!(deaf.reserved().len() >= 20 && good.reserved().len() >= 20);
 }
@@ -295,13 +295,13 @@ async fn a_queue_that_is_handed_over_runs_elsewhere() {
     assert_eq!(other.taken(), 4);
     for key in &keys {
         let (_, record) = test.bus.latest_execution(key).await.unwrap().unwrap();
-        assert_eq!(record.attempt.0, 1, "it was no attempt");
+        assert_eq!(record.attempt.0, 1, "it does not count as an attempt");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_warm_somewhere_goes_there_again_unless_it_failed_there() {
-    // The others wait long enough for the first to ask, however busy the machine is.
+    // The others wait long enough for the first to ask, even on a busy machine.
     let test = Test::start_with(|settings| settings.action_probe_delay_ms = 2000).await;
     let _scheduler = test.scheduler().await;
     let mut all = Vec::new();
@@ -322,7 +322,7 @@ async fn what_was_warm_somewhere_goes_there_again_unless_it_failed_there() {
         test.all_finished(std::slice::from_ref(&key)).await;
     }
     assert_eq!(ran[..4], [ran[0]; 4]);
-    // By chance one goes there again, but not all.
+    // Chance may send one there again, but not all.
     assert!(ran[4..].iter().any(|at| *at != ran[0]), "{ran:?}");
 }
 
@@ -349,7 +349,7 @@ async fn whoever_runs_a_cancelled_execution_is_told() {
     let cancelled = test.finish(&key, ExecutionOutcome { code: 1, ..outcome(None) }).await;
     assert!(matches!(cancelled, Written::Won(_)));
     test.until(|| executor.cancelled() == vec![key.clone()]).await;
-    // And when the order was lost: by the next heartbeat that still names it.
+    // If the order was lost, the next heartbeat that still names it reveals it.
     executor.heartbeat(ExecutorStatus::Ready).await;
     test.until(|| executor.cancelled().len() >= 2).await;
 }
@@ -371,7 +371,7 @@ async fn what_waits_too_long_is_ended_with_the_reason() {
     let key = test.accept_with(soon).await;
     let ends = test.all_finished(std::slice::from_ref(&key)).await;
     let message = &ends[&key].message;
-    assert_eq!(message, "waited 0 s: the one executor of pool default is full: 1 run, 1 wait");
+    assert_eq!(message, "waited 0 s: the only executor of pool default is full: 1 running, 1 waiting");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -398,7 +398,8 @@ async fn finished_and_waiting_are_told_apart_by_a_rebuild_from_the_floor() {
     assert_eq!(executor.taken(), 1020);
 }
 
-/// `cargo nextest run -p scheduler --run-ignored only --no-capture`: what the scheduler costs, with executors that do nothing.
+/// Run with `cargo nextest run -p scheduler --run-ignored only --no-capture`: measures the cost of the scheduler, with
+/// executors that do nothing.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn figures() {

@@ -1,4 +1,4 @@
-//! What a finished build teaches.
+//! Training data from finished builds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,48 +10,48 @@ use model::{BuildId, BuildRecord, Esu, ExecutorType, Group, Millis, Outcome};
 use occupancy::{BuildFacts, Dataset};
 use serde::Deserialize;
 
-/// A rule uses an executor type when so many of its builds did.
+/// A rule uses an executor type if at least this share of its builds did.
 const RULE_SHARE: f64 = 0.05;
-/// Fewer builds that used another type than x86 tell nothing of a rule.
+/// Minimum number of a rule's builds that used a type other than x86; fewer are not conclusive.
 const RULE_BUILDS_MIN: u64 = 20;
-/// The notice of a model has to fit into one message: rules in it, and bytes of a rule's name.
+/// The notice of a model must fit one message: maximum number of rules in it, and of bytes in a rule's name.
 const RULES_TOLD_MAX: usize = 2_000;
 const RULE_NAME_MAX: usize = 256;
-/// Rules that are counted at all. Names of rules come from clients, which may make up any number of them.
+/// Maximum number of rules counted. Clients choose the names of rules, and may make up any number of them.
 const RULES_MAX: usize = 100_000;
-/// Builds that are learned from: some 350 bytes each are held in memory, which makes 700 MB. More teach little that these
-/// do not.
+/// Maximum number of builds to learn from: each takes about 350 bytes of memory, 700 MB in total.
+/// More builds add little.
 const BUILDS_MAX: u64 = 2_000_000;
 const HOUR_MS: u64 = 3_600_000;
 
-/// Enough of a lifecycle message to pass over it: most teach nothing.
+/// The fields that suffice to skip a lifecycle message: most messages teach nothing.
 #[derive(Deserialize)]
 struct Brief<'a> {
     event: &'a str,
     at_ms: Millis,
 }
 
-/// Everything that finished builds teach.
+/// All training data from finished builds.
 #[derive(Default)]
 pub(crate) struct Lessons {
     pub(crate) data: Dataset,
     rules: BTreeMap<String, RuleUse>,
     pub(crate) builds: u64,
-    /// Ends of builds in each hour, those included that were too many to learn from.
+    /// Number of ends of builds in each hour, including those beyond the limit.
     ended: BTreeMap<u64, u64>,
 }
 
 #[derive(Default)]
 struct RuleUse {
     builds: u64,
-    /// Those that used another type than x86.
+    /// Number of builds that used a type other than x86.
     elsewhere: u64,
-    /// Without x86, which every build is taken to need anyway.
+    /// Builds by executor type, without x86, which every build is assumed to need.
     types: BTreeMap<ExecutorType, u64>,
 }
 
 impl Lessons {
-    /// Learns from a lifecycle message, if it tells the end of a build since `since`.
+    /// Adds a lifecycle message, if it is the end of a build since `since`.
     pub(crate) fn take(&mut self, stored: &Stored, since: Millis) {
         let Ok(brief) = serde_json::from_slice::<Brief<'_>>(&stored.payload) else { return };
         if brief.event != "INVOCATION_FINISHED" || brief.at_ms < since {
@@ -67,7 +67,7 @@ impl Lessons {
 
     fn learn(&mut self, record: &BuildRecord) {
         let Some(result) = record.result() else { return };
-        // What was stopped half-way says nothing of what it takes.
+        // An aborted build has no useful usage.
         if !matches!(result.outcome, Outcome::Succeeded | Outcome::Failed) || result.exit_code.is_none() {
             return;
         }
@@ -80,7 +80,7 @@ impl Lessons {
             group: build.group.as_str(),
             priority: build.priority.as_str(),
         };
-        // A type that was asked for and not used was all cache hits.
+        // A type that was requested and not used had cache hits only.
         let asked = build.occupancy.0.keys().map(|kind| (kind.as_str(), result.usage.get(kind).units()));
         self.data.push(&facts, asked, key(&build.group, build.id));
         self.builds += 1;
@@ -106,15 +106,15 @@ impl Lessons {
         }
     }
 
-    /// From when on to learn, when more builds ended than are learned from: else the last ones, which tell most of the next
-    /// ones, would be left out.
+    /// The time to learn from when more builds ended than the limit: otherwise the latest ones, which predict the next
+    /// ones best, would be omitted.
     pub(crate) fn too_many(&self) -> Option<Millis> {
         let mut builds = 0;
         let mut since = None;
         for (hour, ended) in self.ended.iter().rev() {
             builds += ended;
             if builds > BUILDS_MAX {
-                // The last hour is learned from in any case.
+                // The last hour is always included.
                 return Some(Millis(since.unwrap_or(*hour).saturating_mul(HOUR_MS)));
             }
             since = Some(*hour);
@@ -122,8 +122,8 @@ impl Lessons {
         None
     }
 
-    /// The executor types besides x86 that builds with targets of a rule used, by rule; those of most builds when there are
-    /// more rules than a notice holds.
+    /// The executor types other than x86 that builds with targets of a rule used, by rule; if there are more rules
+    /// than a notice holds, the rules with the most builds.
     pub(crate) fn types_by_rule(&self) -> BTreeMap<String, BTreeSet<ExecutorType>> {
         let mut telling: Vec<(&String, &RuleUse)> =
             self.rules.iter().filter(|(_, used)| used.elsewhere >= RULE_BUILDS_MIN).collect();
@@ -135,19 +135,19 @@ impl Lessons {
 }
 
 impl RuleUse {
-    /// The executor types that are no exception.
+    /// The executor types used by a significant share of the builds.
     fn often(&self) -> BTreeSet<ExecutorType> {
         let share = RULE_SHARE * self.builds as f64;
         self.types.iter().filter(|(_, count)| **count as f64 >= share).map(|(kind, _)| kind.clone()).collect()
     }
 }
 
-/// Whether a rule's name takes no more room in a notice than it may: JSON writes some characters with six bytes.
+/// Whether a rule's name is within its limit in a notice: JSON writes some characters with six bytes.
 fn is_plain(rule: &str) -> bool {
     rule.len() <= RULE_NAME_MAX && !rule.contains(|c: char| c.is_control() || matches!(c, '"' | '\\'))
 }
 
-/// The same build is always learned from, or always tested on.
+/// A stable key, so that the same build is always used for training, or always for testing.
 fn key(group: &Group, id: BuildId) -> u64 {
     let mut hasher = DefaultHasher::new();
     (group, id).hash(&mut hasher);

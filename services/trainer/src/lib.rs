@@ -1,7 +1,7 @@
 //! `trainer`: learns from finished builds how much of each executor type builds occupy (section 4.3 of the paper).
 //!
-//! in: lifecycle events of the last 17 days · out: a versioned occupancy model, in the store, and a notice of it, by compare-and-set ·
-//! Redis: none · decides with `occupancy`
+//! in: lifecycle events of the last 17 days · out: a versioned occupancy model in the store, and a notice of it, by
+//! compare-and-set · Redis: none · decides with `occupancy`
 
 mod lessons;
 mod train;
@@ -14,14 +14,14 @@ use tracing::{debug, info, warn};
 
 use crate::train::{TrainError, Trained};
 
-/// Runs the service until it is told to stop.
+/// Runs the service until it is asked to stop.
 pub fn run(context: Context) -> Running {
     Box::pin(serve(context))
 }
 
-/// How soon a training that could not be done is tried again, at the most.
+/// Maximum delay before a failed training is retried.
 const RETRY: Duration = Duration::from_secs(60);
-/// Likewise while there are too few builds to learn from.
+/// Maximum delay before a retry while there are too few builds to learn from.
 const YOUNG: Duration = Duration::from_secs(600);
 
 async fn serve(context: Context) -> Result<(), ServiceError> {
@@ -44,11 +44,11 @@ async fn serve(context: Context) -> Result<(), ServiceError> {
                 if retry.is_none() {
                     trained = Some(Instant::now());
                 }
-                // Trained: when the next one is due is seen at once.
+                // After a training, compute at once when the next one is due.
                 every.min(retry.unwrap_or(Duration::ZERO))
             }
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "when the last model was trained is not known");
+                warn!(error = telemetry::error_chain(&error), "cannot read the last model's age, retrying");
                 every.min(RETRY)
             }
         };
@@ -59,8 +59,8 @@ async fn serve(context: Context) -> Result<(), ServiceError> {
     }
 }
 
-/// Trains once. `None`: it was trained to the end, and nothing is gained by training again before that is due; else how
-/// soon it is tried again.
+/// Trains once. `None` means that the training completed and need not be repeated before the next one is due;
+/// otherwise the delay before a retry.
 async fn attempt(context: &Context, store: &Store) -> Option<Duration> {
     match train::train(context, store).await {
         Ok(Trained::Published(published)) => {
@@ -68,30 +68,30 @@ async fn attempt(context: &Context, store: &Store) -> Option<Duration> {
             None
         }
         Ok(Trained::Overtaken) => {
-            info!("another trainer published a model in the meantime, this one is dropped");
+            info!("another trainer published a model first, dropping this one");
             None
         }
         Err(TrainError::Refused(refusal)) => {
-            warn!(error = telemetry::error_chain(&refusal), "a model was trained and is not published");
+            warn!(error = telemetry::error_chain(&refusal), "the trained model was refused, not publishing");
             None
         }
-        // A young farm; nothing is wrong.
+        // The farm is new; this is not a fault.
         Err(error @ TrainError::TooFew { .. }) => {
-            debug!(error = telemetry::error_chain(&error), "no model was trained");
+            debug!(error = telemetry::error_chain(&error), "cannot train a model yet");
             Some(YOUNG)
         }
         Err(
             error
             @ (TrainError::Bus(_) | TrainError::Store(_) | TrainError::Unsound(_) | TrainError::Lost(_)),
         ) => {
-            warn!(error = telemetry::error_chain(&error), "no model was trained");
+            warn!(error = telemetry::error_chain(&error), "cannot train a model, retrying");
             Some(RETRY)
         }
     }
 }
 
-/// How long until a training is due; `None`: now. Of several trainers the first one's model makes the others wait; what
-/// this one `trained` last counts even if it was not published.
+/// Time until a training is due; `None` means now. Among several trainers, the first one's model makes the others
+/// wait; a training of this process (`trained`) counts even if its model was not published.
 async fn due_in(
     context: &Context,
     every: Duration,

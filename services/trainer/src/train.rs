@@ -1,4 +1,4 @@
-//! One training: read, learn, test, publish.
+//! One training: reads builds, learns, tests and publishes a model.
 
 use std::{
     collections::BTreeMap,
@@ -17,41 +17,41 @@ use tracing::{info, warn};
 
 use crate::lessons::Lessons;
 
-/// How far back builds are learned from (section 4.3).
+/// Maximum age of the builds to learn from (section 4.3 of the paper).
 const LOOK_BACK: Duration = Duration::from_secs(17 * 24 * 3600);
-/// Fewer builds teach nothing that the default does not know.
+/// Minimum number of builds: fewer add nothing to the default.
 const BUILDS_MIN: u64 = 200;
-/// The search for crosses ends after this, with the best that it has found.
+/// Time limit of the search for crosses, which returns the best result so far.
 const SEARCH_MAX: Duration = Duration::from_secs(300);
 const BATCH: usize = 1000;
-/// Bytes of a model at most: enqueuers take no larger one.
+/// Maximum size of a model in bytes: enqueuers accept no larger one.
 const SIZE_MAX: usize = 256 << 20;
 
-/// Why there is no new model.
+/// The reason why there is no new model.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrainError {
     #[error(transparent)]
     Bus(#[from] BusError),
-    #[error("the model cannot be kept")]
+    #[error("cannot store the model")]
     Store(#[from] StoreError),
-    #[error("only {found} builds ended in the last 17 days, {BUILDS_MIN} are needed")]
+    #[error("only {found} builds ended in the last 17 days, at least {BUILDS_MIN} are needed")]
     TooFew { found: u64 },
-    #[error("the model that was trained cannot be read again")]
+    #[error("the encoded model cannot be decoded")]
     Unsound(#[from] DecodeError),
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("the training ended by itself")]
+    #[error("the training ended unexpectedly")]
     Lost(#[from] tokio::task::JoinError),
 }
 
-/// What became of a model that was trained.
+/// Outcome of a training.
 pub(crate) enum Trained {
     Published(Published),
-    /// Another trainer was first.
+    /// Another trainer published its model first.
     Overtaken,
 }
 
-/// A model that was published.
+/// A published model and its test results.
 pub(crate) struct Published {
     notice: ModelNotice,
     seconds: f64,
@@ -60,26 +60,26 @@ pub(crate) struct Published {
 impl fmt::Display for Published {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ModelNotice { version, builds, test_error, default_error, .. } = &self.notice;
-        write!(f, "occupancy model {version} of {builds} builds published after {:.1} s", self.seconds)?;
+        write!(f, "published occupancy model {version} from {builds} builds after {:.1} s", self.seconds)?;
         for (kind, error) in test_error {
             let constant = default_error.get(kind).copied().unwrap_or_default();
-            write!(f, "; {kind}: off by {error:.3} ESU on the average, the default by {constant:.3}")?;
+            write!(f, "; {kind}: mean error {error:.3} ESU, of the default {constant:.3} ESU")?;
         }
         Ok(())
     }
 }
 
-/// Trains a model from what the event stream holds and publishes it, unless enqueuers would refuse it.
+/// Trains a model from the builds in the event stream and publishes it, unless enqueuers would refuse it.
 pub(crate) async fn train(context: &Context, store: &Store) -> Result<Trained, TrainError> {
     let begun = Instant::now();
     let now = context.bus.now();
-    // Read before anything is learned: of several trainers that began with the same model one publishes the next.
+    // Read before learning: of several trainers that started from the same model, only one publishes the next.
     let (position, last) = context.bus.current_model().await?;
     let lessons = read_all(context, Millis(now.0.saturating_sub(millis(LOOK_BACK)))).await?;
     if lessons.builds < BUILDS_MIN {
         return Err(TrainError::TooFew { found: lessons.builds });
     }
-    info!(builds = lessons.builds, seconds = begun.elapsed().as_secs_f64(), "builds read, learning");
+    info!(builds = lessons.builds, seconds = begun.elapsed().as_secs_f64(), "builds read, training a model");
     let version = last.as_ref().map_or(1, |last| last.version.saturating_add(1));
     let builds = lessons.builds;
     let (types_by_rule, model) = tokio::task::spawn_blocking(move || {
@@ -89,7 +89,7 @@ pub(crate) async fn train(context: &Context, store: &Store) -> Result<Trained, T
     })
     .await?;
     let bytes = model.encode();
-    // What enqueuers could not read, or would refuse, must not be published.
+    // A model that enqueuers could not read, or would refuse, must not be published.
     OccupancyModel::decode(&bytes)?;
     let current = match &last {
         Some(last) => current_report(store, last).await,
@@ -107,7 +107,8 @@ pub(crate) async fn train(context: &Context, store: &Store) -> Result<Trained, T
     })
 }
 
-/// What the model in use says of itself. One that cannot be read is in nobody's use that starts now: then there is none.
+/// The report of the model in use. Treated as absent if it cannot be read, since no newly started process
+/// can use it either.
 async fn current_report(store: &Store, notice: &ModelNotice) -> Option<Report> {
     match load(store, notice).await {
         Ok(model) => Some(model.report().clone()),
@@ -115,7 +116,7 @@ async fn current_report(store: &Store, notice: &ModelNotice) -> Option<Report> {
             let error = telemetry::error_chain(error.as_ref());
             warn!(
                 version = notice.version,
-                error, "the model in use cannot be read, the next one is not compared with it"
+                error, "cannot read the model in use; publishing without a comparison to it"
             );
             None
         }
@@ -128,7 +129,7 @@ async fn load(
 ) -> Result<OccupancyModel, Box<dyn std::error::Error + Send + Sync>> {
     let (size, parts) = store.stream(&notice.digest).await?;
     if size > SIZE_MAX as u64 {
-        return Err(format!("it has {size} bytes, at most {SIZE_MAX} are taken").into());
+        return Err(format!("it has {size} bytes, the limit is {SIZE_MAX}").into());
     }
     let content = parts
         .try_fold(BytesMut::new(), async |mut all, part| {
@@ -137,17 +138,17 @@ async fn load(
         })
         .await?;
     if Digest::of(&content) != notice.digest {
-        return Err("its content is not what was published".into());
+        return Err("its content does not match the published digest".into());
     }
     Ok(OccupancyModel::decode(&content)?)
 }
 
-/// What builds since `since` teach; of too many builds the last ones.
+/// Training data from builds since `since`; if they exceed the limit, from the latest ones.
 async fn read_all(context: &Context, since: Millis) -> Result<Lessons, TrainError> {
     let lessons = read(context, since).await?;
     let Some(later) = lessons.too_many() else { return Ok(lessons) };
-    warn!(since_ms = later.0, "more builds ended than are learned from: read again, only the last ones");
-    // Both at once would not fit.
+    warn!(since_ms = later.0, "more builds ended than the limit for training: reading only the latest ones");
+    // Both would not fit the memory at once.
     drop(lessons);
     read(context, later).await
 }
@@ -171,7 +172,7 @@ async fn read(context: &Context, since: Millis) -> Result<Lessons, TrainError> {
 
 type Errors = BTreeMap<ExecutorType, f64>;
 
-/// Mean absolute errors on builds that were not learned from: the model's, and the default's.
+/// Mean absolute errors on test builds: the model's and the default's.
 fn errors(report: &Report) -> (Errors, Errors) {
     let tested = report.types.iter().filter_map(|part| {
         let kind: ExecutorType = part.executor_type.parse().ok()?;

@@ -1,19 +1,19 @@
 //! A build that calls Bazel uses the farm: its actions are executed and cached there, under its group and trace.
 //!
-//! A `bazel` that stands before the real one in `PATH` names the farm to it. Everything that the build itself says to
-//! Bazel goes before it.
+//! A wrapper named `bazel`, first in `PATH`, passes the farm's address to the real one. All options that the build
+//! itself gives to Bazel take precedence.
 
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 
-/// The variable with the address of the Remote Execution API. A build that sets it to nothing has its Bazel work
-/// without the farm.
+/// The variable with the address of the Remote Execution API. If a build sets it to an empty value, its Bazel
+/// runs without the farm.
 pub(crate) const GRPC: &str = "FOREBAY_GRPC";
 
-/// Options are given in a file, the first of all: what the build's own files and command line say is read later and
-/// wins. The file has the same name for each run of a workspace, and the same startup options, or Bazel would start its
-/// server anew. What changes from run to run are options of commands that are part of no configuration: the server's
-/// caches outlive them. What Bazel makes, and by what it finds its server again, is kept beside the build's folder: no
-/// checkout touches it there, and no wildcard of targets or outputs looks into it.
+/// Options go into a file that is read first: the build's own files and command line are read later and win. The file
+/// has the same name and the same startup options for every run of a workspace, otherwise Bazel would restart its
+/// server. Values that change between runs are options of commands and not part of a configuration, so the server's
+/// caches stay valid. Bazel's outputs and the data that it finds its server by are kept beside the build's folder: no
+/// checkout touches them there, and no wildcard of targets or outputs matches them.
 const WRAPPER: &str = r#"#!/bin/sh
 here=$(dirname "$0")
 name=$(basename "$0")
@@ -36,7 +36,7 @@ exec "$name" "--bazelrc=$rc" "$@"
 
 const NAMES: [&str; 2] = ["bazel", "bazelisk"];
 
-/// Puts the programs into `folder`.
+/// Installs the wrapper programs in `folder`.
 pub(crate) fn install(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for name in NAMES {

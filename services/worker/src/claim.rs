@@ -1,4 +1,4 @@
-//! Becoming the owner of a build: the lease, then INVOCATION_STARTED, then a look at the clock.
+//! Claims a build: acquires the lease, publishes INVOCATION_STARTED, then checks the clock.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,24 +11,23 @@ use tracing::{debug, warn};
 
 use crate::{Shared, lease_keeper::deadline_after, stop::Cause, warm};
 
-/// A build that is ours.
+/// A build claimed by this worker.
 pub(crate) struct Claimed {
     pub(crate) key: BuildKey,
-    /// With its invocation.
+    /// The record, including its invocation.
     pub(crate) record: BuildRecord,
     /// Position of its INVOCATION_STARTED.
     pub(crate) started_at: Sequence,
     pub(crate) lease: Lease,
     /// When its processes must be dead unless the lease is renewed.
     pub(crate) deadline: Deadline,
-    /// The lease passed away in between: nothing may run.
+    /// Set if the lease was lost during the claim: nothing may run.
     pub(crate) lost: Option<Cause>,
 }
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Claims the offered build, or says why not. `left` is by what the next build finds what is left in the workspace, and
-/// the group that it is of.
+/// Claims the offered build, or returns why not. `left` holds the group and keys of the files in the workspace.
 pub(crate) async fn claim(
     shared: &Shared,
     offer: &Offer,
@@ -37,17 +36,18 @@ pub(crate) async fn claim(
     left: Option<(&Group, &WorkspaceKeys)>,
 ) -> Result<Claimed, OfferVerdict> {
     let failed = |error: bus::BusError| {
-        warn!(%key, error = telemetry::error_chain(&error), "claiming failed");
+        warn!(%key, error = telemetry::error_chain(&error), "cannot claim the build");
         OfferVerdict::Failed
     };
-    // Void by now, or by our clock: a worker whose clock is wrong must not draw the same build for ever.
+    // The offer has expired, at least by the local clock: a worker with a wrong clock must not claim the same
+    // build again and again.
     if shared.context.bus.now() > offer.deadline_ms {
         return Err(OfferVerdict::Busy);
     }
     let record = current(shared, offer, key, record).await.map_err(failed)??;
     let bus = &shared.context.bus;
     let ttl = Duration::from_secs(record.build.lease_ttl_seconds);
-    // The clock of the lease starts at the server after this moment, never before.
+    // The server starts the lease's time after this moment, never before.
     let mut deadline = deadline_after(ttl);
     let asked = tokio::time::Instant::now();
     let holder = LeaseHolder { worker: shared.id.clone(), ttl_seconds: ttl.as_secs() };
@@ -56,7 +56,7 @@ pub(crate) async fn claim(
         Acquired::Taken => return Err(OfferVerdict::Failed),
     };
     crash_point(Step::LeaseHeld);
-    // That may have taken long. From here on the build is offered to others.
+    // Acquiring may have been slow. After the offer's deadline the build is offered to other workers.
     if shared.context.bus.now() > offer.deadline_ms {
         let _ = bus.release_lease(&lease).await;
         return Err(OfferVerdict::Busy);
@@ -71,7 +71,7 @@ pub(crate) async fn claim(
         workspace_kind: warm::kind(&record.build, offer.workspace_kind, left),
     };
     let record = record.started(invocation, offer.sequence);
-    // When the answer stays in doubt the lease is left to expire: the reaper then sees which it was.
+    // If the outcome of the write stays unknown, the lease is left to expire: the reaper then sees which it was.
     let started_at = match bus.transition(&record, offer.sequence, PATIENCE).await.map_err(failed)? {
         Written::Won(position) => position,
         Written::Lost(_) => {
@@ -81,11 +81,11 @@ pub(crate) async fn claim(
     };
     crash_point(Step::StartWritten);
     let mut lost = None;
-    // A lease taken so lately cannot have run out; an older one must be seen to live before anything runs.
+    // A lease acquired recently cannot have expired; an older one must be confirmed before a process may run.
     if asked.elapsed() > ttl / 4 {
         deadline = deadline_after(ttl);
         if !matches!(bus.renew_lease(&mut lease, PATIENCE).await, Ok(Renewed::Held)) {
-            debug!(%key, "the lease passed away while the build was claimed");
+            debug!(%key, "the lease was lost during the claim");
             lost = Some(Cause::LeaseLost);
         }
     }
@@ -93,8 +93,8 @@ pub(crate) async fn claim(
     Ok(Claimed { key: key.clone(), record, started_at, lease, deadline, lost })
 }
 
-/// The record at the offered position, still waiting. Only one that is seen to have moved on is stale: a read may also
-/// be older than the offer.
+/// The record at the offered position, still waiting. An offer is stale only if the record has moved past it: a read
+/// may also return an older record than the offer.
 async fn current(
     shared: &Shared,
     offer: &Offer,

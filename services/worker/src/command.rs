@@ -1,4 +1,4 @@
-//! One command of a run: under the shim, with its output on the bus, until it ends or is made to.
+//! Runs one command of a run under the shim, with its output on the bus, until it exits or is stopped.
 
 use std::{
     sync::{
@@ -22,28 +22,28 @@ use crate::{
     usage::Usage,
 };
 
-/// What became of one command.
+/// How one command ended.
 pub(crate) enum CommandEnd {
-    /// It ended by itself.
+    /// The command exited without being stopped.
     Exited(Ended),
-    /// It could not be started.
+    /// The command could not be started, for this reason.
     NotStarted(String),
-    /// It ran longer than it may.
+    /// The command exceeded its timeout.
     TimedOut(Ended),
-    /// The run is to end; with what the command was until then, where it began.
+    /// The run was stopped; with the end of the command, if it had started.
     Stopped(Option<Ended>),
     /// The shim died, and the command with it.
     ShimGone(ShimError),
 }
 
-/// What is known of a command that ran.
+/// Measurements of a command that ran.
 #[derive(Clone)]
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
     pub(crate) started_at_us: Option<u64>,
 }
 
-/// Runs `argv` with the variables `env` in the workspace of `run` to its end.
+/// Runs `argv` with the variables `env` in the workspace of `run` until the command ends.
 pub(crate) async fn run(
     run: &mut Run<'_>,
     argv: Vec<String>,
@@ -64,7 +64,7 @@ pub(crate) async fn run(
         Err(error @ ShimError::TooLarge { .. }) => return Ok(CommandEnd::NotStarted(error.to_string())),
         Err(error) => return Ok(CommandEnd::ShimGone(error)),
     };
-    // The guard of what the command before left is not needed any more.
+    // The guard of the previous command's remaining processes is no longer needed.
     run.guard = None;
     let grace = Duration::from_millis(run.shared.context.settings.kill_grace_ms);
     let deadline = run.keeper.deadline.clone();
@@ -92,13 +92,13 @@ pub(crate) async fn run(
             Err(error) => return Ok(CommandEnd::ShimGone(error)),
         }
     };
-    // What it left may not outlive the lease either, until the run is over.
+    // Until the run is over, processes that the command left must not outlive the lease either.
     let Watched { running, guard, .. } = watched;
     run.guard = running.has_survivors().then_some(guard);
     end
 }
 
-/// Renews the deadline of a command and kills it when it must end, whatever else is waited for meanwhile.
+/// Renews the deadline of a command and kills it when it must end, independently of what the run waits for.
 pub(crate) struct Guard {
     control: Control,
     timed_out: Arc<AtomicBool>,
@@ -119,10 +119,11 @@ impl Guard {
         Self { control, timed_out, task }
     }
 
-    /// The run is over: what its command left has no deadline any more. Says whether the shim heard it.
+    /// Ends the run: processes that its command left have no deadline any more. Returns whether
+    /// the shim confirmed this.
     pub(crate) async fn release(mut self) -> bool {
         self.task.abort();
-        // A renewal that is on its way must not come after this.
+        // A renewal in flight must not arrive after this.
         let _ = (&mut self.task).await;
         self.control.renew(Deadline::NEVER).await.is_ok()
     }
@@ -150,7 +151,7 @@ async fn guard(
             }
             () = stop.wanted(), if !stopping => {
                 stopping = true;
-                // A run that is not ours any more has no time to spare.
+                // A run that lost its lease gets at most a short grace period.
                 let drained = stop.cause() == Some(Cause::Drained);
                 let grace = if drained { grace } else { grace.min(Duration::from_secs(1)) };
                 let _ = control.kill(grace).await;
@@ -164,7 +165,6 @@ async fn guard(
     }
 }
 
-/// A command that runs.
 struct Watched<'a> {
     running: Running<'a>,
     guard: Guard,
@@ -173,13 +173,13 @@ struct Watched<'a> {
     record: &'a BuildRecord,
     started_at_us: Option<u64>,
     fault: Option<ChunkFault>,
-    /// Where its use is told, and as whose.
+    /// Where to report its use, and for which workspace.
     usage: (&'a Usage, u16),
     clock: &'a FarmClock,
 }
 
 impl Watched<'_> {
-    /// Takes an event; the end of the command, when it was the last.
+    /// Handles an event; returns the end of the command with the last one.
     async fn take(&mut self, event: Event) -> Option<Result<CommandEnd, ChunkFault>> {
         match event {
             Event::Started { at, .. } => {
@@ -211,7 +211,7 @@ impl Watched<'_> {
     }
 
     fn exited(&self, exit: Exit) -> CommandEnd {
-        // A deadline that passed is a lease that was not renewed.
+        // A passed deadline means that the lease was not renewed.
         let stopped = self.stop.cause().is_some() || exit.cause == ExitCause::Deadline;
         let ended = Ended { exit, started_at_us: self.started_at_us };
         if stopped {
@@ -225,7 +225,7 @@ impl Watched<'_> {
     }
 }
 
-/// Notes how long a build waited for its start.
+/// Records how long a build waited for its start.
 pub(crate) fn tell_start(record: &BuildRecord, at: SystemTime) {
     if record.attempt == Attempt::FIRST {
         let waited = Millis::from(at).since(record.build.submitted_at_ms);
@@ -244,11 +244,11 @@ fn stream_of(stream: shim::Stream) -> OutputStream {
     }
 }
 
-/// How a command ended, for people.
+/// How a command ended, as text for the user.
 pub(crate) fn exit_text(exit: &Exit) -> String {
     match (exit.exit_code, exit.signal) {
         (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("ended by signal {signal}"),
-        (None, None) => "ended in an unknown way".to_owned(),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "unknown exit status".to_owned(),
     }
 }

@@ -1,5 +1,5 @@
-//! A build's console output: on the bus, then in a file for the store, then nowhere, each change marked where it
-//! happens.
+//! A build's console output: it goes to the bus, then to a file for the store, then it is dropped. Each change is
+//! marked where it happens.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,16 +11,16 @@ use store::{Store, StoreError};
 use telemetry::metrics::{Counter, Label, count};
 use tokio::{fs::File, io::AsyncWriteExt as _};
 
-/// What output may take.
+/// Limits on the console output of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Bytes on the bus.
+    /// Bytes published on the bus.
     pub(crate) bus: u64,
-    /// Bytes at all.
+    /// Bytes kept in total, on the bus and in the store.
     pub(crate) total: u64,
 }
 
-/// Where the output of a run goes.
+/// Destination of the output of a run.
 pub(crate) struct Console {
     writer: GuardedWriter,
     limits: Limits,
@@ -30,17 +30,16 @@ pub(crate) struct Console {
     summary: LogSummary,
 }
 
-/// As long as a lease may take to be lost: then the run is over anyway.
+/// Time limit for a write: after this the lease has expired and the run is over anyway.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Console {
-    /// The console of one run.
     pub(crate) fn new(writer: GuardedWriter, limits: Limits, overflow_path: PathBuf) -> Self {
         let summary = LogSummary::default();
         Self { writer, limits, overflow_path, overflow: None, overflow_bytes: 0, summary }
     }
 
-    /// Takes a chunk of output.
+    /// Writes a chunk of output.
     pub(crate) async fn write(&mut self, stream: OutputStream, data: Bytes) -> Result<(), ChunkFault> {
         let length = data.len() as u64;
         let seen = match stream {
@@ -57,19 +56,19 @@ impl Console {
             return Ok(());
         }
         if self.overflow.is_none() && self.overflow_bytes == 0 && self.summary.dropped_bytes == 0 {
-            // From here on nothing more of this run is on the bus.
+            // No more output of this run goes to the bus from here on.
             self.writer.write(Chunk::Dropped { stream, offset, bytes: 0 }, PATIENCE).await?;
         }
         self.keep_aside(data).await;
         Ok(())
     }
 
-    /// Tells what the worker does.
+    /// Publishes a tool event of the worker.
     pub(crate) async fn tool(&mut self, event: &ToolEvent) -> Result<(), ChunkFault> {
         self.writer.write(Chunk::Tool(event), PATIENCE).await
     }
 
-    /// A line of the worker's own, among the command's.
+    /// Writes a line from the worker into the command's output.
     pub(crate) async fn say(&mut self, line: &str) -> Result<(), ChunkFault> {
         self.write(OutputStream::Stderr, Bytes::from(format!("forebay: {line}\n"))).await
     }
@@ -80,7 +79,7 @@ impl Console {
         if length > room || self.summary.dropped_bytes > 0 {
             if self.summary.dropped_bytes == 0 {
                 let mark =
-                    format!("\nforebay: the log limit of {} bytes is reached here\n", self.limits.total);
+                    format!("\nforebay: log limit of {} bytes reached\n", self.limits.total);
                 let _ = self.append(mark.as_bytes()).await;
             }
             self.summary.dropped_bytes += length;
@@ -104,7 +103,7 @@ impl Console {
         }
     }
 
-    /// Keeps what did not fit on the bus, and sums up.
+    /// Stores the output that exceeded the limit of the bus, and returns the summary.
     pub(crate) async fn finish(mut self, store: &Store) -> Result<LogSummary, StoreError> {
         if let Some(mut file) = self.overflow.take() {
             let _ = file.flush().await;

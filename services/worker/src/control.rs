@@ -1,4 +1,4 @@
-//! Orders to this worker.
+//! Handles orders to this worker.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::{Shared, stop::Cause};
 
-/// Takes orders until the worker ends.
+/// Handles orders until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let subject = Subject::Control(shared.id.clone()).to_string();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
@@ -30,7 +30,7 @@ async fn obey(shared: Arc<Shared>, message: Message) {
     let order = match decode::<Control>(Encoding::Json, &message.payload) {
         Ok(order) => order,
         Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "an order cannot be read");
+            warn!(error = telemetry::error_chain(&error), "cannot decode an order");
             return;
         }
     };
@@ -43,23 +43,23 @@ async fn obey(shared: Arc<Shared>, message: Message) {
             return;
         }
         Control::Drain => {
-            info!("draining: nothing new is taken");
+            info!("draining: accepting no new builds");
             shared.slots.set_draining(true);
         }
         Control::Resume => {
-            info!("taking builds again");
+            info!("accepting builds again");
             shared.slots.set_draining(false);
         }
         Control::Cancel { group, id, attempt } => {
             let key = BuildKey { group, id };
             if let Some(stop) = shared.slots.stop_of(&key, attempt) {
-                // The word of the store, not the order's, says that the run is over.
+                // The record in the log decides whether the run is over, not the order.
                 match shared.context.bus.latest(&key).await {
                     Ok(Some((_, record))) if record.attempt == attempt && runs(&record.phase) => {
-                        debug!(%key, "an order to kill a build that still runs is ignored");
+                        debug!(%key, "ignoring an order to kill a build that still runs");
                     }
                     Ok(_) => stop.now(Cause::EndedElsewhere),
-                    Err(error) => debug!(%key, %error, "whether the build was ended is not known yet"),
+                    Err(error) => debug!(%key, %error, "cannot check whether the build has ended"),
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Watches the disk under the workspaces: below its reserve nothing new is taken and idle workspaces are emptied; below half
-//! of that the build that fills it is ended, before the bus on the same disk suffers.
+//! Watches the disk under the workspaces: below the reserve the worker accepts no offers and empties idle workspaces;
+//! below half of the reserve it ends the build that fills the disk, before the bus on the same disk suffers.
 
 use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
@@ -10,16 +10,16 @@ use tracing::{info, warn};
 
 use crate::{Shared, stop::Cause};
 
-/// Between two looks while there is plenty of room.
+/// Time between two checks while there is plenty of room.
 const SLOW: Duration = Duration::from_secs(1);
-/// Between two looks when the disk may be full any moment.
+/// Time between two checks when the disk may fill up at any moment.
 const FAST: Duration = Duration::from_millis(10);
-/// So many bytes a second a disk is taken to be filled with at most.
+/// Assumed maximum rate at which a disk fills, in bytes per second.
 const RATE: u64 = 2 << 30;
-/// How long a build that was ended may take to give back its room before the next one is.
+/// Time that an ended build has to free its space before the next one is ended.
 const ROOM_BACK: Duration = Duration::from_secs(2);
 
-/// Watches until the worker ends. Looks only while something runs or room is short.
+/// Watches until the worker ends. Checks frequently only while a build runs or space is short.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let reserve = Reserve::new(shared.context.settings.disk_left_percent);
     let mut watch = Watch { shared, reserve, first: None };
@@ -27,7 +27,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
         let next = watch.look().await;
         let idle = watch.shared.slots.busy().is_empty() && watch.shared.slots.shortage().is_none();
         if idle {
-            // A run wakes it; who has nothing to do looks anyway before it takes something.
+            // The start of a run wakes this loop; an idle worker still checks at each heartbeat.
             tokio::select! {
                 () = watch.shared.slots.begun.notified() => {}
                 () = tokio::time::sleep(Duration::from_secs(watch.shared.context.settings.heartbeat_seconds)) => {}
@@ -41,12 +41,12 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
 struct Watch {
     shared: Arc<Shared>,
     reserve: Reserve,
-    /// When room became short: what was left, and what each busy workspace had.
+    /// When space became short: the bytes left, and the bytes used by each busy workspace.
     first: Option<(u64, HashMap<u16, u64>)>,
 }
 
 impl Watch {
-    /// Looks once; how long until the next look.
+    /// Checks once; returns the time until the next check.
     async fn look(&mut self) -> Duration {
         let Ok(space) = Space::of(self.shared.folder.path()) else { return SLOW };
         self.judge(space);
@@ -58,7 +58,8 @@ impl Watch {
         let busy = self.shared.slots.busy();
         let sizes = sizes(self.shared.folder.path(), busy).await;
         if space.bytes_left >= floor {
-            // Read again behind the sizes: what was written meanwhile is in them, and must not count as lost since.
+            // Read again after the sizes: data written while they were measured is part of them and must not
+            // count as lost since.
             let left = Space::of(self.shared.folder.path()).map_or(space.bytes_left, |now| now.bytes_left);
             self.first.get_or_insert((left, sizes));
             return until(left.saturating_sub(floor));
@@ -66,7 +67,7 @@ impl Watch {
         self.end_one(space, &sizes, floor)
     }
 
-    /// Takes nothing new while room is short.
+    /// Accepts no offers while space is short.
     fn judge(&self, space: Space) {
         let slots = &self.shared.slots;
         let shortage = self.reserve.shortage(space);
@@ -74,9 +75,9 @@ impl Watch {
             return;
         }
         if let Some(why) = &shortage {
-            warn!("no builds are taken: {why}");
+            warn!("the worker accepts no builds: {why}");
         } else {
-            info!("there is room on the disk: builds are taken again");
+            info!("the disk has enough space again: accepting builds");
         }
         slots.set_shortage(shortage);
     }
@@ -101,12 +102,12 @@ impl Watch {
             bytes,
             left = space.bytes_left,
             reserve = floor,
-            "a build is ended: it fills the disk"
+            "ending a build that fills the disk"
         );
         self.shared.slots.stop(number, Cause::FilledDisk { bytes, left: space.bytes_left, reserve: floor });
-        // The run is ended by others, which may wait for the bus, which may wait for this room.
+        // Other tasks end the run; they may be waiting for the bus, and the bus may be waiting for this space.
         if let Err(error) = self.shared.folder.empty(number) {
-            warn!(workspace = number, %error, "the workspace was not emptied before its build has ended");
+            warn!(workspace = number, %error, "cannot empty the workspace before its build ends");
         }
         let others = sizes.iter().filter(|(other, _)| **other != number);
         self.first = Some((space.bytes_left, others.map(|(other, bytes)| (*other, *bytes)).collect()));
@@ -114,12 +115,12 @@ impl Watch {
     }
 }
 
-/// How long it takes at least to fill `bytes`.
+/// Minimum time in which `bytes` can be filled, halved for safety.
 fn until(bytes: u64) -> Duration {
     Duration::from_secs_f64(bytes as f64 / RATE as f64 / 2.0).clamp(FAST, SLOW)
 }
 
-/// Bytes of disk that these workspaces have.
+/// Bytes of disk used by each of these workspaces.
 async fn sizes(folder: &Path, numbers: Vec<u16>) -> HashMap<u16, u64> {
     let folder = folder.to_owned();
     let all =

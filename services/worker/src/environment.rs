@@ -6,7 +6,7 @@ use model::{Build, BuildRecord, SendingBuild};
 
 use crate::{Shared, bazel, folder::RunFolder};
 
-/// What a command of `record` sees: nothing of the worker's own environment but `PATH`.
+/// The variables of the commands of `record`: of the worker's environment they get only `PATH`.
 pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolder) -> Vec<(String, String)> {
     let path = format!("{}:{}", shared.folder.programs().display(), path());
     let build = &record.build;
@@ -26,7 +26,7 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     if let Some(url) = shared.gateways.for_tools() {
         set(bazel::GRPC, url);
     }
-    // No person can answer a prompt.
+    // A prompt would wait forever: no person can answer it.
     set("GIT_TERMINAL_PROMPT", "0".to_owned());
     if let Some(trace) = telemetry::current().map(|context| context.traceparent).or(build.traceparent.clone())
     {
@@ -36,7 +36,7 @@ pub(crate) fn variables(shared: &Shared, record: &BuildRecord, folder: &RunFolde
     all.into_iter().collect()
 }
 
-/// What of the variables of git a request may set for the preparation: how to reach a server, and what to trace.
+/// Git variables that a request may set for the preparation: how to reach a server, and what to trace.
 const GIT: [&str; 9] = [
     "GIT_SSH",
     "GIT_ASKPASS",
@@ -48,11 +48,11 @@ const GIT: [&str; 9] = [
     "GIT_CONFIG_KEY_",
     "GIT_CONFIG_VALUE_",
 ];
-/// What may have programs of the workspace run instead of the system's, or its files read.
+/// Prefixes of variables that could make a preparation run the workspace's programs or read its files.
 const STEERING: [&str; 8] = ["PATH", "HOME", "TMPDIR", "ENV", "BASH_ENV", "IFS", "LD_", "XDG_"];
 
-/// What the programs of a preparation see, whose own folder is `own`: what the request says, but for what could have the
-/// workspace steer them.
+/// The variables of a preparation's programs, whose folder is `own`: those of the request, except the ones that could
+/// give the workspace influence over the preparation.
 pub(crate) fn of_preparation(build: &Build, own: &Path) -> Vec<(String, String)> {
     let steers = |name: &String| {
         let starts = |list: &[&str]| list.iter().any(|start| name.starts_with(start));
@@ -65,7 +65,7 @@ pub(crate) fn of_preparation(build: &Build, own: &Path) -> Vec<(String, String)>
     set("HOME", own.join("home").display().to_string());
     set("TMPDIR", own.display().to_string());
     set("LANG", "C.UTF-8".to_owned());
-    // No person can answer a prompt.
+    // A prompt would wait forever: no person can answer it.
     set("GIT_TERMINAL_PROMPT", "0".to_owned());
     set("FOREBAY_BUILD_ID", build.id.to_string());
     all.into_iter().collect()

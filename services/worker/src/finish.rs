@@ -1,4 +1,4 @@
-//! The last word of a run: INVOCATION_FINISHED, or the build goes back; then the lease is released.
+//! The end of a run: publishes INVOCATION_FINISHED or requeues the build, then releases the lease.
 
 use std::time::Duration;
 
@@ -20,42 +20,42 @@ use crate::{
     run::Ending,
 };
 
-/// The lease is renewed meanwhile; when it is lost, so is the write.
+/// Time limit for the write. The lease is renewed during that time; if it is lost, the write loses too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A run whose end is to be written.
+/// A run whose end is to be published.
 pub(crate) struct Finish<'a> {
     pub(crate) shared: &'a Shared,
-    /// The workspace.
+    /// Number of the workspace.
     pub(crate) number: u16,
     pub(crate) record: &'a BuildRecord,
     /// Position of its INVOCATION_STARTED.
     pub(crate) started_at: Sequence,
 }
 
-/// What was kept of a run.
+/// The results kept from a run.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) preparation_seconds: Option<f64>,
     pub(crate) outputs: Outputs,
     pub(crate) log: LogSummary,
-    /// What it used of the executors.
+    /// Executor usage of the run.
     pub(crate) usage: Occupancy,
-    /// By what the next build finds what is left in the workspace, if anything is.
+    /// Keys by which the next build finds the warm workspace, if it is kept.
     pub(crate) left: Option<WorkspaceKeys>,
-    /// What its job came to, if it was one and its tasks were begun.
+    /// The result of its job, if it was a job and its tasks were started.
     pub(crate) job: Option<Box<JobEnd>>,
 }
 
 impl Finish<'_> {
-    /// Writes how the run ended, unless the build is not ours any more, and releases the lease. Says whether it was ours to
-    /// the end: else nothing of it may be left.
+    /// Publishes how the run ended, unless the build belongs to another attempt, and releases the lease. Returns
+    /// whether the build was ours to the end: otherwise nothing of it may be kept.
     pub(crate) async fn write(self, keeper: LeaseKeeper, ending: Ending, kept: Kept) -> bool {
         let slots = &self.shared.slots;
         let left = kept.left.clone();
         let Some(next) = self.next(ending, kept) else {
             keeper.finish().await;
-            // The dispatchers did not hear from us that the workspace is free.
+            // The dispatchers were not notified that the workspace is free.
             slots.set_ending(self.number, None);
             slots.announce.notify_one();
             return false;
@@ -64,7 +64,7 @@ impl Finish<'_> {
         crash_point(Step::FinishWritten);
         let won = matches!(written, Ok(Written::Won(_)));
         let left = left.filter(|_| won);
-        // What dispatchers make of the result; all else they must be told.
+        // Dispatchers derive the warmth of the workspace from the result; any other state must be announced.
         let thought =
             !next.build.workspace.is_fresh() && next.result().is_some_and(|it| it.exit_code.is_some());
         let told = won && next.result().is_some() && thought == left.is_some();
@@ -73,13 +73,13 @@ impl Finish<'_> {
             slots.announce.notify_one();
         }
         let lease = keeper.finish().await;
-        // Where the result could not be written the lease runs out and the build is run again: better twice than
-        // never.
+        // If the result could not be written, the lease expires and the build runs again: running twice
+        // is better than never.
         if written.is_ok()
             && let Err(error) = self.shared.context.bus.release_lease(&lease).await
         {
             let id = self.record.build.id;
-            debug!(build = %id, error = telemetry::error_chain(&error), "the lease is left to expire");
+            debug!(build = %id, error = telemetry::error_chain(&error), "cannot release the lease; it will expire");
         }
         crash_point(Step::LeaseReleased);
         won
@@ -91,22 +91,22 @@ impl Finish<'_> {
         let mut next = std::borrow::Cow::Borrowed(next);
         let mut written = bus.transition(next.as_ref(), self.started_at, PATIENCE).await;
         if let Err(BusError::TooLarge { what }) = &written {
-            let message = format!("the result was not kept: {what} is too large");
+            let message = format!("the result could not be stored: {what} is too large");
             let result = BuildResult::without_run(Outcome::Failed, ReasonCode::OutputNotKept, message);
             next = std::borrow::Cow::Owned(self.record.finished(result, bus.now()));
             written = bus.transition(next.as_ref(), self.started_at, PATIENCE).await;
         }
         match &written {
             Ok(Written::Won(_)) => tell(&next),
-            Ok(Written::Lost(_)) => debug!(build = %id, "the run was ended by someone else"),
+            Ok(Written::Lost(_)) => debug!(build = %id, "another process already ended this run"),
             Err(error) => {
-                warn!(build = %id, error = telemetry::error_chain(error), "the result was not written");
+                warn!(build = %id, error = telemetry::error_chain(error), "cannot publish the result");
             }
         }
         written
     }
 
-    /// The record to write; `None` when the build is not ours any more.
+    /// The record to write; `None` when the build belongs to another attempt.
     fn next(&self, ending: Ending, kept: Kept) -> Option<BuildRecord> {
         let Kept { preparation_seconds, outputs, log, usage, left: _, job } = kept;
         let result = match ending {
@@ -164,7 +164,7 @@ fn of_tasks(job: Option<&JobEnd>) -> BuildResult {
 }
 
 fn of_timeout(record: &BuildRecord, ended: Option<&Ended>) -> BuildResult {
-    let message = format!("it ran longer than its timeout of {} s", record.build.timeout_seconds);
+    let message = format!("the build exceeded its timeout of {} s", record.build.timeout_seconds);
     let reason = Some(Reason { code: ReasonCode::RunningTooLong, message });
     BuildResult { outcome: Outcome::TimedOut, reason, ..measured(ended) }
 }

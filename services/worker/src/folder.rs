@@ -1,4 +1,5 @@
-//! Folders: one for the worker, one for each workspace, empty for a run or as a similar run left it.
+//! Folders: one for the worker and one for each workspace, which is empty for a run or holds the files
+//! of a similar run.
 
 use std::{
     fs, io,
@@ -12,24 +13,24 @@ use nix::{
 };
 use tracing::{debug, info};
 
-/// What the name of a folder starts with that is not locked yet.
+/// Prefix of the name of a folder that is not locked yet.
 const NEW: &str = ".new-";
-/// The file of a run's long console output.
+/// Name of the file with console output that exceeds the limit of the bus.
 const LOG: &str = "log";
-/// Bytes below which a disk counts as full: a command that hit the end rarely leaves nothing at all.
+/// Bytes below which a disk counts as full: a command that runs out of space rarely leaves zero bytes free.
 const FULL: u64 = 256 << 10;
 
-/// The worker's folder, locked while it lives.
+/// The worker's folder, locked as long as the worker lives.
 pub(crate) struct WorkerFolder {
     path: PathBuf,
     _lock: Flock<fs::File>,
 }
 
 impl WorkerFolder {
-    /// Makes the folder `root/name` and clears those of workers that died.
+    /// Makes the folder `root/name` and removes the folders of workers that died.
     pub(crate) fn create(root: &Path, name: &str) -> io::Result<Self> {
         clear_dead(root)?;
-        // Locked before it has its name: another worker that starts now must not take it for a dead one's.
+        // Locked before it gets its name: another worker that starts now must not treat it as a dead worker's folder.
         let new = root.join(format!("{NEW}{name}"));
         fs::create_dir_all(&new)?;
         let lock = fs::File::create(new.join("lock"))?;
@@ -40,12 +41,12 @@ impl WorkerFolder {
         Ok(Self { path, _lock: lock })
     }
 
-    /// A folder that stands first in the `PATH` of builds.
+    /// The folder that comes first in the `PATH` of builds.
     pub(crate) fn programs(&self) -> PathBuf {
         self.path.join("bin")
     }
 
-    /// An empty folder for a run in workspace `number`.
+    /// Creates an empty folder for a run in workspace `number`.
     pub(crate) fn run_folder(&self, number: u16) -> io::Result<RunFolder> {
         let root = self.path.join(number.to_string());
         let folder = RunFolder {
@@ -60,12 +61,11 @@ impl WorkerFolder {
         Ok(folder)
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes what the build in workspace `number` has, though it may still run: its room is needed now.
+    /// Removes the files of the build in workspace `number`, although it may still run: the space is needed now.
     pub(crate) fn empty(&self, number: u16) -> io::Result<()> {
         let root = self.path.join(number.to_string());
         let trash = root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()));
@@ -81,10 +81,9 @@ impl WorkerFolder {
         moved
     }
 
-    /// Removes everything.
     pub(crate) fn remove(&self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            debug!(%error, "the worker's folder was not removed; the next worker does");
+            debug!(%error, "cannot remove the worker's folder; the next worker will");
         }
     }
 }
@@ -98,7 +97,7 @@ fn clear_dead(root: &Path) -> io::Result<()> {
         let path = entry.path();
         let Ok(file) = fs::File::open(path.join("lock")) else { continue };
         if Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok() {
-            info!(path = %path.display(), "removing the folder of a worker that died");
+            info!(path = %path.display(), "removing the folder of a dead worker");
             let _ = fs::remove_dir_all(&path);
         }
     }
@@ -108,15 +107,15 @@ fn clear_dead(root: &Path) -> io::Result<()> {
 /// The folders of one run.
 pub(crate) struct RunFolder {
     root: PathBuf,
-    /// Where the command runs.
+    /// The working directory of the command.
     pub(crate) build: PathBuf,
-    /// Its `TMPDIR`.
+    /// `TMPDIR` of the command.
     pub(crate) temporary: PathBuf,
-    /// Its `HOME`.
+    /// `HOME` of the command.
     pub(crate) home: PathBuf,
-    /// Console output that does not fit on the bus.
+    /// Console output beyond the limit of the bus.
     pub(crate) log: PathBuf,
-    /// What the preparation needs.
+    /// Files of the preparation.
     own: PathBuf,
 }
 
@@ -127,13 +126,13 @@ impl RunFolder {
         fs::create_dir_all(&self.home)
     }
 
-    /// A folder for the preparation's own files, out of the build's way.
+    /// A folder for the preparation's files, which the build does not use.
     pub(crate) fn own(&self) -> io::Result<&Path> {
         fs::create_dir_all(&self.own)?;
         Ok(&self.own)
     }
 
-    /// Empties the workspace of a run that goes on, but for its log. Large trees are removed in the background.
+    /// Empties the workspace of a run that continues, except for its log. Large trees are removed in the background.
     pub(crate) fn wipe(&self) -> io::Result<()> {
         let trash = self.trash();
         fs::rename(&self.root, &trash)?;
@@ -146,7 +145,7 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Whether there is only what a run begins with. A build may also write beside its own folder.
+    /// Whether the folder contains only what a run starts with. A build may also write outside its build folder.
     fn is_as_new(&self) -> bool {
         let known =
             |path: &Path| [&self.build, &self.temporary, &self.home].iter().any(|known| *known == path);
@@ -165,27 +164,27 @@ impl RunFolder {
         self.root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()))
     }
 
-    /// Leaves all to the next run but what is of this one alone.
+    /// Keeps the workspace for the next run, without the log of this one.
     pub(crate) fn keep(&self) {
         let _ = fs::remove_file(&self.log);
     }
 
-    /// Whether the disk under the workspace has no room left to speak of.
+    /// Whether the disk under the workspace is practically full.
     pub(crate) fn disk_is_full(&self) -> bool {
         statvfs(&self.build)
-            // A file system without a table of inodes says that it has none at all.
+            // A file system without an inode table reports zero inodes.
             .is_ok_and(|disk| {
                 disk.blocks_available() * disk.fragment_size() < FULL
                     || (disk.files() > 0 && disk.files_available() == 0)
             })
     }
 
-    /// Leaves nothing to the next run. Large trees are removed in the background.
+    /// Clears the workspace for the next run. Large trees are removed in the background.
     pub(crate) fn clear(self, keep: bool) {
         if keep {
             let kept = self.root.with_extension(format!("kept-{}", model::Millis::of_this_machine().0));
             let moved = fs::rename(&self.root, &kept);
-            info!(path = %kept.display(), ok = moved.is_ok(), "the workspace is kept for looking at");
+            info!(path = %kept.display(), ok = moved.is_ok(), "keeping the workspace for inspection");
             return;
         }
         if self.is_as_new() {
@@ -199,7 +198,7 @@ impl RunFolder {
     }
 }
 
-/// A folder, and no link to one, that its owner may use.
+/// Whether this is a folder, not a link to one, that its owner may use.
 fn is_usable(folder: &Path) -> bool {
     fs::symlink_metadata(folder).is_ok_and(|it| it.is_dir() && it.mode() & 0o700 == 0o700)
 }
@@ -210,7 +209,7 @@ fn is_empty(folder: &Path) -> bool {
 
 fn remove(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
-        debug!(path = %folder.display(), %error, "a workspace was not removed whole");
+        debug!(path = %folder.display(), %error, "cannot remove the whole workspace");
     }
 }
 
@@ -227,12 +226,12 @@ mod tests {
         names
     }
 
-    /// What a run finds after one that did `dirt`, and whether it is the same folder.
+    /// Whether the run after one that did `dirt` finds an empty workspace in the same folder.
     fn after(dirt: impl Fn(&RunFolder)) -> bool {
         let data = tempfile::tempdir().unwrap();
         let worker = WorkerFolder::create(data.path(), "w").unwrap();
         let first = worker.run_folder(0).unwrap();
-        // Held, or the number might be given to the next one.
+        // Kept open so that its inode number is not reused.
         let held = fs::File::open(&first.root).unwrap();
         dirt(&first);
         first.clear(false);

@@ -1,4 +1,5 @@
-//! Where the Remote Execution API is: asked of the gateways that live, remembered, and asked again when one comes or leaves.
+//! The address of the Remote Execution API: requested from the live gateways, cached, and requested again when a
+//! gateway joins or leaves.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -12,10 +13,10 @@ use tracing::debug;
 
 use crate::Shared;
 
-/// A gateway that was killed says nothing: so often it is asked again.
+/// A killed gateway sends no notice, so the address is also checked at this interval.
 const REPAIR: Duration = Duration::from_secs(60);
 
-/// What is known of the gateways.
+/// The known state of the gateways.
 #[derive(Debug, Default)]
 pub(crate) struct Gateways {
     known: Mutex<Known>,
@@ -24,20 +25,20 @@ pub(crate) struct Gateways {
 
 #[derive(Debug, Clone, Default)]
 struct Known {
-    /// `grpc://HOST:PORT` of one that lives.
+    /// `grpc://HOST:PORT` of one live gateway.
     grpc: Option<String>,
-    /// Whether executors ever registered: without any, actions are not for the farm.
+    /// Whether executors ever registered: without executors, tools must not send actions to the farm.
     executes: bool,
 }
 
 impl Gateways {
-    /// The address for tools in builds that send actions by themselves.
+    /// The address for tools in builds that send actions on their own.
     pub(crate) fn for_tools(&self) -> Option<String> {
         let known = self.known();
         known.grpc.clone().filter(|_| known.executes)
     }
 
-    /// Asks now for a gateway that lives.
+    /// Asks now for a live gateway.
     pub(crate) async fn find(&self, shared: &Shared) -> Option<String> {
         match shared.context.bus.find_gateway(&host_name()).await {
             Ok(found) => {
@@ -46,7 +47,7 @@ impl Gateways {
                 grpc
             }
             Err(error) => {
-                debug!(error = telemetry::error_chain(&error), "the gateways were not asked");
+                debug!(error = telemetry::error_chain(&error), "cannot ask the gateways");
                 None
             }
         }
@@ -57,7 +58,7 @@ impl Gateways {
     }
 }
 
-/// Keeps what is known up to date until the worker ends.
+/// Keeps the known state up to date until the worker ends.
 pub(crate) async fn follow(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let (bus, gateways) = (&shared.context.bus, &shared.gateways);
     let listen = |what: &Subject| {
@@ -70,7 +71,7 @@ pub(crate) async fn follow(shared: Arc<Shared>) -> Result<(), ServiceError> {
             gateways.find(&shared).await;
             match bus.pools().await {
                 Ok(pools) => gateways.known().executes = !pools.is_empty(),
-                Err(error) => debug!(error = telemetry::error_chain(&error), "the pools were not read"),
+                Err(error) => debug!(error = telemetry::error_chain(&error), "cannot read the pools"),
             }
             tokio::select! {
                 () = gateways.changed.notified() => {}

@@ -1,11 +1,12 @@
-//! Sources from git, in a repository that no build writes to.
+//! Fetches sources from git through a repository that no build writes to.
 //!
-//! What a build leaves in a warm workspace (its `.git` with configuration and hooks, its home folder, attributes) has no
-//! say in what the next build is given: sources are fetched into, and checked out from, a repository of the worker's own
-//! beside the workspace, with settings that are written again each time. The build gets a `.git` made from it.
+//! The files that a build leaves in a warm workspace (its `.git` with configuration and hooks, its home folder,
+//! attributes) must not influence the sources of the next build: sources are fetched into, and checked out from, a
+//! repository that the worker owns beside the workspace, with settings that are rewritten each time. The build gets a
+//! `.git` made from it.
 //!
-//! A file that a build changed is noticed by size, times, inode and the time of its status change, which no program can set
-//! back; git compares the content of what changed in the same moment as its index.
+//! A file that a build changed is detected by size, times, inode and status change time, which no program can set
+//! back; git compares the content of files that changed at the same time as its index.
 
 mod view;
 
@@ -16,13 +17,13 @@ use std::{
 
 use crate::prepare::{Ground, PrepareStep, Work, shell};
 
-/// A shallow fetch where the server allows it, else everything. Housekeeping is not left to a process that stays, locks of
-/// a git that was killed bind nobody, and a repository that lost what we noted in it is not built upon. When a fetch fails
-/// and the server answers nevertheless, it is our repository that is in the way.
+/// Fetches shallowly where the server allows it, otherwise completely. No maintenance process is left running, locks
+/// left by a killed git are removed, and a repository that lost the references recorded in it is not reused. If a
+/// fetch fails although the server answers, the fault lies with the worker's repository.
 const FETCH: &str = r#"set -e
 if [ "$3" = reused ]; then
   git rev-parse -q --verify refs/forebay/wanted >/dev/null && [ -f "$GIT_DIR/index" ] || {
-    echo "the repository is not as it was left" >&2
+    echo "the worker's repository was changed since the last build" >&2
     exit 1
   }
   rm -f "$GIT_DIR"/*.lock
@@ -50,8 +51,8 @@ git update-ref refs/forebay/wanted "$wanted"
 git update-ref refs/forebay/tree "$wanted^{tree}"
 "#;
 
-/// Makes the tree with the patch, and touches no file. A patch that does not fit to a tree which is there as a whole is
-/// the patch's fault.
+/// Builds the tree with the patch applied, without touching files. If the patch does not apply although the base tree
+/// is complete, the patch is at fault.
 const APPLY: &str = r#"set -e
 export GIT_INDEX_FILE="$GIT_DIR/forebay.index"
 rm -f "$GIT_INDEX_FILE"
@@ -63,8 +64,8 @@ git apply --cached --whitespace=nowarn -- "$1" || {
 git update-ref refs/forebay/tree "$(git write-tree)"
 "#;
 
-/// Takes away what an earlier build put where it would have a say in the checkout: links instead of folders,
-/// attributes that no revision has (they convert files), repositories inside of folders and submodules.
+/// Removes files of an earlier build that would influence the checkout: links in place of folders, attributes that
+/// are not in the revision (they convert files), and repositories inside folders and submodules.
 const CLEAN: &str = r#"set -e
 git ls-tree -r -d -z --name-only refs/forebay/tree | xargs -0 /bin/sh -c '
 for folder in "" "$@"; do
@@ -80,23 +81,24 @@ for folder in "" "$@"; do
 done' forebay
 "#;
 
-/// From what is there to what is wanted in one go: a file that both have is not touched, so that a patch which was there
-/// before leaves no trace in its time. What no revision knows stays.
+/// Updates the workspace to the wanted tree in one step: a file in both trees is not touched, so a patch that was
+/// already applied does not change its time. Files unknown to git stay.
 const CHECKOUT: &str = "set -e
 git read-tree --reset -u refs/forebay/tree
 git update-ref --no-deref HEAD refs/forebay/wanted
 ";
 
-/// Every file is there, as what the revision says and behind no link. What `read-tree` did not write has not changed since
-/// an earlier one wrote it; only that is not asked here, because conversions of line ends can make any file look changed.
+/// Checks that every file exists, has the type that the revision gives it, and is not behind a link. Files that
+/// `read-tree` did not write have not changed since an earlier run wrote them; their content is not compared here,
+/// because line-ending conversions can make any file appear changed.
 const VERIFY: &str = r#"odd=$(git diff-files --name-only --diff-filter=DTU --ignore-submodules=all)
 if [ -n "$odd" ]; then
-  echo "the files are not those of the revision: $odd" >&2
+  echo "the files differ from the revision: $odd" >&2
   exit 1
 fi
 "#;
 
-/// What holds for every git of a preparation, whatever the repository's own configuration says.
+/// Settings for every git command of a preparation; they override the repository's configuration.
 const SETTINGS: &str = r#"[core]
 	hooksPath = /dev/null
 	fsmonitor = false
@@ -122,20 +124,20 @@ const SETTINGS: &str = r#"[core]
 	allow = never
 "#;
 
-/// The configuration of a repository, of ours and of the one that a build is given.
+/// The configuration of the worker's repository and of the one that the build gets.
 const CONFIG: &str = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n";
 
-/// What is to be had.
+/// The sources to check out.
 pub(crate) struct Wanted<'a> {
     pub(crate) url: &'a str,
     pub(crate) revision: &'a str,
-    /// A file.
+    /// Path of a patch file to apply.
     pub(crate) patch: Option<PathBuf>,
 }
 
-/// Where sources come through.
+/// The repository that sources are fetched through.
 pub(crate) struct Repository {
-    /// `GIT_DIR`: the workspace's own where no build follows.
+    /// `GIT_DIR`: inside the workspace if no later build reuses it, otherwise the worker's.
     git: PathBuf,
     work: PathBuf,
     /// The file with [`SETTINGS`].
@@ -144,8 +146,8 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
-    /// Makes ready the one of a workspace whose sources go to `work`; `own` is the preparation's folder, and `more` a
-    /// file with settings of the operator's.
+    /// Prepares the repository of a workspace whose sources go to `work`; `own` is the preparation's folder, and
+    /// `more` a file with additional git settings from the operator.
     pub(crate) fn ready(own: &Path, work: &Path, ground: Ground, more: Option<&Path>) -> io::Result<Self> {
         let git = if ground == Ground::Fresh { work.join(".git") } else { own.join("git") };
         let home = own.join("home");
@@ -162,7 +164,7 @@ impl Repository {
         Ok(Self { git, work: work.to_owned(), settings, ground })
     }
 
-    /// What is to be done, in this order.
+    /// The preparation steps, in order.
     pub(crate) fn steps(self, wanted: &Wanted<'_>) -> Vec<PrepareStep> {
         let Wanted { url, revision, patch } = wanted;
         let reused = self.ground == Ground::Reused;
@@ -202,7 +204,7 @@ impl Repository {
     }
 }
 
-/// An empty repository.
+/// Creates an empty repository in `git`.
 fn create(git: &Path) -> io::Result<()> {
     for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags"] {
         fs::create_dir_all(git.join(folder))?;
@@ -211,10 +213,10 @@ fn create(git: &Path) -> io::Result<()> {
     fs::write(git.join("config"), CONFIG)
 }
 
-/// One that was used, without whatever in it could change what git does.
+/// Removes everything from a used repository that could change git's behaviour.
 fn restore(git: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(git)?.is_dir() {
-        return Err(io::Error::other("the repository is not where it was"));
+        return Err(io::Error::other("the worker's git repository is missing"));
     }
     for name in ["config", "config.worktree", "hooks", "info", "objects/info/alternates", "commondir"] {
         view::remove(&git.join(name))?;

@@ -1,4 +1,5 @@
-//! Saying that the worker lives and what is free: on a slow timer, and at once when the dispatchers do not know.
+//! Sends heartbeats with the state of the workspaces: periodically, and at once when the dispatchers' view
+//! is out of date.
 
 use std::{sync::Arc, time::Duration};
 
@@ -41,7 +42,7 @@ pub(crate) async fn send(shared: &Shared) {
     say(shared, shared.slots.status()).await;
 }
 
-/// The last heartbeat.
+/// Sends the final heartbeat: the worker is gone.
 pub(crate) async fn say_gone(shared: &Shared) {
     say(shared, WorkerStatus::Gone).await;
     let _ = tokio::time::timeout(Duration::from_secs(1), shared.context.bus.client().flush()).await;
@@ -69,6 +70,6 @@ async fn say(shared: &Shared, status: WorkerStatus) {
     };
     let payload = encode(Encoding::Json, &heartbeat);
     if let Err(error) = shared.context.bus.client().publish(Subject::Heartbeat.to_string(), payload).await {
-        debug!(%error, "a heartbeat was not sent");
+        debug!(%error, "cannot send a heartbeat");
     }
 }

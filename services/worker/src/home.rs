@@ -1,4 +1,4 @@
-//! The home folder of a workspace that is used again: caches stay, and nothing else. What one build writes into `~/.gitconfig`,
+//! Clears the home folder of a reused workspace: only caches stay. What one build writes into `~/.gitconfig`,
 //! `~/.npmrc` or `~/.netrc` holds for that build alone.
 
 use std::{
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What tools keep for speed, and what their servers are found by.
+/// Caches of tools, and the data that tools find their servers by.
 const CACHES: [&str; 14] = [
     ".cache",
     ".cargo/git",
@@ -24,7 +24,7 @@ const CACHES: [&str; 14] = [
     "go/pkg",
 ];
 
-/// Removes all of `home` but the caches, and makes it where it is not there.
+/// Removes everything in `home` except the caches, and creates the folder if it is missing.
 pub(crate) fn clear(home: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(home).is_ok_and(|meta| meta.is_dir()) {
         let _ = fs::remove_file(home);
@@ -87,7 +87,7 @@ mod tests {
                 .all(|path| fs::symlink_metadata(home.join(path)).is_err())
         );
         assert!(outside.join("kept").exists());
-        // A link in its place is not followed.
+        // A link in place of the folder is not followed.
         fs::remove_dir_all(&home).unwrap();
         symlink(&outside, &home).unwrap();
         clear(&home).unwrap();

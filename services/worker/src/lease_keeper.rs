@@ -1,4 +1,4 @@
-//! Keeping a lease while its build runs.
+//! Renews a lease while its build runs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tracing::{debug, info};
 
 use crate::stop::{Cause, Stop};
 
-/// Renews a lease at a third of its life until dropped or told.
+/// Renews a lease at a third of its lifetime until dropped or finished.
 pub(crate) struct LeaseKeeper {
     task: JoinHandle<()>,
     lease: watch::Receiver<Lease>,
@@ -19,16 +19,17 @@ pub(crate) struct LeaseKeeper {
     pub(crate) deadline: watch::Receiver<Deadline>,
 }
 
-/// When processes must be dead if a renewal sent now is the last: before the lease can pass to another.
+/// When processes must be dead if a renewal sent now is the last: before another worker can acquire the lease.
 pub(crate) fn deadline_after(ttl: Duration) -> Deadline {
-    // Killing takes milliseconds; the margin is for a shim that is not scheduled at once.
+    // Killing takes milliseconds; the margin covers a shim that is not scheduled at once.
     Deadline::after(ttl.saturating_sub((ttl / 8).min(Duration::from_secs(1))))
 }
 
 impl LeaseKeeper {
-    /// Starts to keep `lease`, whose processes must be dead at `deadline` otherwise.
+    /// Starts renewing `lease`; without a renewal its processes must be dead at `deadline`.
     ///
-    /// `started_at` is the position of the run's INVOCATION_STARTED: at each renewal it must still be the build's last.
+    /// `started_at` is the position of the run's INVOCATION_STARTED: at each renewal it must still be
+    /// the build's last record.
     pub(crate) fn start(
         bus: Bus,
         lease: Lease,
@@ -42,7 +43,7 @@ impl LeaseKeeper {
         Self { task, lease: lease_receiver, deadline: deadline_receiver }
     }
 
-    /// Stops renewing and hands the lease back, for releasing it.
+    /// Stops renewing and returns the lease, so that it can be released.
     pub(crate) async fn finish(self) -> Lease {
         self.task.abort();
         let _ = self.task.await;
@@ -80,14 +81,14 @@ async fn keep(
                 return;
             }
             Err(error) => {
-                debug!(key = %held.key, error = telemetry::error_chain(&error), "lease not renewed yet");
+                debug!(key = %held.key, error = telemetry::error_chain(&error), "lease not renewed yet, retrying");
                 pause = Duration::from_millis(50);
             }
         }
     }
 }
 
-/// Whether someone moved the build on whose word did not reach us: a canceller may have died before it spoke.
+/// Whether another process moved the build on and its message was lost: a canceller may die before it sends one.
 async fn ended_elsewhere(bus: &Bus, lease: &Lease, started_at: Sequence) -> bool {
     matches!(bus.latest(&lease.key).await, Ok(Some((position, _))) if position > started_at)
 }

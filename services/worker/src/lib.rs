@@ -1,7 +1,7 @@
 //! `worker`: runs builds, one in each of its workspaces.
 //!
-//! in: offers and orders · out: the lease, INVOCATION_STARTED, console and tool events, INVOCATION_FINISHED ·
-//! Redis: none · decides with `policy::after_loss`
+//! in: offers and orders · out: the lease, INVOCATION_STARTED, console and tool events, INVOCATION_FINISHED · Redis:
+//! none · decides with `policy::after_loss`
 
 mod bazel;
 mod claim;
@@ -41,10 +41,10 @@ use tracing::info;
 
 use crate::{folder::WorkerFolder, gateway::Gateways, slots::Slots, usage::Usage};
 
-/// How long workspaces may take to close.
+/// Time limit for all workspaces to close at shutdown.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// What every part of the worker shares.
+/// State shared by all loops of the worker.
 struct Shared {
     context: Context,
     id: WorkerId,
@@ -57,16 +57,16 @@ struct Shared {
     gateways: Gateways,
 }
 
-/// Runs the service until it is told to stop and its builds have ended or were given back.
+/// Runs the service until it is stopped and its builds have ended or were requeued.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
 
 async fn serve_all(context: Context) -> Result<(), ServiceError> {
-    // For archives by https; whoever was first stays.
+    // Needed to download archives over https; if a provider is already installed, it stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let program =
-        std::env::current_exe().map_err(|error| ServiceError::failed("finding our own program", error))?;
+        std::env::current_exe().map_err(|error| ServiceError::failed("finding the path of this executable", error))?;
     let id: WorkerId = context
         .instance
         .parse()
@@ -109,10 +109,10 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
         Some(ended) = tasks.join_next() => return Err(ended_early(ended)),
         Some(ended) = places.join_next() => return Err(ended_early(ended)),
     }
-    // A heartbeat behind the last one would keep a worker that is gone in the index until its time is over.
+    // A heartbeat after the final one would keep the departed worker in the index until its TTL ends.
     tasks.shutdown().await;
     heartbeat::say_gone(&shared).await;
-    // With what they keep; what does not end now dies with us.
+    // Workspaces close together with the processes they keep; those that do not end now die with this process.
     shared.slots.closing.cancel();
     let _ = tokio::time::timeout(CLOSING, async { while places.join_next().await.is_some() {} }).await;
     places.shutdown().await;
@@ -120,24 +120,24 @@ async fn serve_all(context: Context) -> Result<(), ServiceError> {
     Ok(())
 }
 
-/// What a loop that ended by itself makes of the worker.
+/// The error that a loop's unexpected end is reported as.
 fn ended_early(ended: Result<Result<(), ServiceError>, tokio::task::JoinError>) -> ServiceError {
     match ended {
         Err(error) => ServiceError::failed("a loop of the worker", error),
         Ok(Err(error)) => error,
-        Ok(Ok(())) => ServiceError::failed("the worker", "a loop ended by itself"),
+        Ok(Ok(())) => ServiceError::failed("the worker", "a loop ended unexpectedly"),
     }
 }
 
-/// Takes nothing new, lets builds end for a while, then gives the others back.
+/// Stops accepting offers, lets running builds finish until the drain time is over, then requeues the rest.
 async fn drain(shared: &Shared) {
     shared.slots.set_draining(true);
     heartbeat::send(shared).await;
     let limit = Duration::from_secs(shared.context.settings.drain_seconds);
     if tokio::time::timeout(limit, shared.slots.all_idle()).await.is_err() {
-        info!("giving back the builds that still run");
+        info!("drain time is over: requeueing the builds that still run");
         shared.slots.stop_all(stop::Cause::Drained);
-        // Long enough for a build that ignores SIGTERM.
+        // Leaves enough time to kill a build that ignores SIGTERM.
         let kill = Duration::from_millis(shared.context.settings.kill_grace_ms) + Duration::from_secs(5);
         let _ = tokio::time::timeout(kill, shared.slots.all_idle()).await;
     }

@@ -1,6 +1,6 @@
-//! Shuts down tool servers that idle workspaces keep, when memory runs short (section 4.4 of the paper): the least recently
-//! used first, one at a time. Likewise those that no build has used for long: they may be busy with nothing. Looks only
-//! while there are any.
+//! Shuts down tool servers that idle workspaces keep, when memory runs short (section 4.4 of the paper): the least
+//! recently used first, one at a time. It also shuts down those that no build has used for long, because they may
+//! consume processor time for nothing. It checks only while a workspace has tool servers.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use tracing::{debug, info};
 
 use crate::Shared;
 
-/// Between two looks.
+/// Time between two checks.
 const PERIOD: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(100);
 /// How long after its last build a tool server is kept.
@@ -32,16 +32,16 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
                 tokio::time::sleep(PERIOD).await;
                 continue;
             };
-            info!(workspace = oldest, used, most, ?age, why, "a tool server is kept no longer");
+            info!(workspace = oldest, used, most, ?age, why, "shutting down an idle tool server");
             if shared.slots.shut_down(*oldest, why).await.is_err() {
-                debug!(workspace = oldest, "its tool server is in use again, or ending");
+                debug!(workspace = oldest, "the tool server is in use again or already ending");
                 tokio::time::sleep(RETRY).await;
             }
         }
     }
 }
 
-/// Why the tool server that was used least recently is to go, `age` ago; `None` if it is not.
+/// Why to shut down the least recently used tool server, last used `age` ago; `None` to keep it.
 fn why(used: f64, most: f64, age: Duration) -> Option<&'static str> {
     if used > most {
         Some("memory")
@@ -52,11 +52,11 @@ fn why(used: f64, most: f64, age: Duration) -> Option<&'static str> {
     }
 }
 
-/// What bounds the memory of this process.
+/// Memory limits that apply to this process.
 struct Limits {
-    /// `/proc/meminfo`.
+    /// Path of `/proc/meminfo`, below the root.
     machine: PathBuf,
-    /// Control groups that it is in, with a limit or without.
+    /// Control groups that contain this process, with or without a limit.
     groups: Vec<Group>,
 }
 
@@ -69,7 +69,7 @@ struct Group {
 struct Files {
     limit: &'static str,
     used: &'static str,
-    /// The line of `memory.stat` that tells of page cache which is given back on demand.
+    /// The line of `memory.stat` with the page cache that can be reclaimed.
     reclaimable: &'static str,
 }
 
@@ -81,7 +81,7 @@ const V1: Files = Files {
 const V2: Files = Files { limit: "memory.max", used: "memory.current", reclaimable: "inactive_file" };
 
 impl Limits {
-    /// Those below `root`, which is `/` but in tests.
+    /// Finds the limits below `root`, which is `/` except in tests.
     fn find(root: &Path) -> Self {
         let mounted = root.join("sys/fs/cgroup");
         let mut groups = Vec::new();
@@ -104,7 +104,7 @@ impl Limits {
         Self { machine: root.join("proc/meminfo"), groups }
     }
 
-    /// The share of the memory that is in use: of the machine's or of a control group's, whichever is scarcer.
+    /// The share of memory in use, of the machine or of a control group, whichever is larger.
     fn used_share(&self) -> f64 {
         let groups = self.groups.iter().filter_map(Group::used_share);
         groups.chain(machine_share(&self.machine)).fold(0.0, f64::max)
@@ -116,7 +116,8 @@ impl Group {
         let number = |name: &str| -> Option<f64> {
             fs::read_to_string(self.folder.join(name)).ok()?.trim().parse().ok()
         };
-        // Without one it says `max`, or a number that no machine has: then the share is next to nothing.
+        // Without a limit the file holds `max` or a number larger than any machine's memory: then the share
+        // is close to zero.
         let limit = number(self.files.limit).filter(|limit| *limit > 0.0)?;
         let used = number(self.files.used)?;
         let stat = fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
@@ -131,7 +132,7 @@ fn machine_share(file: &Path) -> Option<f64> {
     (total > 0.0).then(|| (total - available).max(0.0) / total)
 }
 
-/// The number behind a name at the start of a line.
+/// The number that follows a name at the start of a line.
 fn field(text: &str, name: &str) -> Option<f64> {
     let mut words = text.lines().map(str::split_ascii_whitespace);
     let mut found = words.find_map(|mut words| (words.next() == Some(name)).then_some(words))?;

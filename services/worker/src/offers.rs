@@ -1,4 +1,4 @@
-//! Offers from the dispatchers: many builds to a message, one answer.
+//! Handles offers from the dispatchers: one message holds many builds and gets one answer.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use crate::{Shared, slots::Assignment};
 
-/// Takes offers until the worker ends.
+/// Handles offers until the worker ends.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let subject = Subject::Offer(shared.id.clone()).to_string();
     let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
@@ -31,7 +31,7 @@ async fn answer(shared: Arc<Shared>, message: Message) {
     let offers: Offers = match decode(Encoding::Json, &message.payload) {
         Ok(offers) => offers,
         Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "an offer cannot be read");
+            warn!(error = telemetry::error_chain(&error), "cannot decode an offer");
             return;
         }
     };
@@ -39,12 +39,12 @@ async fn answer(shared: Arc<Shared>, message: Message) {
     if let Some(reply) = message.reply {
         let payload = encode(Encoding::Json, &OfferReply { verdicts });
         if let Err(error) = shared.context.bus.client().publish(reply, payload).await {
-            debug!(%error, "an answer to an offer was not sent; its deadline settles it");
+            debug!(%error, "cannot answer an offer; it will expire at its deadline");
         }
     }
 }
 
-/// Gives every offer to its workspace and waits for what it says.
+/// Passes every offer to its workspace and collects the verdicts.
 async fn hand_out(shared: &Arc<Shared>, offers: Offers) -> Vec<OfferVerdict> {
     let key = |offer: &model::Offer| BuildKey { group: offer.group.clone(), id: offer.id };
     let keys: Vec<BuildKey> = offers.offers.iter().map(key).collect();
@@ -63,12 +63,12 @@ async fn hand_out(shared: &Arc<Shared>, offers: Offers) -> Vec<OfferVerdict> {
     verdicts
 }
 
-/// All records in one trip; one that is missing or old is read again by whoever claims.
+/// Reads all records in one round trip; a missing or outdated one is read again when it is claimed.
 async fn read(shared: &Shared, keys: &[BuildKey]) -> HashMap<BuildKey, (Sequence, BuildRecord)> {
     match shared.context.bus.latest_many(keys).await {
         Ok(found) => found.into_iter().map(|(at, record)| (record.build.key(), (at, record))).collect(),
         Err(error) => {
-            debug!(error = telemetry::error_chain(&error), "reading offered builds one by one");
+            debug!(error = telemetry::error_chain(&error), "cannot read all offered builds at once");
             HashMap::new()
         }
     }

@@ -1,4 +1,4 @@
-//! Keeping the files that a build's globs match.
+//! Stores the files that a build's output globs match.
 
 use std::{
     fs::FileType,
@@ -10,12 +10,11 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use model::{OutputFile, OutputNotKept, Reason, ReasonCode};
 use store::Store;
 
-/// The list of outputs is part of the result, and a message of at most 1 MiB.
+/// Maximum bytes of the list of outputs: it is part of the result, a message of at most 1 MiB.
 const LIST_BYTES_MAX: usize = 400 << 10;
-/// What an output takes in that list beside its path.
+/// Bytes of an entry in that list in addition to its path.
 const ENTRY_BYTES: usize = 160;
 
-/// A file to keep.
 struct Found {
     relative: String,
     path: PathBuf,
@@ -23,22 +22,22 @@ struct Found {
     executable: bool,
 }
 
-/// Left out outputs that are named.
+/// Maximum number of left-out outputs listed in a result.
 const NAMED_MAX: usize = 100;
 
-/// What became of a build's outputs.
+/// The outputs of a build.
 #[derive(Default)]
 pub(crate) struct Outputs {
-    /// Those that are kept, sorted by path.
+    /// The stored files, sorted by path.
     pub(crate) files: Vec<OutputFile>,
-    /// The globs that none of these matches.
+    /// The globs that match no stored file.
     pub(crate) missing: Vec<String>,
-    /// What matched and is left out, the first by path, and how much that is.
+    /// The first files by path that matched but were left out, and the number of all such files.
     pub(crate) not_kept: Vec<OutputNotKept>,
     pub(crate) not_kept_count: u64,
 }
 
-/// Keeps what `patterns` match under `root`.
+/// Stores the files under `root` that match `patterns`.
 pub(crate) async fn keep(
     store: &Store,
     root: &Path,
@@ -56,7 +55,7 @@ pub(crate) async fn keep(
     });
     let lost = |error: &dyn std::fmt::Display| Reason {
         code: ReasonCode::OutputNotKept,
-        message: format!("the outputs cannot be looked for: {error}"),
+        message: format!("cannot search for the outputs: {error}"),
     };
     let (mut found, mut not_kept) =
         walked.await.map_err(|error| lost(&error))?.map_err(|error| lost(&error))?;
@@ -67,7 +66,7 @@ pub(crate) async fn keep(
     let listed: usize = found.iter().map(|file| file.relative.len() + ENTRY_BYTES).sum();
     if listed > LIST_BYTES_MAX {
         let message = format!(
-            "the outputs are {} files, whose list alone takes {listed} bytes, at most {LIST_BYTES_MAX} are kept: keep an \
+            "the list of {} outputs needs {listed} bytes, the limit is {LIST_BYTES_MAX}: declare an \
              archive of them instead",
             found.len()
         );
@@ -78,19 +77,19 @@ pub(crate) async fn keep(
     for file in found {
         if file.size > size_max {
             let message =
-                format!("output {} has {} bytes, at most {size_max} are kept", file.relative, file.size);
+                format!("output {} has {} bytes, the limit is {size_max}", file.relative, file.size);
             return Err(Reason { code: ReasonCode::OutputNotKept, message });
         }
         let (digest, size_bytes) = store.put_file(&file.path).await.map_err(|error| Reason {
             code: if error.is_disk_full() { ReasonCode::DiskFull } else { ReasonCode::OutputNotKept },
-            message: format!("output {} was not kept: {}", file.relative, telemetry::error_chain(&error)),
+            message: format!("output {} could not be stored: {}", file.relative, telemetry::error_chain(&error)),
         })?;
         files.push(OutputFile { path: file.relative, digest, size_bytes, executable: file.executable });
     }
     Ok(Outputs { files, missing, not_kept, not_kept_count })
 }
 
-/// The patterns that no file matches.
+/// The patterns that match no file.
 fn missing(patterns: &[String], found: &[Found]) -> Result<Vec<String>, Reason> {
     let globs = compile(patterns)?;
     let mut made = vec![false; patterns.len()];
@@ -107,11 +106,11 @@ fn missing(patterns: &[String], found: &[Found]) -> Result<Vec<String>, Reason> 
     Ok(patterns.iter().zip(made).filter(|(_, made)| !made).map(|(pattern, _)| pattern.clone()).collect())
 }
 
-/// What tells which paths are outputs.
+/// Compiles glob patterns into a matcher for output paths.
 pub(crate) fn compile(patterns: &[String]) -> Result<GlobSet, Reason> {
     let bad = |error: globset::Error| Reason {
         code: ReasonCode::OutputNotKept,
-        message: format!("an output glob cannot be understood: {error}"),
+        message: format!("invalid output glob: {error}"),
     };
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
@@ -129,7 +128,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Files only, and no link out of the workspace: what a link points to is kept if it is a file inside.
+    /// Collects files only, and no links out of the workspace; a link to a file inside is stored as that file.
     fn folder(&mut self, folder: &Path) -> std::io::Result<()> {
         for entry in std::fs::read_dir(folder)? {
             let entry = entry?;
@@ -154,19 +153,19 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is to be kept, or why it cannot be.
+    /// The file to store, or why it cannot be stored.
     fn file(&self, path: &Path, relative: &Path, kind: FileType) -> Result<Found, &'static str> {
-        // A client could not ask for it.
+        // A client could not request a path that is not UTF-8.
         let name = relative.to_str().ok_or("its name is not UTF-8")?;
         if !kind.is_file() && !kind.is_symlink() {
             return Err("it is a pipe, a socket or a device");
         }
-        let real = path.canonicalize().map_err(|_| "it is a link that leads nowhere")?;
+        let real = path.canonicalize().map_err(|_| "it is a broken link")?;
         let inside = self.root.canonicalize().map_err(|_| "the workspace is gone")?;
         if !real.starts_with(&inside) {
-            return Err("it is a link that leads out of the workspace");
+            return Err("it is a link out of the workspace");
         }
-        let meta = std::fs::metadata(&real).map_err(|_| "it cannot be looked at")?;
+        let meta = std::fs::metadata(&real).map_err(|_| "its metadata cannot be read")?;
         if !meta.is_file() {
             return Err("it is a link to something that is not a file");
         }

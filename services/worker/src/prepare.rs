@@ -1,5 +1,5 @@
-//! What a workspace holds when the command starts. Programs that fetch run under the shim, like the command itself:
-//! they die with the lease, and their output is the build's.
+//! Fills a workspace before the command starts. Programs that fetch sources run under the shim, like the command
+//! itself: they die with the lease, and their output is part of the build's console output.
 
 use std::{
     io,
@@ -19,67 +19,66 @@ use crate::{
     sync::{Choice, Means as By, Progress, Sync},
 };
 
-/// What the workspace is like before.
+/// The state of the workspace before the preparation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ground {
-    /// Empty, and nothing will be left.
+    /// Empty, and nothing will be kept.
     Fresh,
-    /// Empty; the next build will find what this one leaves.
+    /// Empty; the next build will find the files of this one.
     New,
-    /// As a similar build left it.
+    /// Holds the files of a similar build.
     Reused,
 }
 
 /// Why a workspace was not filled.
 pub(crate) enum Fault {
-    /// What is wanted cannot be had. The workspace is as it was before.
+    /// The wanted content is unavailable. The workspace is unchanged.
     NoContent(Reason),
-    /// The workspace, or the disk.
+    /// The workspace or the disk is at fault.
     Workspace(Reason),
 }
 
 /// One step of a preparation.
 pub(crate) struct PrepareStep {
-    /// What it is for, in a message when it fails.
+    /// What the step does, for its error message.
     pub(crate) what: String,
     pub(crate) work: Work,
 }
 
-/// What is done in a step.
+/// The work of a step.
 pub(crate) enum Work {
-    /// A program.
     Command {
-        /// It and its arguments.
+        /// The program and its arguments.
         argv: Vec<String>,
-        /// Variables beside those of every preparation ([`crate::environment::of_preparation`]).
+        /// Variables in addition to those of every preparation ([`crate::environment::of_preparation`]).
         env: Vec<(String, String)>,
     },
-    /// What the worker does itself, to the workspace alone; it ends early when the flag is set.
+    /// Work of the worker on the workspace only; it stops early when the flag is set.
     Files {
         work: FileWork,
-        /// How far it has come, where it may take long.
+        /// Progress of work that may take long.
         progress: Option<Arc<Progress>>,
     },
 }
 
-/// What holds for all preparations of a worker.
+/// Settings common to all preparations of a worker.
 pub(crate) struct Means<'a> {
     /// The operator's file with settings of git.
     pub(crate) git_settings: Option<&'a Path>,
-    /// The worker's data folder, which no copy holds.
+    /// The worker's data folder, which is excluded from every copy.
     pub(crate) data: &'a Path,
-    /// Bytes that an archive may unpack to.
+    /// Maximum number of bytes that an archive may unpack to.
     pub(crate) unpacked_bytes_max: u64,
 }
 
 pub(crate) type FileWork = Box<dyn FnOnce(&AtomicBool) -> io::Result<()> + Send>;
 
-/// How a program of a step ends when what is wanted cannot be had and it has touched no file of the workspace.
+/// Exit code of a step's program when the wanted content is unavailable and no file of the workspace was touched.
 pub(crate) const NO_CONTENT: i32 = 69;
 
-/// Bytes of a record, by which tar counts.
+/// Bytes of a tar record, the unit of tar's checkpoints.
 const TAR_RECORD: u64 = 10_240;
-/// What unpacks to more than it may is stopped there: GNU's tar counts what it reads behind the decompression.
+/// Stops unpacking at the size limit: GNU tar counts the bytes it reads after decompression.
 const UNPACK: &str = r#"ulimit -f "$(($3 * 20))"
 if tar --version 2>/dev/null | grep -q GNU; then
   export WORD="$4"
@@ -94,7 +93,7 @@ tar "$@" -xf "$file" -C "$folder" || exit 69
 const ASIDE: &str = r#"rm -rf "$2" && mkdir "$2" || exit
 "#;
 
-/// Does what needs no process, and returns the rest.
+/// Does the work that needs no process, and returns the remaining steps.
 pub(crate) async fn steps(
     context: &Context,
     folder: &RunFolder,
@@ -119,7 +118,7 @@ pub(crate) async fn steps(
                 }
             };
             let repository = Repository::ready(own, &folder.build, ground, means.git_settings)
-                .map_err(|error| Fault::Workspace(broken("making the repository ready", &error)))?;
+                .map_err(|error| Fault::Workspace(broken("preparing the git repository", &error)))?;
             Ok(repository.steps(&Wanted { url, revision, patch }))
         }
         Context::Archive { location, digest } => {
@@ -152,7 +151,7 @@ fn directory(
     ground: Ground,
 ) -> Result<Vec<PrepareStep>, Fault> {
     if !Path::new(path).is_dir() {
-        return Err(unavailable(format!("there is no folder {path} on this worker")));
+        return Err(unavailable(format!("folder {path} not found on this worker")));
     }
     let sync = sync_from(Path::new(path), choice, By::Copy, folder, ground)?;
     let progress = Some(Arc::clone(&sync.progress));
@@ -167,7 +166,7 @@ fn sync_from(
     folder: &RunFolder,
     ground: Ground,
 ) -> Result<Sync, Fault> {
-    // No later build uses a fresh one.
+    // No later build uses a fresh workspace.
     let manifest = if ground == Ground::Fresh { None } else { Some(own(folder)?.join("manifest")) };
     Ok(Sync {
         source: source.to_owned(),
@@ -181,7 +180,7 @@ fn sync_from(
 }
 
 fn own(folder: &RunFolder) -> Result<&Path, Fault> {
-    folder.own().map_err(|error| Fault::Workspace(broken("making the workspace", &error)))
+    folder.own().map_err(|error| Fault::Workspace(broken("creating the workspace", &error)))
 }
 
 pub(crate) fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareStep {
@@ -193,25 +192,25 @@ pub(crate) fn shell(what: String, script: &str, arguments: &[&str]) -> PrepareSt
 /// The archive as a verified local file; returns its path.
 async fn archive(location: &str, wanted: Option<&Digest>, folder: &RunFolder) -> Result<String, Fault> {
     let (file, found) = if location.starts_with('/') {
-        // Checked where it is: it is unpacked from there.
+        // Checked in place: it is unpacked from there.
         (location.to_owned(), if wanted.is_some() { Some(hash(location).await?) } else { None })
     } else {
         let file = own(folder)?.join("archive").display().to_string();
         (file.clone(), Some(download(location, &file).await?))
     };
     if !Path::new(&file).is_file() {
-        return Err(unavailable(format!("there is no archive {location} on this worker")));
+        return Err(unavailable(format!("archive {location} not found on this worker")));
     }
     match (wanted, found) {
         (Some(wanted), Some(found)) if *wanted != found => {
-            Err(unavailable(format!("archive {location} has digest {found}, {wanted} is wanted")))
+            Err(unavailable(format!("archive {location} has digest {found}, expected {wanted}")))
         }
         (_, _) => Ok(file),
     }
 }
 
 async fn hash(path: &str) -> Result<Digest, Fault> {
-    let missing = |error: std::io::Error| unavailable(format!("archive {path} cannot be read: {error}"));
+    let missing = |error: std::io::Error| unavailable(format!("cannot read archive {path}: {error}"));
     let mut file = tokio::fs::File::open(path).await.map_err(missing)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0_u8; 1 << 20];
@@ -225,7 +224,7 @@ async fn hash(path: &str) -> Result<Digest, Fault> {
 
 async fn download(url: &str, to: &str) -> Result<Digest, Fault> {
     let failed = |error: reqwest::Error| {
-        unavailable(format!("archive {url} cannot be fetched: {}", telemetry::error_chain(&error)))
+        unavailable(format!("cannot fetch archive {url}: {}", telemetry::error_chain(&error)))
     };
     let client =
         reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build().map_err(failed)?;
@@ -247,7 +246,7 @@ fn unavailable(message: String) -> Fault {
     Fault::NoContent(Reason { code: ReasonCode::ContextUnavailable, message })
 }
 
-/// A fault of the worker's own disk.
+/// The reason for a failure of the worker's disk.
 pub(crate) fn broken(what: &str, error: &std::io::Error) -> Reason {
     let full = error.kind() == std::io::ErrorKind::StorageFull;
     let code = if full { ReasonCode::DiskFull } else { ReasonCode::ContextUnavailable };

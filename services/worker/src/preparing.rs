@@ -1,4 +1,4 @@
-//! Preparing the workspace of a run, step by step.
+//! Prepares the workspace of a run, step by step.
 
 use std::{
     io,
@@ -22,16 +22,16 @@ use crate::{
     sync::Progress,
 };
 
-/// How long a preparation may take before it is told how far it has come, and how often that is told then.
+/// How long a preparation runs before its progress is reported, and the time between two reports.
 const LONG: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(2);
 
-/// Has work on files end when whoever wanted it does not wait any more.
+/// Stops work on files when it is dropped, because its result is no longer wanted.
 #[derive(Default)]
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// What the work is to look at.
+    /// The flag that the work must check.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
@@ -44,16 +44,16 @@ impl Drop for Cancel {
 }
 
 impl Run<'_> {
-    /// Fills the workspace; how the run ends where that fails. What a similar build left may be in the way: then once
-    /// again, from nothing.
+    /// Fills the workspace; returns how the run ends if that fails. Files of a similar build may be the cause of a
+    /// failure: then it tries once more with an empty workspace.
     pub(crate) async fn prepare(&mut self) -> Result<Option<Ending>, ChunkFault> {
         let begun = Instant::now();
         let mut ending = self.fill().await?;
         if self.ground == Ground::Reused
             && let Some(reason) = ending.as_ref().and_then(|ending| self.in_the_way(ending))
         {
-            debug!(build = %self.record.build.id, reason = reason.message, "a workspace is prepared from nothing");
-            self.console.say("the workspace is prepared again, from nothing").await?;
+            debug!(build = %self.record.build.id, reason = reason.message, "preparing the workspace again from empty");
+            self.console.say("preparing the workspace again from empty").await?;
             ending = match self.clear().await {
                 Ok(()) => self.fill().await?,
                 Err(ending) => Some(ending),
@@ -68,7 +68,7 @@ impl Run<'_> {
         Ok(ending)
     }
 
-    /// Why the workspace could not be filled, where what a similar build left may have to do with it.
+    /// Why the workspace could not be filled, if the files of a similar build may be the cause.
     fn in_the_way<'a>(&self, ending: &'a Ending) -> Option<&'a Reason> {
         match ending {
             Ending::Failed(reason, None) => Some(reason),
@@ -82,7 +82,7 @@ impl Run<'_> {
         }
     }
 
-    /// Leaves of the home folder of a similar build only its caches; of everything nothing where that fails.
+    /// Reduces the home folder of a similar build to its caches; if that fails, clears the whole workspace.
     pub(crate) async fn clear_home(&mut self) -> Result<(), Ending> {
         if self.ground != Ground::Reused {
             return Ok(());
@@ -92,20 +92,20 @@ impl Run<'_> {
         match cleared.map_err(io::Error::other).and_then(|cleared| cleared) {
             Ok(()) => Ok(()),
             Err(error) => {
-                debug!(build = %self.record.build.id, %error, "a home folder is made from nothing");
+                debug!(build = %self.record.build.id, %error, "clearing the workspace with its home");
                 self.clear().await
             }
         }
     }
 
-    /// Removes what a similar build left, and its processes.
+    /// Removes the files and processes of a similar build.
     async fn clear(&mut self) -> Result<(), Ending> {
         self.ground = Ground::New;
         if let Err(error) = self.shim.forget(Duration::ZERO).await {
             return Err(self.ending(CommandEnd::ShimGone(error)));
         }
         self.folder.wipe().map_err(|error| {
-            let reason = prepare::broken("making the workspace", &error);
+            let reason = prepare::broken("creating the workspace", &error);
             Ending::Failed(reason, None)
         })
     }
@@ -164,7 +164,8 @@ impl Run<'_> {
         }
     }
 
-    /// Work on files is over when this returns, whatever the reason: the workspace is for the next one then.
+    /// Work on files has stopped when this returns, whatever the reason: the workspace is then free
+    /// for the next build.
     async fn prepare_files(
         &mut self,
         what: &str,

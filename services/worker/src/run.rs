@@ -1,4 +1,4 @@
-//! One run of a build, from its claim to its end.
+//! One run of a build attempt, from its claim to its end.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -26,35 +26,34 @@ use crate::{
     warm::Left,
 };
 
-/// How long a run waits for room in the store before it is given back.
+/// How long a run waits for room in the store before it is requeued.
 const ROOM_PATIENCE: Duration = Duration::from_secs(30);
 const ROOM_RETRY: Duration = Duration::from_secs(1);
-/// Lines about outputs at most; the result has more.
+/// Maximum number of console lines about outputs; the result lists more.
 const WARNINGS_MAX: usize = 20;
 
-/// How a run came to its end.
+/// How a run ended.
 pub(crate) enum Ending {
-    /// The command ended.
     Exited(Ended),
-    /// All tasks of its job ended, or never will start.
+    /// All tasks of its job ended, or can never start.
     Tasks {
-        /// Where what its output globs match was brought to.
+        /// Folder with the outputs that its globs match.
         outputs: PathBuf,
     },
-    /// The build failed before its command ran, or could not be kept.
+    /// The build failed before its command ran, or its outputs could not be stored.
     Failed(Reason, Option<Ended>),
-    /// What it is to be run on cannot be had; the workspace is as it was before.
+    /// The wanted context is unavailable; the workspace is unchanged.
     NoContent(Reason),
-    /// It ran longer than it may.
+    /// The build exceeded its timeout.
     TimedOut(Option<Ended>),
-    /// The worker goes away, or has a fault: the build is to run elsewhere.
+    /// The worker shuts down or has a fault: the build is requeued.
     GiveBack(Reason),
-    /// The build is not ours any more: nothing is written.
+    /// The build belongs to another attempt: nothing is written.
     NotOurs,
 }
 
 impl Ending {
-    /// Whether all is well; of a build that is a job, `job` says so.
+    /// Whether the run succeeded; for a build that is a job, `job` decides.
     fn is_success(&self, job: Option<&JobEnd>) -> bool {
         match self {
             Self::Exited(ended) => ended.exit.exit_code == Some(0),
@@ -65,7 +64,7 @@ impl Ending {
         }
     }
 
-    /// What is known of the command, if it ran.
+    /// The measurements of the command, if it ran.
     pub(crate) fn ended(&self) -> Option<&Ended> {
         match self {
             Self::Exited(ended) => Some(ended),
@@ -75,10 +74,10 @@ impl Ending {
     }
 }
 
-/// Everything that the steps of a run share.
+/// State shared by the steps of a run.
 pub(crate) struct Run<'a> {
     pub(crate) shared: &'a Shared,
-    /// The workspace.
+    /// Number of the workspace.
     pub(crate) number: u16,
     pub(crate) shim: &'a mut Shim,
     pub(crate) shim_lives: bool,
@@ -88,26 +87,26 @@ pub(crate) struct Run<'a> {
     pub(crate) folder: &'a RunFolder,
     pub(crate) record: &'a BuildRecord,
     pub(crate) timeout_at: Instant,
-    /// Whether something may be left to the next build.
+    /// Whether files may be kept for the next build.
     pub(crate) warm: bool,
-    /// What the workspace was like.
+    /// The state of the workspace before the run.
     pub(crate) ground: Ground,
-    /// Of what the last command left alive.
+    /// Guards processes that the last command left.
     pub(crate) guard: Option<Guard>,
-    /// How long it took to fill the workspace, if that was tried.
+    /// Duration of filling the workspace, if it was attempted.
     pub(crate) preparation_seconds: Option<f64>,
-    /// What its job came to, if it is one.
+    /// The result of its job, if it is one.
     pub(crate) job: Option<Box<JobEnd>>,
 }
 
-/// What a run leaves.
+/// The state of the workspace after a run.
 pub(crate) struct After {
     /// Whether the shim can be used again.
     pub(crate) shim_lives: bool,
     pub(crate) left: Option<Left>,
 }
 
-/// Runs a claimed build, in what is `left` of another if anything is.
+/// Runs a claimed build, in the warm workspace `left` by another build if there is one.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
     number: u16,
@@ -142,7 +141,7 @@ async fn run_inside(
     let folder = match left.map_or_else(|| shared.folder.run_folder(number), |left| Ok(left.folder)) {
         Ok(folder) => folder,
         Err(error) => {
-            let reason = prepare::broken("making the workspace", &error);
+            let reason = prepare::broken("creating the workspace", &error);
             finish.write(keeper, Ending::Failed(reason, None), Kept::default()).await;
             return After { shim_lives: true, left: None };
         }
@@ -175,7 +174,7 @@ async fn run_inside(
     let (mut shim_lives, guard, job) = (run.shim_lives, run.guard.take(), run.job.take());
     let preparation_seconds = run.preparation_seconds;
     if !shim_lives && let Err(error) = shim.end().await {
-        warn!(error = telemetry::error_chain(&error), "the end of a shim was not seen");
+        warn!(error = telemetry::error_chain(&error), "cannot confirm the end of a shim");
     }
     crash_point(Step::CommandEnded);
     let (ending, outputs) =
@@ -183,7 +182,7 @@ async fn run_inside(
     let disk_is_full = folder.disk_is_full();
     let ending = if disk_is_full { blame_disk(ending) } else { ending };
     let log = console.finish(&shared.store).await.unwrap_or_else(|error| {
-        warn!(error = telemetry::error_chain(&error), "the rest of a log was not kept");
+        warn!(error = telemetry::error_chain(&error), "cannot store the rest of a log");
         LogSummary::default()
     });
     crash_point(Step::OutputsKept);
@@ -206,7 +205,7 @@ async fn run_inside(
     After { shim_lives, left: Some(Left { group: record.build.group, keys, folder }) }
 }
 
-/// Whether something may be left to the next build, and what the workspace is like.
+/// Whether files may be kept for the next build, and the state of the workspace before this one.
 fn ground(wanted: bool, record: &BuildRecord, is_left: bool) -> (bool, Ground) {
     match record.invocation().and_then(|run| run.workspace_kind) {
         Some(WorkspaceKind::Exact | WorkspaceKind::Prefix) if is_left => (wanted, Ground::Reused),
@@ -219,19 +218,19 @@ fn ground(wanted: bool, record: &BuildRecord, is_left: bool) -> (bool, Ground) {
     }
 }
 
-/// Leaves no process; says whether the shim lives.
+/// Ends all remaining processes; returns whether the shim lives.
 async fn forget(shim: &mut Shim) -> bool {
     match shim.forget(Duration::ZERO).await {
         Ok(()) => true,
         Err(error) => {
-            warn!(error = telemetry::error_chain(&error), "a shim ended with what it kept");
+            warn!(error = telemetry::error_chain(&error), "a shim failed to end its remaining processes");
             let _ = shim.end().await;
             false
         }
     }
 }
 
-/// Names the full disk where something failed on it.
+/// Attributes a failure to the full disk.
 fn blame_disk(ending: Ending) -> Ending {
     if matches!(&ending, Ending::Failed(reason, _) if reason.code == ReasonCode::DiskFull) {
         return ending;
@@ -255,7 +254,7 @@ fn blame_disk(ending: Ending) -> Ending {
     }
 }
 
-/// Keeps the outputs of a command that ended, also of one that failed: test reports are outputs.
+/// Stores the outputs of a command that ended, even if it failed: test reports are outputs.
 async fn keep_outputs(
     shared: &Shared,
     record: &BuildRecord,
@@ -286,7 +285,7 @@ async fn keep_outputs(
         let no_room = reason.code == ReasonCode::DiskFull;
         if no_room && stop.cause().is_none() && Instant::now() < deadline {
             if !std::mem::replace(&mut waits, true) {
-                let _ = console.say(&format!("waiting for room: {}", reason.message)).await;
+                let _ = console.say(&format!("waiting for disk space: {}", reason.message)).await;
             }
             tokio::select! {
                 () = stop.wanted() => {}
@@ -295,7 +294,7 @@ async fn keep_outputs(
             continue;
         }
         let _ = console.say(&reason.message).await;
-        // The build did its part: it is run again where, or when, there is room.
+        // The build itself completed: it is requeued until there is room, here or elsewhere.
         let ending =
             if no_room { Ending::GiveBack(reason) } else { Ending::Failed(reason, ending.ended().cloned()) };
         return (ending, Outputs::default());
@@ -316,7 +315,7 @@ fn with_required(record: &BuildRecord, outputs: &Outputs, ending: Ending, job: O
     Ending::Failed(reason, ending.ended().cloned())
 }
 
-/// Tells of outputs that are not there or not kept.
+/// Prints warnings about outputs that are missing or not stored.
 async fn warn_of(console: &mut Console, outputs: &Outputs) {
     let missing = outputs.missing.iter().map(|glob| format!("warning: no file matches the output {glob}"));
     let not_kept =
@@ -350,7 +349,7 @@ impl Run<'_> {
             };
         }
         let span = debug_span!("command");
-        // Inside the span: the command goes on with its trace.
+        // Inside the span: the command continues its trace.
         let env = span.in_scope(|| environment::variables(self.shared, self.record, self.folder));
         match command::run(self, build.command.clone(), env).instrument(span).await {
             Err(fault) => self.fault(&fault),
@@ -369,23 +368,23 @@ impl Run<'_> {
             CommandEnd::Stopped(ended) => self.stopped(ended),
             CommandEnd::ShimGone(error) => {
                 self.shim_lives = false;
-                let message = format!("the shim of the workspace ended: {}", telemetry::error_chain(&error));
+                let message = format!("the shim of the workspace died: {}", telemetry::error_chain(&error));
                 Ending::GiveBack(Reason { code: ReasonCode::WorkerFault, message })
             }
         }
     }
 
-    /// The ending for what the run was told to stop for; `ended` is what is known of its command.
+    /// The ending for the cause that the run was stopped for; `ended` holds the measurements of its command.
     pub(crate) fn stopped(&self, ended: Option<Ended>) -> Ending {
         match self.stop.cause() {
             Some(Cause::Drained) => {
-                let message = format!("worker {} was told to stop", self.shared.id);
+                let message = format!("worker {} is draining", self.shared.id);
                 Ending::GiveBack(Reason { code: ReasonCode::WorkerDrained, message })
             }
             Some(Cause::FilledDisk { bytes, left, reserve }) => {
                 let message = format!(
-                    "it was ended, because it filled the worker's disk: its workspace took {bytes} bytes, {left} bytes were \
-                     left, and {reserve} must be (disk_left_percent)"
+                    "the build filled the worker's disk and was stopped: its workspace used {bytes} bytes, {left} \
+                     bytes were left, and {reserve} must stay free (disk_left_percent)"
                 );
                 Ending::Failed(Reason { code: ReasonCode::DiskFull, message }, ended)
             }
@@ -393,8 +392,8 @@ impl Run<'_> {
         }
     }
 
-    /// By what the next build finds what is left, if anything may be left: a workspace that nobody touched is still that of
-    /// the build `before`.
+    /// Keys by which the next build finds the workspace, if it may be kept: an untouched workspace is still that
+    /// of the build `before`.
     fn keys(&self, ending: &Ending, before: Option<WorkspaceKeys>) -> Option<WorkspaceKeys> {
         if !self.warm || self.stop.cause().is_some() {
             return None;
@@ -417,7 +416,7 @@ impl Run<'_> {
         if matches!(self.stop.cause(), Some(Cause::FilledDisk { .. })) {
             return self.stopped(None);
         }
-        debug!(build = %self.record.build.id, error = telemetry::error_chain(fault), "the run ends");
+        debug!(build = %self.record.build.id, error = telemetry::error_chain(fault), "console lost, the run ends");
         Ending::NotOurs
     }
 }

@@ -20,29 +20,28 @@ use crate::{
     warm::Left,
 };
 
-/// How soon a shim that did not start is tried again.
+/// Time between two attempts to start a shim.
 const SHIM_RETRY: Duration = Duration::from_secs(5);
-/// How long a tool server may take to write down what it knows.
+/// Time that a tool server has to save its state.
 const TOOL_GRACE: Duration = Duration::from_secs(10);
 
-/// One workspace.
 struct Place {
     shared: Arc<Shared>,
     number: u16,
     program: PathBuf,
     shim: Option<Shim>,
-    /// What the last build left, if that is of use to another.
+    /// Files and keys of the last build, if another build can reuse them.
     left: Option<Left>,
-    /// When that was.
+    /// When that build ended.
     since: Instant,
 }
 
-/// The loop of one workspace: claims what it is handed and runs it.
+/// The loop of one workspace: claims the builds offered to it and runs them.
 pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) -> Result<(), ServiceError> {
     let mut ears = shared
         .slots
         .take_ears(number)
-        .ok_or_else(|| ServiceError::failed("a workspace", "it is served already"))?;
+        .ok_or_else(|| ServiceError::failed("a workspace", "the workspace already has a loop"))?;
     let mut place = Place { shared, number, program, shim: None, left: None, since: Instant::now() };
     loop {
         let closing = place.shared.slots.closing.clone();
@@ -50,9 +49,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) ->
         tokio::select! {
             Some(assignment) = ears.offers.recv() => place.take(assignment, &mut ears).await,
             Some(order) = ears.orders.recv() => place.obey(order, &mut ears).await,
-            // What it kept has ended, or the shim itself.
+            // The remaining processes have ended, or the shim itself has.
             ended = shim.idle() => if let Err(error) = ended {
-                warn!(error = telemetry::error_chain(&error), "the shim of an idle workspace ended");
+                warn!(error = telemetry::error_chain(&error), "the shim of an idle workspace died");
                 place.drop_shim().await;
             },
             () = closing.cancelled() => {
@@ -64,21 +63,22 @@ pub(crate) async fn serve(shared: Arc<Shared>, number: u16, program: PathBuf) ->
     }
 }
 
-/// A shim for builds: a tree that was stopped as a whole when its lease ran out dies without having run again.
+/// Starts a shim for builds: a process tree that was frozen as a whole when its lease expired
+/// dies without running again.
 async fn start_shim(program: &Path) -> Result<Shim, ShimError> {
     Shim::start_with(program, &Options { kernel_deadline: true, ..Options::default() }).await
 }
 
 impl Place {
-    /// The workspace's shim, started if there is none: ahead of the first build, which then does not wait for it. `None`
-    /// when it did not start and some time has passed.
+    /// The workspace's shim, started if necessary: ahead of the first build, which then does not wait for it. `None`
+    /// after a failed start and a pause.
     async fn ready(&mut self, ears: &mut Ears) -> Option<&mut Shim> {
         let slots = &self.shared.slots;
         if self.shim.is_none() {
             match start_shim(&self.program).await {
                 Ok(started) => self.shim = Some(started),
                 Err(error) => {
-                    warn!(error = telemetry::error_chain(&error), "a shim does not start");
+                    warn!(error = telemetry::error_chain(&error), "cannot start a shim");
                     slots.set(self.number, Phase::Broken);
                     slots.announce.notify_one();
                     tokio::select! {
@@ -99,7 +99,7 @@ impl Place {
         self.shim.as_mut()
     }
 
-    /// Says that it is idle, and what it has.
+    /// Marks the workspace as idle and publishes its warmth.
     fn rest(&self) {
         let tools = self.shim.as_ref().is_some_and(Shim::has_survivors);
         let keys = self.left.as_ref().map(|left| left.keys.clone());
@@ -110,26 +110,26 @@ impl Place {
         }
     }
 
-    /// Claims and runs what was handed.
+    /// Claims and runs the assigned build.
     async fn take(&mut self, assignment: Assignment, ears: &mut Ears) {
         let Assignment { offer, key, record, verdict } = assignment;
         let stop = Stop::default();
         let slots = &self.shared.slots;
         let attempt = record.as_ref().map_or(Attempt::FIRST, |(_, record)| record.attempt);
         slots.set(self.number, Phase::Busy { key: key.clone(), attempt, stop: stop.clone() });
-        // Meant for who was idle.
+        // These orders were meant for an idle workspace.
         while ears.orders.try_recv().is_ok() {}
         let found = self.left.as_ref().map(|left| (&left.group, &left.keys));
         let claimed = match claim::claim(&self.shared, &offer, &key, record, found).await {
             Ok(claimed) => claimed,
             Err(refusal) => {
-                debug!(%key, ?refusal, "not claimed");
+                debug!(%key, ?refusal, "build not claimed");
                 let _ = verdict.send(refusal);
                 return;
             }
         };
         let _ = verdict.send(OfferVerdict::Started);
-        // The record may have been read only now.
+        // The record may have been read only during the claim.
         let attempt = claimed.record.attempt;
         slots.set(self.number, Phase::Busy { key, attempt, stop: stop.clone() });
         let kind = claimed.record.invocation().and_then(|run| run.workspace_kind);
@@ -148,16 +148,16 @@ impl Place {
         }
     }
 
-    /// Leaves nothing of what a build left.
+    /// Removes everything that a build left.
     async fn evict(&mut self, left: Left) {
         if let Some(shim) = &mut self.shim {
             if shim.has_survivors() {
                 count(Counter::ToolServersStopped, &[(Label::Reason, "evicted")], 1);
             }
             if let Err(error) = shim.forget(Duration::ZERO).await {
-                warn!(error = telemetry::error_chain(&error), "a shim ended with what it kept");
+                warn!(error = telemetry::error_chain(&error), "a shim failed to end its remaining processes");
                 let _ = shim.end().await;
-                // What cannot be started is seen by the run.
+                // The run reports a shim that cannot be started.
                 if let Ok(started) = start_shim(&self.program).await {
                     *shim = started;
                 }
@@ -166,7 +166,8 @@ impl Place {
         left.folder.clear(false);
     }
 
-    /// Shuts the tool servers down, and keeps what is on disk. A build that comes meanwhile does not wait for them.
+    /// Shuts the tool servers down and keeps the files. A build that arrives during the shutdown does
+    /// not wait for it.
     async fn obey(&mut self, order: ShutDown, ears: &mut Ears) {
         if order.files
             && let Some(left) = self.left.take()
@@ -195,12 +196,12 @@ impl Place {
         }
     }
 
-    /// Ends the shim and all that it kept.
+    /// Ends the shim and all processes it keeps.
     async fn drop_shim(&mut self) {
         if let Some(mut shim) = self.shim.take()
             && let Err(error) = shim.end().await
         {
-            debug!(error = telemetry::error_chain(&error), "the end of a shim was not seen");
+            debug!(error = telemetry::error_chain(&error), "cannot confirm the end of a shim");
         }
     }
 }

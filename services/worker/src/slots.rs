@@ -1,4 +1,4 @@
-//! The workspaces: what each does, and how they are spoken to.
+//! The workspaces of a worker: the state of each, and the channels to its loop.
 
 use std::{
     sync::{
@@ -21,21 +21,21 @@ use crate::stop::{Cause, Stop};
 pub(crate) struct Assignment {
     pub(crate) offer: Offer,
     pub(crate) key: BuildKey,
-    /// The record, when it was read already.
+    /// The record, if it was already read.
     pub(crate) record: Option<(Sequence, BuildRecord)>,
     pub(crate) verdict: oneshot::Sender<OfferVerdict>,
 }
 
-/// What an idle workspace has for the next build.
+/// The reusable state of an idle workspace.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Warmth {
-    /// By what that finds it.
+    /// Keys that identify the kept files, if any.
     pub(crate) keys: Option<WorkspaceKeys>,
-    /// Since when processes of the last build are kept, tool servers in the main; none if there are none.
+    /// Since when processes of the last build are kept, mainly tool servers; none if there are none.
     pub(crate) tools_since: Option<Instant>,
 }
 
-/// What a workspace does.
+/// The state of a workspace.
 pub(crate) enum Phase {
     Idle(Warmth),
     /// Claims or runs a build.
@@ -46,19 +46,20 @@ pub(crate) enum Phase {
     },
     /// The build's result is written; the workspace is about to be idle.
     Ending(Warmth),
-    /// Its shim does not start: nothing can be run safely.
+    /// Its shim does not start: no build can run safely.
     Broken,
 }
 
-/// The tool servers of an idle workspace are to be shut down. Dropped undone when it is not idle any more.
+/// An order to shut down the tool servers of an idle workspace. It is dropped without effect if the
+/// workspace is not idle.
 pub(crate) struct ShutDown {
     pub(crate) why: &'static str,
-    /// And its files removed.
+    /// Whether to remove its files too.
     pub(crate) files: bool,
     pub(crate) done: oneshot::Sender<()>,
 }
 
-/// What a workspace hears by.
+/// The receiving ends of a workspace's channels.
 pub(crate) struct Ears {
     pub(crate) offers: mpsc::Receiver<Assignment>,
     pub(crate) orders: mpsc::Receiver<ShutDown>,
@@ -75,24 +76,24 @@ struct Slot {
 pub(crate) struct Slots {
     all: Mutex<Vec<Slot>>,
     draining: AtomicBool,
-    /// What the disk is short of, while nothing is taken for that.
+    /// Why the disk is short of space or inodes, while no offers are accepted for that reason.
     shortage: Mutex<Option<String>>,
-    /// A workspace has something to do.
+    /// Signalled when a workspace starts a build.
     pub(crate) begun: Notify,
-    /// Something that the dispatchers do not know: say it now.
+    /// Signalled when the dispatchers' view is out of date: send a heartbeat now.
     pub(crate) announce: Notify,
-    /// A workspace has tool servers that it had not before.
+    /// Signalled when a workspace has new tool servers.
     pub(crate) tools: Notify,
-    /// The worker ends: workspaces close.
+    /// Cancelled at shutdown: workspaces close.
     pub(crate) closing: CancellationToken,
     idle: Notify,
 }
 
 impl Slots {
-    /// `count` idle workspaces.
+    /// Creates `count` idle workspaces.
     pub(crate) fn new(count: u16) -> Self {
         let slot = |_| {
-            // One that runs out and one that is about to.
+            // The channel holds one message in addition to the one being handled.
             let (offers, offered) = mpsc::channel(1);
             let (orders, ordered) = mpsc::channel(1);
             let ears = Some(Ears { offers: offered, orders: ordered });
@@ -114,11 +115,11 @@ impl Slots {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands an offer to its workspace, unless that is taken.
+    /// Sends an offer to its workspace, or refuses it if the workspace is busy.
     pub(crate) fn hand(&self, assignment: Assignment) {
         let refuse = |assignment: Assignment| {
             let _ = assignment.verdict.send(OfferVerdict::Busy);
-            // The dispatchers think that it is free.
+            // The dispatchers believe that the workspace is free.
             self.announce.notify_one();
         };
         if self.is_draining() || self.shortage().is_some() {
@@ -135,7 +136,7 @@ impl Slots {
         }
     }
 
-    /// What every workspace does, for a heartbeat.
+    /// The state of every workspace, for a heartbeat.
     pub(crate) fn states(&self) -> Vec<WorkspaceState> {
         let state = |slot: &Slot| match &slot.phase {
             Phase::Idle(warmth) | Phase::Ending(warmth) => WorkspaceState::Idle { warm: warmth.keys.clone() },
@@ -145,7 +146,7 @@ impl Slots {
         self.lock().iter().map(state).collect()
     }
 
-    /// Whether offers are taken.
+    /// Whether the worker accepts offers.
     pub(crate) fn status(&self) -> WorkerStatus {
         if self.is_draining() {
             WorkerStatus::Draining
@@ -156,12 +157,12 @@ impl Slots {
         }
     }
 
-    /// What the disk is short of, where it is.
+    /// Why the disk is short of space or inodes, if it is.
     pub(crate) fn shortage(&self) -> Option<String> {
         self.shortage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes nothing new for `shortage` and empties the idle workspaces, or takes offers again.
+    /// With a shortage, refuses offers and empties the idle workspaces; without one, accepts offers again.
     pub(crate) fn set_shortage(&self, shortage: Option<String>) {
         let is_short = shortage.is_some();
         *self.shortage.lock().unwrap_or_else(PoisonError::into_inner) = shortage;
@@ -181,7 +182,7 @@ impl Slots {
         busy.map(|(number, _)| number).collect()
     }
 
-    /// Tells the run in workspace `number` to end.
+    /// Stops the run in workspace `number`.
     pub(crate) fn stop(&self, number: u16, cause: Cause) {
         if let Some(Slot { phase: Phase::Busy { stop, .. }, .. }) = self.lock().get(usize::from(number)) {
             stop.now(cause);
@@ -192,7 +193,7 @@ impl Slots {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Takes no offers and keeps no processes, or does so again.
+    /// Starts or ends draining: a draining worker accepts no offers and keeps no processes.
     pub(crate) fn set_draining(&self, draining: bool) {
         self.draining.store(draining, Ordering::Relaxed);
         if draining {
@@ -214,18 +215,18 @@ impl Slots {
         found
     }
 
-    /// Orders the tool servers of a workspace to be shut down; what is returned tells when that is done, or fails when
-    /// the workspace has something else to do.
+    /// Orders a workspace to shut its tool servers down. The receiver resolves when that is done, and fails if the
+    /// workspace has started something else.
     pub(crate) fn shut_down(&self, number: u16, why: &'static str) -> oneshot::Receiver<()> {
         let (done, outcome) = oneshot::channel();
         if let Some(slot) = self.lock().get(usize::from(number)) {
-            // One order is as good as two.
+            // A second order in the queue would change nothing.
             let _ = slot.orders.try_send(ShutDown { why, files: false, done });
         }
         outcome
     }
 
-    /// Tells every run to end.
+    /// Stops every run on this worker.
     pub(crate) fn stop_all(&self, cause: Cause) {
         for slot in self.lock().iter() {
             if let Phase::Busy { stop, .. } = &slot.phase {
@@ -234,7 +235,7 @@ impl Slots {
         }
     }
 
-    /// How to tell the run of this attempt to end, if it runs here.
+    /// The stop handle of this attempt's run, if it runs here.
     pub(crate) fn stop_of(&self, wanted: &BuildKey, run: Attempt) -> Option<Stop> {
         self.lock().iter().find_map(|slot| match &slot.phase {
             Phase::Busy { key, attempt, stop } if key == wanted && *attempt == run => Some(stop.clone()),
@@ -268,7 +269,6 @@ impl Slots {
         }
     }
 
-    /// Whether the workspace is broken.
     pub(crate) fn is_broken(&self, number: u16) -> bool {
         matches!(self.lock().get(usize::from(number)), Some(Slot { phase: Phase::Broken, .. }))
     }
@@ -278,7 +278,7 @@ impl Slots {
         self.set(number, Phase::Ending(Warmth { keys, tools_since: None }));
     }
 
-    /// What workspace `number` hears by; once.
+    /// The receiving ends of workspace `number`; available once.
     pub(crate) fn take_ears(&self, number: u16) -> Option<Ears> {
         self.lock().get_mut(usize::from(number))?.ears.take()
     }

@@ -1,30 +1,30 @@
-//! Why a run is to end before its command does.
+//! Why a run must end before its command does.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-/// Why a run is to end before its command does.
+/// Why a run must end before its command does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// Someone else ended the build, or moved it on.
+    /// Another process ended or requeued the build.
     EndedElsewhere,
-    /// The lease is not ours any more.
+    /// The lease was lost to expiry or to another worker.
     LeaseLost,
-    /// The worker goes away.
+    /// The worker shuts down.
     Drained,
     /// The build fills the disk of the worker.
     FilledDisk {
-        /// Bytes of disk that it has.
+        /// Bytes of disk that the build uses.
         bytes: u64,
         /// Bytes of disk that are left.
         left: u64,
-        /// Bytes that must be.
+        /// Bytes of disk that must stay free.
         reserve: u64,
     },
 }
 
-/// Tells a run to end. The first cause stands.
+/// Handle that stops a run. Only the first cause counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop {
     token: CancellationToken,
@@ -32,7 +32,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Tells the run to end for `cause`.
+    /// Stops the run for `cause`.
     pub(crate) fn now(&self, cause: Cause) {
         let mut standing = self.cause.lock().unwrap_or_else(PoisonError::into_inner);
         standing.get_or_insert(cause);
@@ -40,12 +40,12 @@ impl Stop {
         self.token.cancel();
     }
 
-    /// Why it is to end, if it is.
+    /// The cause, if the run was stopped.
     pub(crate) fn cause(&self) -> Option<Cause> {
         *self.cause.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when the run is to end.
+    /// Returns when the run is stopped.
     pub(crate) async fn wanted(&self) {
         self.token.cancelled().await;
     }

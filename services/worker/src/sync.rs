@@ -1,8 +1,8 @@
-//! Bringing a folder that an earlier build used to the content of a source, so that what did not change stays as it is and
-//! what the build made stays too.
+//! Updates a folder that an earlier build used to the content of a source: unchanged files stay untouched, and files
+//! that the build made stay too.
 //!
-//! A build tool goes by times: a file that did not change keeps its own, one that changed gets that of now, for its own may
-//! lie before what was made of its predecessor.
+//! Build tools compare times: an unchanged file keeps its time; a changed file gets the current time, because its
+//! time in the source may be older than the results built from its predecessor.
 
 mod choice;
 mod content;
@@ -26,41 +26,41 @@ use manifest::{Entry, Kind, Stamp};
 pub(crate) use choice::Choice;
 pub(crate) use manifest::Manifest;
 
-/// How a file comes from the source.
+/// How a file is brought from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Means {
-    /// The source stays as it is.
+    /// The source stays unchanged.
     Copy,
-    /// The source is not needed any more. Its times say nothing: content decides.
+    /// The source is not needed afterwards. Its times mean nothing: the content decides.
     Move,
 }
 
-/// What was done.
+/// Work done by a sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) changed: u64,
     pub(crate) removed: u64,
 }
 
-/// How far it has come, for who looks meanwhile.
+/// Progress of a sync, read while it runs.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Entries that are as they should be.
+    /// Number of entries that are up to date.
     pub(crate) files: AtomicU64,
-    /// All that there are, once they are counted.
+    /// Number of all entries, once they are counted.
     pub(crate) files_total: AtomicU64,
-    /// Bytes that were copied.
+    /// Number of bytes copied so far.
     pub(crate) bytes: AtomicU64,
 }
 
-/// What is to be done.
+/// A sync to run.
 #[derive(Debug, Clone)]
 pub(crate) struct Sync {
     pub(crate) source: PathBuf,
     pub(crate) target: PathBuf,
-    /// What of the source.
+    /// Which entries of the source to bring.
     pub(crate) choice: Choice,
-    /// Where the list is kept of what came from the source, if someone comes after.
+    /// File that the list of brought entries is written to, if a later build needs it.
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) means: Means,
     /// Whether the target is empty: then files keep the times of the source.
@@ -69,7 +69,7 @@ pub(crate) struct Sync {
 }
 
 impl Sync {
-    /// Does it, unless `cancelled` meanwhile. Where it fails the target is not fit for use.
+    /// Runs the sync unless `cancelled` is set. After a failure the target is unusable.
     pub(crate) fn run(&self, cancelled: &AtomicBool) -> io::Result<Done> {
         let before = match &self.manifest {
             Some(file) if !self.fresh => Manifest::load(file)?,
@@ -86,7 +86,7 @@ impl Sync {
             now.insert(path, entry);
             self.progress.files.fetch_add(1, Ordering::Relaxed);
         }
-        // Last, and children first: a folder may be closed to writing.
+        // Done last, and children first: the folder's mode may forbid writing.
         for (path, _) in now.iter().rev().filter(|(_, entry)| entry.kind == Kind::Folder) {
             if let Ok(meta) = fs::symlink_metadata(self.source.join(path)) {
                 adopt_rights(&self.target.join(path), &meta)?;
@@ -102,7 +102,7 @@ impl Sync {
 
 fn check(cancelled: &AtomicBool) -> io::Result<()> {
     if cancelled.load(Ordering::Relaxed) {
-        return Err(io::Error::new(io::ErrorKind::Interrupted, "the build was ended meanwhile"));
+        return Err(io::Error::new(io::ErrorKind::Interrupted, "the build was stopped"));
     }
     Ok(())
 }
@@ -115,18 +115,18 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Removes what came from the source and is not there any more; children before parents.
+    /// Removes entries that came from the source but no longer exist there; children before parents.
     fn remove_stale(&mut self, found: &BTreeMap<PathBuf, Entry>) -> io::Result<()> {
         for (path, entry) in self.before.0.iter().rev().filter(|(path, _)| !found.contains_key(*path)) {
             check(self.cancelled)?;
             let target = self.sync.target.join(path);
-            // The build may have put a link in the place of a folder: what is behind it is not ours.
+            // The build may have replaced a folder with a link: the files behind it are not ours.
             if !has_real_parents(&self.sync.target, path) {
                 continue;
             }
             let removed = match (entry.kind, fs::symlink_metadata(&target)) {
                 (_, Err(_)) => Ok(()),
-                // With something of the build's in it, it stays.
+                // A folder that contains files of the build stays.
                 (Kind::Folder, Ok(meta)) if meta.is_dir() => fs::remove_dir(&target).or(Ok(())),
                 (_, Ok(meta)) if meta.is_dir() => Ok(()),
                 (_, Ok(_)) => {
@@ -139,12 +139,12 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Makes one entry of the target as it is in the source; returns what is to be remembered of it.
+    /// Brings one entry of the target to its state in the source; returns what to record about it.
     fn bring(&mut self, path: &Path, mut entry: Entry) -> io::Result<Entry> {
         let (source, target) = (self.sync.source.join(path), self.sync.target.join(path));
         let meta = match fs::symlink_metadata(&source) {
             Ok(meta) if Kind::of(&meta) == entry.kind => meta,
-            // Removed or replaced while we look: the next time tells.
+            // Removed or replaced during the scan: the next sync will notice.
             Ok(_) | Err(_) => return Ok(Entry { source: None, target: None, ..entry }),
         };
         let there = fs::symlink_metadata(&target).ok();
@@ -173,7 +173,7 @@ impl Work<'_> {
                     self.done.changed += 1;
                 }
             }
-            // Pipes, sockets and devices are no content.
+            // Pipes, sockets and devices are not content.
             Kind::Other => return Ok(entry),
         }
         let now = adopt_rights(&target, &meta)?;
@@ -193,7 +193,7 @@ impl Work<'_> {
             }
         }
         if self.sync.means == Means::Move && !self.sync.fresh {
-            // Its owner may have closed it to writing; we are its owner.
+            // The mode may forbid writing, but the owner may set times.
             let times = fs::FileTimes::new().set_modified(SystemTime::now());
             fs::File::open(target)?.set_times(times)?;
         }
@@ -201,7 +201,7 @@ impl Work<'_> {
     }
 }
 
-/// Whether all folders on the way to `path` are folders, not links to some.
+/// Whether all parents of `path` below `root` are folders, not links to folders.
 fn has_real_parents(root: &Path, path: &Path) -> bool {
     let mut parents = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
     parents.all(|parent| fs::symlink_metadata(root.join(parent)).is_ok_and(|meta| meta.is_dir()))
@@ -215,7 +215,7 @@ fn folder(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
     fs::create_dir(target)
 }
 
-/// Removes whatever is there.
+/// Removes the existing entry, whatever its kind.
 fn clear(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
     match there {
         None => Ok(()),
@@ -224,11 +224,11 @@ fn clear(target: &Path, there: Option<&fs::Metadata>) -> io::Result<()> {
     }
 }
 
-/// Gives the target the owner and mode of the source; returns how it is then.
+/// Gives the target the owner and mode of the source; returns its metadata afterwards.
 fn adopt_rights(target: &Path, meta: &fs::Metadata) -> io::Result<fs::Metadata> {
     let there = fs::symlink_metadata(target)?;
     if (there.uid(), there.gid()) != (meta.uid(), meta.gid()) {
-        // Only root may; for others what they copy is theirs.
+        // Only root may change owners; other users own their copies.
         let _ = std::os::unix::fs::lchown(target, Some(meta.uid()), Some(meta.gid()));
     }
     if there.mode() != meta.mode() {

@@ -1,5 +1,5 @@
-//! What builds use of the executors: their own processes here, and their actions elsewhere. For each result, and for the
-//! governors while anything runs.
+//! Executor usage of builds: their own processes here, and their actions elsewhere. It is part of each result, and is
+//! reported to the governors while builds run.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,53 +19,53 @@ use tracing::debug;
 
 use crate::{Shared, command::Ended};
 
-/// Between two looks at what runs.
+/// Time between two measurements of running builds.
 const TICK: Duration = Duration::from_secs(1);
-/// Between two reports.
+/// Time between two reports.
 const REPORT: Duration = Duration::from_secs(2);
-/// How long an answer of a shim may take; a later one is read with the next.
+/// Maximum wait for a shim's answer; a later answer is read at the next measurement.
 const ANSWER: Duration = Duration::from_millis(50);
-/// No run is counted as shorter: what it uses is divided by it.
+/// Minimum run time that is counted: usage is divided by it.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// What the builds of this worker use.
+/// Executor usage of this worker's builds.
 pub(crate) struct Usage {
-    /// The type of this machine's processors.
+    /// The executor type of this machine's processors.
     kind: ExecutorType,
     state: Mutex<State>,
-    /// A run has begun.
+    /// Signalled when a run begins.
     begun: Notify,
 }
 
 #[derive(Default)]
 struct State {
     runs: HashMap<u16, RunUse>,
-    /// ESU, times the seconds that they were in use for, since the last report.
+    /// ESU-seconds in use since the last report, by group.
     unreported: BTreeMap<Group, f64>,
 }
 
-/// What one run uses.
+/// Executor usage of one run.
 struct RunUse {
     group: Group,
     build: BuildId,
     attempt: Attempt,
     begun_at: Instant,
-    /// The command that runs now.
+    /// The command that is running.
     command: Option<Control>,
-    /// Processor time of those that have ended.
+    /// Processor time of the commands that have ended.
     ended_cpu: Duration,
-    /// Up to where it is counted in the reports.
+    /// Time up to which the reports count this run.
     counted_at: Instant,
     counted_cpu: Duration,
-    /// Of the last command: sum and number of looks at its memory, then what came of them.
+    /// For the current command: sum and number of memory samples, and after its end their average.
     looks: (u64, u64),
     memory_bytes: u64,
-    /// ESU that its actions held, times the seconds that they were held for.
+    /// ESU-seconds held by its actions.
     actions: Occupancy,
 }
 
 impl RunUse {
-    /// Counts what was used since the last time.
+    /// Counts usage since the last call.
     fn count(&mut self, now: Instant, cpu: Duration, unreported: &mut BTreeMap<Group, f64>) {
         let seconds = now.saturating_duration_since(self.counted_at).as_secs_f64();
         let used = cpu.saturating_sub(self.counted_cpu).as_secs_f64();
@@ -82,7 +82,7 @@ impl RunUse {
         self.memory_bytes = measured.memory_bytes;
     }
 
-    /// On the average of a command that ended.
+    /// Average usage of a command that ended.
     fn of(&self, exit: &Exit, kind: &ExecutorType) -> Occupancy {
         self.average(exit.wall, exit.cpu, kind)
     }
@@ -99,7 +99,6 @@ impl RunUse {
 }
 
 impl Usage {
-    /// Nothing runs yet.
     pub(crate) fn new(kind: ExecutorType) -> Self {
         Self { kind, state: Mutex::default(), begun: Notify::new() }
     }
@@ -108,7 +107,7 @@ impl Usage {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A run begins in workspace `number`.
+    /// Begins to count a run in workspace `number`.
     pub(crate) fn begin(&self, number: u16, record: &BuildRecord) {
         let now = Instant::now();
         let run = RunUse {
@@ -128,7 +127,7 @@ impl Usage {
         self.begun.notify_one();
     }
 
-    /// A command of it runs.
+    /// A command of the run in workspace `number` started.
     pub(crate) fn command_started(&self, number: u16, control: Control) {
         if let Some(run) = self.lock().runs.get_mut(&number) {
             run.command = Some(control);
@@ -136,17 +135,17 @@ impl Usage {
         }
     }
 
-    /// That command has ended.
+    /// The current command of workspace `number` ended.
     pub(crate) fn command_ended(&self, number: u16, exit: &Exit) {
         if let Some(run) = self.lock().runs.get_mut(&number) {
             run.command = None;
             run.ended_cpu += exit.cpu;
-            // One that nobody looked at was short: its largest process stands for all.
+            // A command without samples was short: use the peak memory of its largest process.
             run.memory_bytes = run.looks.0.checked_div(run.looks.1).unwrap_or(exit.peak_memory_bytes);
         }
     }
 
-    /// The run is over; what it used on the average of its command.
+    /// Ends a run; returns its average usage over its command.
     pub(crate) fn end(&self, number: u16, ended: Option<&Ended>) -> Occupancy {
         let mut state = self.lock();
         let Some(mut run) = state.runs.remove(&number) else { return Occupancy::default() };
@@ -154,21 +153,21 @@ impl Usage {
         ended.map(|ended| run.of(&ended.exit, &self.kind)).unwrap_or_default()
     }
 
-    /// An action of a build that runs here has ended.
+    /// Counts an action that ended and belongs to a build that runs here.
     fn action(&self, used: &ActionUsage) {
         let mut state = self.lock();
-        // Whoever sends actions names the build; only its own group may charge it.
+        // The sender names the build, but may only charge its own group.
         let of = |run: &&mut RunUse| {
             run.build == used.build.id && run.attempt == used.build.attempt && run.group == used.group
         };
         if let Some(run) = state.runs.values_mut().find(of) {
             run.actions.add(&used.executor_type, used.esu_seconds.or_zero());
         } else {
-            debug!(build = %used.build, "what an action used is of no build that runs here");
+            debug!(build = %used.build, "usage reported for a build that does not run here");
         }
     }
 
-    /// What this run has used until now; none where it does not run here.
+    /// Usage of this run so far; `None` if it does not run here.
     pub(crate) async fn of_now(&self, group: &Group, build: BuildId, attempt: Attempt) -> Option<BuildUse> {
         let is = |run: &RunUse| run.build == build && run.attempt == attempt && run.group == *group;
         let command = self.lock().runs.values().find(|run| is(run))?.command.clone();
@@ -191,13 +190,13 @@ impl Usage {
         })
     }
 
-    /// Whether anything runs, or ran since the last report.
+    /// Whether a build runs, or ran since the last report.
     fn is_used(&self) -> bool {
         let state = self.lock();
         !state.runs.is_empty() || !state.unreported.is_empty()
     }
 
-    /// Looks at what has run for a while.
+    /// Measures the running commands.
     async fn look(&self) {
         let runs = |state: &State| -> Vec<(u16, Control)> {
             let long = state.runs.iter().filter(|(_, run)| run.begun_at.elapsed() >= TICK);
@@ -205,7 +204,7 @@ impl Usage {
         };
         let asked = runs(&self.lock());
         for (_, command) in &asked {
-            // One that is stopped does not hold up the others.
+            // A stopped process must not delay the others.
             let _ = tokio::time::timeout(ANSWER, command.measure()).await;
         }
         if !asked.is_empty() {
@@ -215,7 +214,7 @@ impl Usage {
         let State { runs, unreported } = &mut *state;
         for (number, _) in &asked {
             let Some(run) = runs.get_mut(number) else { continue };
-            // It may be another command, or none, by now.
+            // By now the workspace may run another command, or none.
             if let Some(measured) = run.command.as_ref().and_then(Control::measured) {
                 run.look(measured);
                 run.count(Instant::now(), run.ended_cpu + measured.cpu, unreported);
@@ -223,7 +222,7 @@ impl Usage {
         }
     }
 
-    /// What was in use since the last report, on the average of `seconds`; nothing runs when that is nothing.
+    /// Average usage over the last `seconds`, and whether a build runs.
     fn take(&self, seconds: f64) -> (BTreeMap<Group, Occupancy>, bool) {
         let mut state = self.lock();
         let unreported = std::mem::take(&mut state.unreported);
@@ -234,7 +233,7 @@ impl Usage {
     }
 }
 
-/// Reports until the worker ends: while anything runs, and once more when nothing does.
+/// Reports until the worker ends: while builds run, and once more after the last one.
 pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     let client = shared.context.bus.client();
     let failed =
@@ -250,11 +249,11 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
                 let message = message.ok_or_else(|| failed("the subscription ended".into()))?;
                 match decode::<ActionUsage>(Encoding::Json, &message.payload) {
                     Ok(used) => shared.usage.action(&used),
-                    Err(error) => debug!(error = telemetry::error_chain(&error), "usage cannot be read"),
+                    Err(error) => debug!(error = telemetry::error_chain(&error), "cannot decode a usage message"),
                 }
             }
             () = shared.usage.begun.notified(), if reported.is_none() => {
-                // Not what was reported already.
+                // Skips the signal of a run that was already reported.
                 reported = shared.usage.is_used().then(Instant::now);
                 ticks.reset();
             }
@@ -269,14 +268,14 @@ pub(crate) async fn serve(shared: Arc<Shared>) -> Result<(), ServiceError> {
     }
 }
 
-/// Sends one report; says whether anything runs.
+/// Sends one report; returns whether a build runs.
 async fn report(shared: &Shared, since: Duration) -> bool {
     let (groups, running) = shared.usage.take(since.max(LEAST).as_secs_f64());
     let interval_ms = u64::try_from(REPORT.as_millis()).unwrap_or(u64::MAX);
     let report = UsageReport { source: shared.id.to_string(), interval_ms, groups };
     let payload = encode(Encoding::Json, &report);
     if let Err(error) = shared.context.bus.client().publish(Subject::Usage.to_string(), payload).await {
-        debug!(%error, "a report of usage was not sent");
+        debug!(%error, "cannot send a usage report");
     }
     running
 }

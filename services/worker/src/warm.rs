@@ -1,22 +1,21 @@
-//! What a build leaves to the next one in its workspace, and whether that may use it.
+//! The warm workspace that a build leaves to the next one, and whether that build may use it.
 
 use model::{Build, Group, WorkspaceKeys, WorkspaceKind, WorkspaceUse};
 use policy::workspace::{IdleWorkspaces, live_keys};
 
 use crate::folder::RunFolder;
 
-/// What a build left. The shim of its workspace may have survivors, too.
+/// A warm workspace. Its shim may have survivors, too.
 pub(crate) struct Left {
-    /// Whose it is. The keys tell groups apart too, but as hashes only.
+    /// The group that owns it. The keys distinguish groups too, but only as hashes.
     pub(crate) group: Group,
-    /// By what the next build finds that it is of use.
+    /// Keys by which a similar build finds it.
     pub(crate) keys: WorkspaceKeys,
-    /// The folders.
     pub(crate) folder: RunFolder,
 }
 
-/// How the workspace of `build` is to be called, given what was `offered` and what is `left` there: a dispatcher may be
-/// wrong about that.
+/// The kind of `build`'s workspace, given the `offered` kind and the keys `left` there: the dispatcher's
+/// information may be outdated.
 pub(crate) fn kind(
     build: &Build,
     offered: Option<WorkspaceKind>,

@@ -6,16 +6,16 @@ use model::{ExecutionKey, ExecutorId};
 
 use crate::ParseSubjectError;
 
-/// Where the records of an execution are stored.
+/// Subject under which the records of an execution are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionSubject(pub ExecutionKey);
 
 impl ActionSubject {
-    /// Every record of every execution.
+    /// Matches every record of every execution.
     pub const ALL: &str = "forebay.action.event.*.*";
 
-    /// The plain subject on which the records of one execution are repeated as they are stored, and on which its executor
-    /// tells of its progress.
+    /// The plain subject on which the server republishes the records of one execution as it stores them, and on which
+    /// its executor reports progress.
     pub fn live(key: &ExecutionKey) -> String {
         format!("forebay.action.live.{}.{}", key.group, key.id)
     }
@@ -30,7 +30,7 @@ impl fmt::Display for ActionSubject {
 impl FromStr for ActionSubject {
     type Err = ParseSubjectError;
 
-    /// Takes the stored subject and the live one.
+    /// Accepts the stored subject and the live one.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong =
             || ParseSubjectError { pattern: "forebay.action.event.<group>.<id>", found: text.to_owned() };
@@ -51,7 +51,7 @@ impl FromStr for ActionSubject {
 pub struct ExecutorLeaseSubject(pub ExecutorId);
 
 impl ExecutorLeaseSubject {
-    /// Every lease.
+    /// Matches every lease of an executor.
     pub const ALL: &str = "$KV.FOREBAY_EXECUTORS.>";
 }
 
@@ -72,15 +72,15 @@ impl FromStr for ExecutorLeaseSubject {
     }
 }
 
-/// Where the pieces of a log stream are stored.
+/// Subject under which the pieces of a log stream are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogSubject(pub uuid::Uuid);
 
 impl LogSubject {
-    /// Every piece of every log stream.
+    /// Matches every piece of every log stream.
     pub const ALL: &str = "forebay.log.*";
 
-    /// The plain subject on which is told that a log stream has grown.
+    /// The plain subject on which the server announces growth of a log stream.
     pub fn live(&self) -> String {
         format!("forebay.log.live.{}", self.0.simple())
     }

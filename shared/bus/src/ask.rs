@@ -1,4 +1,4 @@
-//! Asking a service, and telling its answers from its errors.
+//! Requests to services, and the distinction between their answers and errors.
 
 use std::error::Error as StdError;
 
@@ -15,37 +15,34 @@ use crate::{
     headers::{CONTENT_TYPE, TRACEPARENT, header},
 };
 
-/// A question that got no good answer.
+/// A request without a successful answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// The service says no.
+    /// The service returned an error.
     #[error(transparent)]
     Refused(#[from] ApiError),
-    /// Nobody listens.
-    #[error("nobody listens on {subject}")]
+    /// No service is subscribed to the subject.
+    #[error("no service listens on {subject}")]
     NobodyListens {
-        /// Where.
         subject: String,
     },
-    /// No answer, or the connection was lost: whether it took effect is not known.
+    /// No answer arrived or the connection was lost: whether the request took effect is not known.
     #[error("no answer on {subject}")]
     Doubtful {
-        /// Where.
         subject: String,
-        /// Why.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// The server takes no message of this size.
-    #[error("the request of {bytes} bytes is larger than the server takes")]
+    /// The request exceeds the server's size limit.
+    #[error("the request of {bytes} bytes is larger than the server accepts")]
     TooLarge {
-        /// Its length.
+        /// Size of the request in bytes.
         bytes: usize,
     },
 }
 
 impl Bus {
-    /// Sends the JSON `payload` to whoever serves `subject` and returns the payload of the answer.
+    /// Sends the JSON `payload` to the service on `subject` and returns the payload of its answer.
     pub async fn ask(
         &self,
         subject: &Subject,
@@ -73,7 +70,7 @@ impl Bus {
     }
 }
 
-/// The payload, or the error that the headers announce.
+/// The payload, or the error given in the headers.
 fn answer(message: Message) -> Result<Bytes, AskError> {
     let Some(code) = header(message.headers.as_ref(), NATS_SERVICE_ERROR_CODE) else {
         return Ok(message.payload);

@@ -1,5 +1,5 @@
-//! The clock of the farm: the time of nats-server, as this process knows it. Every record, heartbeat and deadline that another
-//! process reads goes by it, so the clocks of machines need not agree.
+//! The farm's clock: the time of nats-server, as this process knows it. Every record, heartbeat and deadline that
+//! another process reads uses it, so the clocks of machines need not agree.
 
 use std::{
     sync::{
@@ -20,40 +20,40 @@ use tracing::debug;
 
 use crate::{Bus, BusError, Encoding, decode, stream};
 
-/// The time of nats-server: measured over the connection, and carried on between two measurements by `CLOCK_BOOTTIME`, which
-/// no program can set. Before the first measurement it is the clock of this machine. Cheap to clone.
+/// The time of nats-server: measured over the connection, and extrapolated between measurements with `CLOCK_BOOTTIME`,
+/// which no program can set. Before the first measurement it is this machine's clock. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct FarmClock(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Microseconds from `CLOCK_BOOTTIME` to the time of the farm.
+    /// Microseconds from `CLOCK_BOOTTIME` to the farm's time.
     offset: AtomicI64,
     bounds: Mutex<Option<Bounds>>,
 }
 
-/// Between what the offset lies, in microseconds.
+/// Lower and upper bound of the offset, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Bounds {
     low: i64,
     high: i64,
-    /// When that was measured, by `CLOCK_BOOTTIME`.
+    /// Time of the measurement by `CLOCK_BOOTTIME`, in microseconds.
     at: i64,
 }
 
-/// Between two measurements while the connection holds.
+/// Interval between measurements while the connection is up.
 const EVERY: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Microseconds in a second that two clocks may drift apart: twice what NTP corrects at most.
+/// Maximum drift between two clocks, in microseconds per second: twice the largest correction of NTP.
 const DRIFT: i64 = 1000;
 
 impl Bounds {
-    /// A server said `time`, some time between `sent` and `heard`.
+    /// Bounds from one request: the server reported `time` at some moment between `sent` and `heard`.
     fn measured(time: i64, sent: i64, heard: i64) -> Self {
         Self { low: time - heard, high: time - sent, at: heard }
     }
 
-    /// What is known after both measurements. Where they contradict each other the server's clock was set, and the later counts.
+    /// Combines two measurements. If they contradict each other, the server's clock was set and the later one applies.
     fn and(self, later: Self) -> Self {
         let drift = (later.at - self.at).max(0) / 1_000_000 * DRIFT;
         let (low, high) = (later.low.max(self.low - drift), later.high.min(self.high + drift));
@@ -71,22 +71,22 @@ impl FarmClock {
         Self(Arc::new(State { offset: AtomicI64::new(offset), bounds: Mutex::default() }))
     }
 
-    /// The time now.
+    /// The current farm time.
     pub fn now(&self) -> Millis {
         millis(self.micros())
     }
 
-    /// The time now, in microseconds since the Unix epoch.
+    /// The current farm time, in microseconds since the Unix epoch.
     pub fn now_us(&self) -> u64 {
         u64::try_from(self.micros()).unwrap_or_default()
     }
 
-    /// The time now, for what takes its times in this form.
+    /// The current farm time as a `SystemTime`.
     pub fn system_time(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_micros(self.now_us())
     }
 
-    /// What the farm's clock showed when the clock of this machine showed `local`.
+    /// The farm time at the moment when this machine's clock showed `local`.
     pub fn of_local(&self, local: SystemTime) -> SystemTime {
         let now = SystemTime::now();
         match now.duration_since(local) {
@@ -95,13 +95,13 @@ impl FarmClock {
         }
     }
 
-    /// The time now is this or later, whatever the measurements did not tell; `None` before the first.
+    /// A lower bound of the current farm time, whatever the measurement error; `None` before the first measurement.
     pub fn at_least(&self) -> Option<Millis> {
         let bounds = (*self.0.bounds.lock().unwrap_or_else(PoisonError::into_inner))?;
         Some(millis(boottime() + bounds.low))
     }
 
-    /// How far the clock of this machine is ahead of the farm's; `None` before the first measurement.
+    /// How far this machine's clock is ahead of the farm's; `None` before the first measurement.
     pub fn skew(&self) -> Option<Skew> {
         (*self.0.bounds.lock().unwrap_or_else(PoisonError::into_inner))?;
         Some(Skew((micros(SystemTime::now()) - self.micros()) / 1000))
@@ -135,25 +135,24 @@ struct StreamInfo {
 }
 
 impl Bus {
-    /// The clock of the farm.
     pub fn clock(&self) -> &FarmClock {
         &self.clock
     }
 
-    /// The time of the farm.
+    /// The current farm time.
     pub fn now(&self) -> Millis {
         self.clock.now()
     }
 
-    /// Measures the farm's time now. It is measured by itself too: at every connection, and every ten seconds.
+    /// Measures the farm's time now. The clock also does so automatically: at every connection and every ten seconds.
     pub async fn measure_clock(&self, patience: Duration) -> Result<(), BusError> {
         self.clock.measure(&self.client, patience).await
     }
 }
 
 impl FarmClock {
-    /// Measures what the leader of the leases says, which also stamps them; before there are any, what the server says that this
-    /// process is connected to.
+    /// Measures the time of the leader of the lease stream, which also timestamps the leases; before that stream
+    /// exists, the time of the server that this process is connected to.
     async fn measure(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
         let leader = format!("$JS.API.STREAM.INFO.{}", stream::LEASES);
         if self.ask(client, leader, patience, |info: &StreamInfo| &info.ts).await.is_ok() {
@@ -162,7 +161,7 @@ impl FarmClock {
         self.measure_server(client, patience).await
     }
 
-    /// Measures what the server says that this process is connected to, which needs no stream.
+    /// Measures the time of the server that this process is connected to, which needs no stream.
     pub(crate) async fn measure_server(&self, client: &Client, patience: Duration) -> Result<(), BusError> {
         let server = "$SYS.REQ.USER.INFO".to_owned();
         self.ask(client, server, patience, |info: &UserInfo| &info.server.time).await
@@ -175,7 +174,7 @@ impl FarmClock {
         patience: Duration,
         time: impl Fn(&T) -> &str,
     ) -> Result<(), BusError> {
-        let what = || "asking nats-server for its time".to_owned();
+        let what = || "reading the time of nats-server".to_owned();
         let sent = boottime();
         let asked = tokio::time::timeout(patience, client.request(subject, Bytes::new())).await;
         let heard = boottime();
@@ -187,7 +186,7 @@ impl FarmClock {
         Ok(())
     }
 
-    /// Measures again after every reconnection and once a while, until the last copy of this clock is dropped.
+    /// Measures after every reconnection and at regular intervals, until the last copy of this clock is dropped.
     pub(crate) async fn keep(self, client: Client, mut reconnects: watch::Receiver<u64>) {
         reconnects.mark_unchanged();
         let clock = Arc::downgrade(&self.0);
@@ -199,7 +198,7 @@ impl FarmClock {
             }
             let Some(state) = clock.upgrade() else { return };
             if let Err(error) = Self(state).measure(&client, PATIENCE).await {
-                debug!(%error, "the time of nats-server is carried on");
+                debug!(%error, "cannot measure the time of nats-server, extrapolating it");
             }
         }
     }
@@ -214,7 +213,7 @@ fn micros(at: SystemTime) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Goes on in suspend, and is not set. Linux has it since 2.6.39.
+/// Microseconds of `CLOCK_BOOTTIME`, which advances during suspend and cannot be set. Linux 2.6.39 or later.
 fn boottime() -> i64 {
     let span = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
@@ -233,7 +232,7 @@ mod tests {
         assert_eq!((slow.low, slow.high), (5 * SECOND, 8 * SECOND));
         let quick = Bounds::measured(13 * SECOND, 6 * SECOND - 10, 6 * SECOND + 30);
         assert_eq!(slow.and(quick).middle(), 7 * SECOND - 10);
-        // A slow one later takes nothing away but what clocks drift.
+        // A later slow measurement widens the bounds only by the possible drift.
         let later = Bounds::measured(20 * SECOND, 12 * SECOND, 14 * SECOND);
         let known = slow.and(quick).and(later);
         assert!((known.middle() - 7 * SECOND).abs() < 10_000 && known.high - known.low < 20_000, "{known:?}");

@@ -3,17 +3,16 @@
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// How a message is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// `application/json`
+    /// JSON, `application/json`; any client can read it.
     Json,
-    /// `application/msgpack`
+    /// MessagePack with named fields, `application/msgpack`.
     MessagePack,
 }
 
 impl Encoding {
-    /// The `Content-Type`.
+    /// The value of the `Content-Type` header.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -21,8 +20,8 @@ impl Encoding {
         }
     }
 
-    /// What a message with this `Content-Type` and payload is. Without a header the first byte decides: a
-    /// MessagePack map starts with one that no JSON text starts with.
+    /// Detects the encoding of a message. Without a `Content-Type` the first byte decides: a MessagePack map starts
+    /// with a byte that starts no JSON text.
     pub fn of(content_type: Option<&str>, payload: &[u8]) -> Self {
         match content_type {
             Some(text) if text.contains("json") => Self::Json,
@@ -35,27 +34,23 @@ impl Encoding {
     }
 }
 
-/// A payload that is not the message it should be.
+/// A payload that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// As JSON.
     #[error("the JSON message cannot be read")]
     Json(#[from] serde_json::Error),
-    /// As MessagePack.
     #[error("the MessagePack message cannot be read")]
     MessagePack(#[from] rmp_serde::decode::Error),
-    /// At one of its fields.
-    #[error("field {at} is wrong")]
+    /// One of the fields cannot be decoded.
+    #[error("field {at} is invalid")]
     Field {
-        /// Which: `job.tasks[3].limits`.
+        /// Path of the field, as in `job.tasks[3].limits`.
         at: String,
-        /// How.
         #[source]
         source: Box<Self>,
     },
 }
 
-/// Decodes a message.
 pub fn decode<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result<T, DecodeError> {
     match encoding {
         Encoding::Json => serde_json::from_slice(payload).map_err(|error| {
@@ -69,7 +64,7 @@ pub fn decode<T: DeserializeOwned>(encoding: Encoding, payload: &[u8]) -> Result
     }
 }
 
-/// The error with the field that has it. To keep track of fields costs time, which only those pay who fail.
+/// Adds the path of the field to an error. Tracking paths costs time, so a message is decoded again only on failure.
 fn located<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
     error: DecodeError,
     again: D,
@@ -79,7 +74,7 @@ fn located<'de, T: DeserializeOwned, D: serde::Deserializer<'de>>(
     if at.is_empty() || at == "." { error } else { DecodeError::Field { at, source: Box::new(error) } }
 }
 
-/// Encodes a message. Our own types always encode: they hold no map with keys other than text.
+/// Encodes a message. The types of this farm always encode: they contain only maps with text keys.
 pub fn encode<T: Serialize>(encoding: Encoding, message: &T) -> Bytes {
     match encoding {
         Encoding::Json => serde_json::to_vec(message).unwrap_or_default().into(),
@@ -99,7 +94,7 @@ mod tests {
         let message = json!({"job": {"tasks": [{"id": "a"}, {"id": "b", "limits": {"cpu_ms": "much"}}]}});
         for encoding in [Encoding::Json, Encoding::MessagePack] {
             let error = decode::<BuildRequest>(encoding, &encode(encoding, &message)).unwrap_err();
-            assert_eq!(error.to_string(), "field job.tasks[1].limits.cpu_ms is wrong", "{encoding:?}");
+            assert_eq!(error.to_string(), "field job.tasks[1].limits.cpu_ms is invalid", "{encoding:?}");
         }
         let error = decode::<BuildRequest>(Encoding::Json, b"not json").unwrap_err();
         assert_eq!(error.to_string(), "the JSON message cannot be read");

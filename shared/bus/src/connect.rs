@@ -1,4 +1,4 @@
-//! Connecting, and knowing when a connection was lost and found.
+//! Connecting to NATS, and noticing lost and restored connections.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,12 +8,12 @@ use tracing::{debug, info, warn};
 
 use crate::{BusError, FarmClock};
 
-/// Whether to wait for a server that is not there.
+/// Whether to wait for a server that is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// Wait, and say so.
+    /// Wait, and log a warning.
     Wait,
-    /// Fail at once.
+    /// Fail immediately with an error.
     None,
 }
 
@@ -27,7 +27,7 @@ pub struct Bus {
     url: Arc<str>,
 }
 
-/// Told whenever the connection came back: what was awaited before will not come.
+/// Signals reconnections: replies awaited before one will not arrive.
 #[derive(Clone, Debug)]
 pub struct Reconnects(watch::Receiver<u64>);
 
@@ -35,13 +35,13 @@ impl Reconnects {
     /// Returns at the next reconnection.
     pub async fn next(&mut self) {
         if self.0.changed().await.is_err() {
-            // The connection is gone for good; whoever waits ends by other means.
+            // The connection is closed for good; callers end by other means.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Where plain messages are heard, which may be lost. Cheap to clone.
+/// A connection for plain messages, which may be lost. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct LiveConnection {
     client: async_nats::Client,
@@ -70,7 +70,7 @@ impl LiveConnection {
             .event_callback(move |event| {
                 let sender = Arc::clone(&sender);
                 async move {
-                    // Where little is held, that is to be expected.
+                    // With a small capacity, slow consumers are expected.
                     if held == HELD || !matches!(event, Event::SlowConsumer(_)) {
                         on_event(&event, &sender);
                     }
@@ -81,12 +81,12 @@ impl LiveConnection {
         Ok(Self { client, reconnects })
     }
 
-    /// Hears what is published on `subject` from now on.
+    /// Subscribes to messages published on `subject` from now on.
     pub async fn subscribe(&self, subject: String) -> Result<Subscriber, SubscribeError> {
         self.client.subscribe(subject).await
     }
 
-    /// Told from now on whenever the connection came back.
+    /// Signals every reconnection from now on.
     pub fn reconnects(&self) -> Reconnects {
         let mut receiver = self.reconnects.clone();
         receiver.mark_unchanged();
@@ -94,17 +94,17 @@ impl LiveConnection {
     }
 }
 
-/// Messages that a subscription holds until they are read; more are lost.
+/// Number of unread messages that a subscription keeps; further ones are dropped.
 const HELD: usize = 65_536;
-/// Shorter than the reply time-outs of callers, longer than a server's restart.
+/// Shorter than the reply timeouts of callers, longer than a server's restart.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const ACK_TIMEOUT: Duration = Duration::from_secs(2);
-/// A server answers at once; one that forbids the question does not answer.
+/// A server answers at once; one that denies access to the subject does not answer.
 const CLOCK_TIMEOUT: Duration = Duration::from_millis(500);
 const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(250);
 
 impl Bus {
-    /// Connects to `url` (or several of one cluster, with commas between) as `name`.
+    /// Connects to `url` (or several of one cluster, separated by commas) as `name`.
     pub async fn connect(url: &str, name: &str, patience: Patience) -> Result<Self, BusError> {
         let servers = addresses(url)?;
         let mut told = false;
@@ -137,48 +137,48 @@ impl Bus {
             .build(client.clone());
         let clock = FarmClock::of_this_machine();
         if let Err(error) = clock.measure_server(&client, CLOCK_TIMEOUT).await {
-            debug!(%error, "the time of nats-server is not known yet");
+            debug!(%error, "cannot measure the time of nats-server yet");
         }
         tokio::spawn(clock.clone().keep(client.clone(), reconnects.clone()));
         Ok(Self { client, js, clock, reconnects, url: url.into() })
     }
 
-    /// Where it is connected to.
+    /// URL of the server that this bus is connected to.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Told from now on whenever the connection came back.
+    /// Signals every reconnection from now on.
     pub fn reconnects(&self) -> Reconnects {
         let mut receiver = self.reconnects.clone();
         receiver.mark_unchanged();
         Reconnects(receiver)
     }
 
-    /// What this connection hears.
+    /// The underlying connection, for subscriptions to plain messages.
     pub fn live_connection(&self) -> LiveConnection {
         LiveConnection { client: self.client.clone(), reconnects: self.reconnects.clone() }
     }
 
-    /// A connection beside this one, whose subscriptions hold no more than `held` messages that were not read yet: for those
-    /// who can read again what they missed.
+    /// Opens another connection whose subscriptions keep at most `held` unread messages: for readers that can read
+    /// again what they missed.
     pub async fn connect_live(&self, name: &str, held: usize) -> Result<LiveConnection, BusError> {
         LiveConnection::connect(&addresses(&self.url)?, name, held)
             .await
             .map_err(|source| BusError::Unreachable { url: self.url.to_string(), source })
     }
 
-    /// The plain client, for subscriptions, requests and services.
+    /// The plain NATS client, for subscriptions, requests and services.
     pub fn client(&self) -> &async_nats::Client {
         &self.client
     }
 
-    /// The JetStream context, for the topology.
+    /// The JetStream context, which applies the topology.
     pub fn jetstream(&self) -> &jetstream::Context {
         &self.js
     }
 
-    /// Sends what is buffered and closes, within `limit`.
+    /// Flushes buffered messages and closes the connection; each of the two steps takes at most `limit`.
     pub async fn close(&self, limit: Duration) {
         let _ = tokio::time::timeout(limit, self.client.flush()).await;
         let _ = tokio::time::timeout(limit, self.client.drain()).await;
@@ -197,10 +197,10 @@ fn on_event(event: &Event, reconnects: &watch::Sender<u64>) {
             info!("connected to nats-server");
         }
         Event::Disconnected => warn!("connection to nats-server lost"),
-        Event::SlowConsumer(id) => warn!(id, "a subscription is too slow, messages were dropped"),
-        Event::ServerError(error) => warn!(%error, "nats-server reports an error"),
-        // One for every attempt to reconnect.
-        Event::ClientError(error) => debug!(%error, "the connection to nats-server has a fault"),
+        Event::SlowConsumer(id) => warn!(id, "a subscription is too slow, dropping messages"),
+        Event::ServerError(error) => warn!(%error, "nats-server reported an error"),
+        // One event for every attempt to reconnect.
+        Event::ClientError(error) => debug!(%error, "the NATS client reported an error"),
         Event::LameDuckMode | Event::Draining | Event::Closed => info!(%event, "connection to nats-server"),
     }
 }

@@ -1,4 +1,4 @@
-//! Console and tool events of a running build, refused by the store once the run is over.
+//! Console and tool events of a running build; the stream refuses them once the attempt has ended.
 
 use std::time::Duration;
 
@@ -16,23 +16,20 @@ use crate::{
     transition::is_conflict,
 };
 
-/// A piece of a build's console output, as a reader sees it.
+/// A piece of a build's console output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsoleChunk {
-    /// Which output.
     pub stream: OutputStream,
-    /// Which run.
     pub attempt: Attempt,
-    /// Where it starts in that output, in bytes.
+    /// Offset in that output, in bytes.
     pub offset: u64,
-    /// How many bytes are left out here; then `data` is empty.
+    /// Number of bytes omitted here; `data` is then empty.
     pub dropped: Option<u64>,
-    /// The bytes.
     pub data: Bytes,
 }
 
 impl ConsoleChunk {
-    /// Reads a stored console message.
+    /// Parses a stored console message.
     pub fn read(headers: Option<&HeaderMap>, payload: &Bytes) -> Option<Self> {
         let stream = match header(headers, HEADER_STREAM)? {
             "stdout" => OutputStream::Stdout,
@@ -49,12 +46,12 @@ impl ConsoleChunk {
     }
 }
 
-/// Where in its run a console or tool event stands; carried in its message id.
+/// Place of a console or tool event within its attempt; part of its message id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunPlace {
-    /// Position of the run's INVOCATION_STARTED.
+    /// Position of the attempt's INVOCATION_STARTED.
     pub guard: Sequence,
-    /// 1 is the first event of the run. A number is left out where an event could not be written.
+    /// Number of the event within the attempt, starting at 1. An event that could not be written leaves a gap.
     pub count: u64,
 }
 
@@ -63,7 +60,7 @@ impl RunPlace {
         format!("{key}.{}.{}", self.guard, self.count)
     }
 
-    /// Reads the place of a stored or live message.
+    /// Parses the place of a stored or live message.
     pub fn read(headers: Option<&HeaderMap>) -> Option<Self> {
         let mut parts = header(headers, MESSAGE_ID)?.rsplit('.');
         let (count, guard) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -71,43 +68,39 @@ impl RunPlace {
     }
 }
 
-/// What a worker writes between start and finish.
+/// An event that a worker writes between start and finish.
 #[derive(Debug)]
 pub enum Chunk<'a> {
-    /// Output.
+    /// A piece of console output.
     Console {
-        /// Which.
         stream: OutputStream,
-        /// Where it starts.
+        /// Offset in the output, in bytes.
         offset: u64,
-        /// The bytes.
         data: Bytes,
     },
-    /// Bytes that are left out.
+    /// A gap in the console output.
     Dropped {
-        /// Which output.
         stream: OutputStream,
-        /// Where they start.
+        /// Offset of the gap in the output, in bytes.
         offset: u64,
-        /// How many; 0 when it is not known yet.
+        /// Length of the gap in bytes; 0 while it is not known yet.
         bytes: u64,
     },
-    /// What the worker did.
     Tool(&'a ToolEvent),
 }
 
-/// Why a chunk was not written.
+/// The reason why a chunk was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum ChunkFault {
-    /// The run is over: someone else moved the build on.
-    #[error("the run was ended by someone else")]
+    /// The attempt has ended: another process has moved the build on.
+    #[error("another process has already ended this attempt")]
     RunEnded,
-    /// The bus did not answer.
+    /// The bus returned an error.
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
-/// Writes the events of one run, one at a time, each guarded by the position of its INVOCATION_STARTED.
+/// Writes the events of one attempt, one at a time, each guarded by the position of its INVOCATION_STARTED.
 #[derive(Debug)]
 pub struct GuardedWriter {
     bus: Bus,
@@ -118,19 +111,19 @@ pub struct GuardedWriter {
 }
 
 impl GuardedWriter {
-    /// A writer for the run that started at `guard`.
+    /// Creates a writer for the attempt that started at position `guard`.
     pub fn new(bus: Bus, key: BuildKey, attempt: Attempt, guard: Sequence) -> Self {
         Self { bus, key, attempt, guard, count: 0 }
     }
 
-    /// Writes one event; tries for at most `patience`.
+    /// Writes one event, retrying for at most `patience`.
     pub async fn write(&mut self, chunk: Chunk<'_>, patience: Duration) -> Result<(), ChunkFault> {
         self.count += 1;
         let (kind, mut headers, payload) = parts(chunk);
         headers.insert(HEADER_ATTEMPT, self.attempt.to_string().as_str());
         headers.insert(EXPECTED, self.guard.0.to_string().as_str());
         headers.insert(EXPECTED_SUBJECT, EventSubject::lifecycle(&self.key).to_string().as_str());
-        // A repeat after a doubtful answer is dropped by the stream's duplicate window.
+        // The stream's duplicate window drops a repeat after an uncertain answer.
         let place = RunPlace { guard: self.guard, count: self.count };
         headers.insert(MESSAGE_ID, place.message_id(&self.key).as_str());
         let subject = EventSubject { key: self.key.clone(), kind }.to_string();
@@ -141,7 +134,7 @@ impl GuardedWriter {
             if error.kind() == PublishErrorKind::MaxPayloadExceeded {
                 return Err(BusError::TooLarge { what: format!("an event of build {}", self.key) }.into());
             }
-            // A state that cannot be read is not known yet.
+            // If the state cannot be read, it is not known yet whether the attempt has ended: retry.
             if is_conflict(&error) && self.run_ended().await.unwrap_or(false) {
                 return Err(ChunkFault::RunEnded);
             }

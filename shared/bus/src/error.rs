@@ -1,58 +1,48 @@
-//! What can go wrong on the bus, in the callers' words.
+//! Errors of the bus, in terms of what the caller tried to do.
 
 use std::error::Error as StdError;
 
-/// A call to the bus that failed.
+/// A failed call to the bus.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// The URL is none.
-    #[error("nats URL {url:?} is not valid")]
+    #[error("invalid NATS URL {url:?}")]
     Url {
-        /// The URL.
         url: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// No server answers.
     #[error("nats-server at {url} is not reachable")]
     Unreachable {
-        /// Where.
         url: String,
-        /// Why.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// A write or read did not come to an end in time; whether it took effect is not known.
+    /// A write or read did not finish in time; whether it took effect is not known.
     #[error("{what} did not finish in time")]
     Timeout {
-        /// What was tried.
+        /// Description of the attempted operation, as a gerund phrase.
         what: String,
     },
-    /// The server said no.
+    /// The server returned an error.
     #[error("{what} failed")]
     Failed {
-        /// What was tried.
+        /// Description of the attempted operation, as a gerund phrase.
         what: String,
-        /// Why.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// A stored message is not what it should be.
+    /// A stored message cannot be decoded.
     #[error("message {sequence} on {subject} cannot be read")]
     Corrupt {
-        /// Its position.
         sequence: u64,
-        /// Its subject.
         subject: String,
-        /// Why.
         #[source]
         source: crate::DecodeError,
     },
-    /// The server refuses a message of this size.
-    #[error("{what} is larger than the server takes")]
+    /// The message exceeds the server's size limit.
+    #[error("{what} is larger than the server accepts")]
     TooLarge {
-        /// What was tried.
+        /// Description of the message that was too large.
         what: String,
     },
 }

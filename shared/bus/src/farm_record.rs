@@ -1,4 +1,4 @@
-//! Which farm this bus is of: one record, written by compare-and-set.
+//! The farm record: identifies the farm that this bus belongs to; written by compare-and-set.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::{Bus, BusError, Encoding, SettingKey, encode, stream, transition::Wri
 const FARM: &str = "$KV.FOREBAY_SETTINGS.farm";
 
 impl Bus {
-    /// Which farm this bus is of, and the record's position; 0 where no service with a store ever started.
+    /// The farm record and its position; position 0 if no service with a store has started yet.
     pub async fn farm_record(&self) -> Result<(Sequence, Option<FarmRecord>), BusError> {
         match self.last_stored(stream::SETTINGS, FARM).await? {
             Some(stored) => Ok((stored.sequence, Some(stored.read()?))),
@@ -17,7 +17,7 @@ impl Bus {
         }
     }
 
-    /// Writes the record if the last one is still that at `expected`; says whether.
+    /// Writes the record if the last one is still at `expected`; returns whether it was written.
     pub async fn write_farm_record(
         &self,
         record: &FarmRecord,
@@ -28,7 +28,7 @@ impl Bus {
         Ok(self.compare_and_set(&write, patience).await?.is_ok())
     }
 
-    /// Where the farm keeps output files, logs, jobs and models, once a service made that known.
+    /// URL of the store for output files, logs, jobs and models, once a service has recorded it.
     pub async fn store_url(&self) -> Result<Option<String>, BusError> {
         let (_, record) = self.farm_record().await?;
         match record.and_then(|record| record.store) {

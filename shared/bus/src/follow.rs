@@ -1,4 +1,4 @@
-//! Reading a stream in order, for ever, through reconnections, restarts and lost consumers.
+//! Endless ordered reading of a stream, across reconnections, restarts and lost consumers.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,19 +12,19 @@ use tracing::{debug, warn};
 
 use crate::{Bus, BusError, Reconnects, Stored};
 
-/// Where a follower starts.
+/// Position at which a follower starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// Behind this position.
+    /// Start with the first message after this position.
     After(Sequence),
-    /// With the last message of every subject, then everything that follows.
+    /// Start with the last message of every subject, then read everything that follows.
     LastOfEachSubject,
 }
 
 /// Reads the messages of a stream that match a filter, each once, in order.
 ///
-/// The library's ordered consumer replays the stream when it is recreated before its first message; this one
-/// keeps its own position and drops what it has seen.
+/// The library's ordered consumer replays the stream when it is recreated before its first message; this one keeps its
+/// own position and skips messages that it has already returned.
 #[derive(Debug)]
 pub struct Follower {
     bus: Bus,
@@ -38,7 +38,7 @@ pub struct Follower {
 
 struct Source {
     messages: pull::Stream,
-    /// Messages the server still had to deliver at the last one received.
+    /// Messages that the server had yet to deliver when the last one was received.
     pending: u64,
     delivered: u64,
 }
@@ -53,7 +53,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl Follower {
-    /// A follower of `stream`; nothing is asked of the server yet.
+    /// Creates a follower of `stream`; sends nothing to the server yet.
     pub fn new(bus: &Bus, stream: &'static str, filter: &'static str, start: Start) -> Self {
         let cursor = match start {
             Start::After(sequence) => sequence,
@@ -62,37 +62,37 @@ impl Follower {
         Self { bus: bus.clone(), stream, filter, start, cursor, source: None, reconnects: bus.reconnects() }
     }
 
-    /// The position up to which everything was handed out.
+    /// The position up to which all messages have been returned.
     pub fn cursor(&self) -> Sequence {
         self.cursor
     }
 
-    /// Whether all that was stored when the last message was read has been handed out.
+    /// Whether all messages stored at the time of the last read have been returned.
     pub fn caught_up(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.pending == 0)
     }
 
-    /// Starts over behind `sequence`.
+    /// Restarts after position `sequence`.
     pub fn seek(&mut self, sequence: Sequence) {
         self.start = Start::After(sequence);
         self.cursor = sequence;
         self.source = None;
     }
 
-    /// Opens the consumer when there is none, trying until it works.
+    /// Opens the consumer if it is not open, retrying until it succeeds.
     pub async fn open(&mut self) {
         while self.source.is_none() {
             match self.try_open().await {
                 Ok(source) => self.source = Some(source),
                 Err(error) => {
-                    warn!(stream = self.stream, %error, "cannot follow, trying again");
+                    warn!(stream = self.stream, %error, "cannot follow the stream, retrying");
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
         }
     }
 
-    /// The next messages: waits for one, then takes what else has arrived, up to `max`.
+    /// Waits for one message, then returns it with the others that have arrived, at most `max` in total.
     pub async fn next(&mut self, max: usize) -> Vec<Stored> {
         let mut batch = Vec::new();
         while batch.is_empty() {
@@ -111,7 +111,7 @@ impl Follower {
                         }
                     }
                     Some(Err(error)) => {
-                        debug!(stream = self.stream, %error, "following anew");
+                        debug!(stream = self.stream, %error, "the consumer failed, reopening it");
                         self.reopen();
                         break;
                     }
@@ -133,13 +133,13 @@ impl Follower {
         batch
     }
 
-    /// Puts `message` into `batch`; false when one before it is missing and the consumer was dropped.
+    /// Adds `message` to `batch`. Returns false if an earlier message is missing; the consumer is then dropped.
     fn take(&mut self, message: jetstream::Message, batch: &mut Vec<Stored>) -> bool {
         let Some(source) = self.source.as_mut() else { return false };
         let (stream_sequence, consumer_sequence, pending, published) = match message.info() {
             Ok(info) => (info.stream_sequence, info.consumer_sequence, info.pending, info.published),
             Err(error) => {
-                debug!(%error, "a message without position");
+                debug!(%error, "a message has no position, reopening the consumer");
                 self.reopen();
                 return false;
             }
@@ -151,7 +151,7 @@ impl Follower {
         source.delivered = consumer_sequence;
         source.pending = pending;
         if pending == 0 {
-            // From here on every message is wanted, not the last of each subject.
+            // From here on every message counts, not only the last of each subject.
             self.start = Start::After(Sequence(stream_sequence.max(self.cursor.0)));
         }
         if stream_sequence > self.cursor.0 {
@@ -170,7 +170,7 @@ impl Follower {
 
     fn reopen(&mut self) {
         self.source = None;
-        // With messages in hand the position says it all; without any, the start still holds.
+        // Once a message has been read, the cursor is the place to resume; before that, `start` still applies.
         if self.cursor > Sequence(0) && self.start != Start::LastOfEachSubject {
             self.start = Start::After(self.cursor);
         }

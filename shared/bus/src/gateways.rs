@@ -1,5 +1,5 @@
-//! Where the gateways are: a process that needs one asks, and those that live answer. Nothing is stored, so nothing of a gateway that
-//! has gone is left.
+//! Discovery of gateways: a process that needs one asks, and the live gateways answer. Nothing is stored, so a gateway
+//! that has gone leaves nothing behind.
 
 use std::{future::Future, time::Duration};
 
@@ -9,18 +9,18 @@ use tokio::time::Instant;
 
 use crate::{Bus, BusError, Encoding, Subject, decode, encode};
 
-/// How long the first answer may take.
+/// Time limit for the first answer.
 const FIRST: Duration = Duration::from_secs(2);
-/// How long the others may take after it.
+/// Time limit for further answers after the first.
 const OTHERS: Duration = Duration::from_millis(300);
 
 impl Bus {
-    /// A gateway that lives, the first that answers; `host` is the machine that asks.
+    /// Finds a live gateway, the first that answers; `host` is the machine that asks.
     pub async fn find_gateway(&self, host: &str) -> Result<Option<GatewayAddress>, BusError> {
         Ok(self.asked_gateways(host, None).await?.into_iter().next())
     }
 
-    /// All gateways that answer, sorted; `host` is the machine that asks.
+    /// Finds all gateways that answer, sorted; `host` is the machine that asks.
     pub async fn gateways(&self, host: &str) -> Result<Vec<GatewayAddress>, BusError> {
         let mut found = self.asked_gateways(host, Some(OTHERS)).await?;
         found.sort();
@@ -28,13 +28,13 @@ impl Bus {
         Ok(found)
     }
 
-    /// The first answer; with `others` also those that come within that time of it.
+    /// The first answer; with `others` also those that arrive within that time after it.
     async fn asked_gateways(
         &self,
         host: &str,
         others: Option<Duration>,
     ) -> Result<Vec<GatewayAddress>, BusError> {
-        let failed = || "asking for the gateways".to_owned();
+        let failed = || "looking up the gateways".to_owned();
         let inbox = self.client.new_inbox();
         let mut answers = self.client.subscribe(inbox.clone()).await.map_err(BusError::failed(failed()))?;
         let question = encode(Encoding::Json, &WhereQuestion { host: host.to_owned() });
@@ -58,8 +58,8 @@ impl Bus {
         Ok(found)
     }
 
-    /// Answers those who ask for gateways, until the connection is gone for good; `address_for` is given the machine that asks.
-    /// Says at once that there is one more.
+    /// Answers requests for gateways until the connection is closed for good, after announcing the new gateway;
+    /// `address_for` receives the name of the machine that asks.
     pub async fn serve_gateway_address(
         &self,
         address_for: impl Fn(&str) -> Option<GatewayAddress>,
@@ -76,12 +76,13 @@ impl Bus {
         Ok(())
     }
 
-    /// Says that something changed that others remember. A lost message costs them the time after which they look anyway.
+    /// Announces a change to processes that cache the old state. If the message is lost, they notice at
+    /// their next regular refresh.
     pub async fn say_changed(&self, what: &Subject) {
         let _ = self.client.publish(what.to_string(), bytes::Bytes::new()).await;
     }
 
-    /// Calls `changed` whenever it is said that `what` changed, and when the connection came back.
+    /// Calls `changed` at every announcement that `what` changed, and after every reconnection.
     pub fn on_changed<F: FnMut() + Send + 'static>(
         &self,
         what: &Subject,

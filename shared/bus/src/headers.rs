@@ -1,19 +1,19 @@
-//! Header names, and reading them.
+//! Header names and functions that read headers.
 
 use async_nats::HeaderMap;
 
-/// Which output a console chunk is of: `stdout` or `stderr`.
+/// Output that a console chunk belongs to: `stdout` or `stderr`.
 pub const HEADER_STREAM: &str = "Forebay-Stream";
-/// The run that a console or tool event belongs to.
+/// Attempt that a console or tool event belongs to.
 pub const HEADER_ATTEMPT: &str = "Forebay-Attempt";
-/// Where a console chunk starts in its output, in bytes.
+/// Offset of a console chunk in its output, in bytes.
 pub const HEADER_OFFSET: &str = "Forebay-Offset";
-/// On an empty console chunk: how many bytes are left out here, and whether they are kept.
+/// On an empty console chunk: number of bytes omitted here, and whether they are kept.
 pub const HEADER_DROPPED: &str = "Forebay-Dropped";
 
-/// Recognises one's own write after a doubtful answer.
+/// Identifies the writer, so that it recognises its own write after an uncertain answer.
 pub(crate) const WRITER: &str = "Forebay-Writer";
-/// On a live message that is no stored record.
+/// Marks a live message that is not a stored record.
 pub(crate) const PROGRESS: &str = "Forebay-Progress";
 pub(crate) const CONTENT_TYPE: &str = "Content-Type";
 pub(crate) const TRACEPARENT: &str = "traceparent";
@@ -25,20 +25,19 @@ pub(crate) const KV_OPERATION: &str = "KV-Operation";
 pub(crate) const MARKER_REASON: &str = "Nats-Marker-Reason";
 pub(crate) const MESSAGE_ID: &str = "Nats-Msg-Id";
 
-/// On the last piece of a log stream.
+/// Marks the last piece of a log stream.
 pub(crate) const LOG_END: &str = "Forebay-Log-End";
 
-/// The value of header `name`.
 pub fn header<'a>(headers: Option<&'a HeaderMap>, name: &str) -> Option<&'a str> {
     headers?.get(name).map(async_nats::HeaderValue::as_str)
 }
 
-/// The `Nats-Msg-Id`.
+/// The value of `Nats-Msg-Id`.
 pub fn message_id(headers: Option<&HeaderMap>) -> Option<&str> {
     header(headers, MESSAGE_ID)
 }
 
-/// The W3C trace context.
+/// The W3C trace context, from header `traceparent`.
 pub fn traceparent(headers: Option<&HeaderMap>) -> Option<&str> {
     header(headers, TRACEPARENT)
 }

@@ -1,7 +1,7 @@
-//! Leases: who owns a build, and which executors live, with a time to live and a fencing number (DESIGN §3).
+//! Leases: ownership of a build and liveness of an executor, with a time to live and a fencing number (DESIGN §3).
 //!
-//! Written by raw publishes: the client library's key-value calls drop the time to live over a
-//! marker, which would make a lease immortal.
+//! Leases are written by raw publishes: the client library's key-value calls drop the time to live when a marker
+//! exists, which would make a lease immortal.
 
 use std::{fmt::Display, time::Duration};
 
@@ -17,24 +17,24 @@ use crate::{
     transition::Write,
 };
 
-/// What a lease can be held on.
+/// Resource that a lease can be held on.
 pub trait LeaseName: Clone + Display + Eq + std::fmt::Debug + Send + Sync {
-    /// What a lease says of its holder.
+    /// Content of a lease: its holder.
     type Holder: Clone + std::fmt::Debug + Eq + Serialize + DeserializeOwned + Send + Sync;
 
     /// The stream of the bucket.
     const STREAM: &str;
 
-    /// The subjects of all leases there.
+    /// Matches the subjects of all leases in the bucket.
     const ALL: &str;
 
-    /// The lease's subject there.
+    /// The lease's subject in the bucket.
     fn subject(&self) -> String;
 
-    /// On what the lease with this subject is.
+    /// Parses the name from the subject of a lease.
     fn of_subject(subject: &str) -> Option<Self>;
 
-    /// Seconds that the holder's lease lives without renewal.
+    /// Time to live of the holder's lease without renewal, in seconds.
     fn ttl_seconds(holder: &Self::Holder) -> u64;
 }
 
@@ -56,7 +56,7 @@ impl LeaseName for BuildKey {
     }
 }
 
-/// An executor's lease covers all that it runs.
+/// An executor's lease covers all executions that it runs.
 impl LeaseName for ExecutorId {
     type Holder = ExecutorHeartbeat;
     const STREAM: &str = stream::EXECUTORS;
@@ -78,54 +78,51 @@ impl LeaseName for ExecutorId {
 /// A lease that is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease<K: LeaseName = BuildKey> {
-    /// On what.
     pub key: K,
-    /// By whom.
     pub holder: K::Holder,
-    /// Its revision: the position of its last renewal.
+    /// Revision of the lease: the position of its last renewal.
     pub revision: Sequence,
 }
 
-/// What a lease says of its holder.
+/// Content of a build's lease: its holder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseHolder {
-    /// The worker.
     pub worker: WorkerId,
-    /// Seconds to live.
+    /// Time to live without renewal, in seconds.
     pub ttl_seconds: u64,
 }
 
-/// What became of an attempt to take a lease.
+/// Outcome of an attempt to acquire a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Acquired<K: LeaseName = BuildKey> {
-    /// It is ours.
+    /// The caller now holds the lease.
     Held(Lease<K>),
-    /// Someone else holds it.
+    /// Another holder has the lease.
     Taken,
 }
 
-/// What became of a renewal.
+/// Outcome of an attempt to renew a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewed {
-    /// It is still ours.
+    /// The caller still holds the lease.
     Held,
-    /// It ran out, was released, or passed to another.
+    /// The lease expired, was released, or passed to another holder.
     Lost,
 }
 
-/// What a message of the lease bucket tells.
+/// Meaning of a message of the lease bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseChange {
-    /// It was taken or renewed.
+    /// The lease was acquired or renewed.
     Held,
-    /// It was released.
+    /// The lease was released.
     Released,
-    /// Its time to live passed.
+    /// The time to live of the lease has passed.
     Expired,
 }
 
 impl LeaseChange {
-    /// Reads the headers of a message of the lease bucket.
+    /// Classifies a message of the lease bucket by its headers.
     pub fn of(headers: Option<&HeaderMap>) -> Self {
         match (header(headers, MARKER_REASON), header(headers, KV_OPERATION)) {
             (Some("MaxAge"), _) => Self::Expired,
@@ -135,13 +132,13 @@ impl LeaseChange {
     }
 }
 
-/// What stands in the bucket under the name of a lease.
+/// State of the bucket's entry for a lease.
 enum Standing<H> {
     /// A lease that is held.
     Held(Sequence, H),
-    /// A lease that should have expired: nats-server 2.15 forgets times to live when it is killed and rebuilds a stream.
+    /// A lease that should have expired: nats-server 2.15 loses times to live when it is killed and rebuilds a stream.
     Stale(Sequence),
-    /// Nothing, or the trace of a lease that ended.
+    /// No entry, or the marker of a lease that has ended.
     Free,
 }
 
@@ -154,16 +151,17 @@ impl<H> Standing<H> {
     }
 }
 
-/// How much later than a lease's end it counts as ended where the server has not said so: the server takes a moment to say it.
+/// Time after its expiry at which a lease counts as expired without a marker: the server writes the
+/// marker with a delay.
 const STALE_MARGIN: Duration = Duration::from_secs(1);
-/// Leases read at a time.
+/// Number of leases read at a time.
 const PAGE: usize = 500;
 const REVOKE_TRIES: u32 = 3;
-/// How long the trace of a released lease stays.
+/// Time to live of the marker of a released lease, in seconds.
 const RELEASED_TTL_SECONDS: u64 = 1;
 
 impl Bus {
-    /// Takes the lease on `key` if it is free, or its holder let it run out unnoticed.
+    /// Acquires the lease on `key` if it is free, or has expired unnoticed by the server.
     pub async fn acquire_lease<K: LeaseName>(
         &self,
         key: &K,
@@ -171,7 +169,7 @@ impl Bus {
         patience: Duration,
     ) -> Result<Acquired<K>, BusError> {
         let mut expected = Sequence(0);
-        // A second round where an old marker stands, a third where it went meanwhile.
+        // The second round replaces an old marker, the third covers a marker that vanished in between.
         for _ in 0..3 {
             let write = lease_write(key, &holder, expected);
             match self.compare_and_set(&write, patience).await? {
@@ -186,7 +184,7 @@ impl Bus {
         Ok(Acquired::Taken)
     }
 
-    /// Renews `lease`, if it is still ours.
+    /// Renews `lease` if the caller still holds it.
     pub async fn renew_lease<K: LeaseName>(
         &self,
         lease: &mut Lease<K>,
@@ -202,14 +200,14 @@ impl Bus {
         }
     }
 
-    /// Releases `lease`, if it is still ours; a lost answer does no harm, it expires.
+    /// Releases `lease` if the caller still holds it; a lost answer does no harm, the lease expires.
     pub async fn release_lease<K: LeaseName>(&self, lease: &Lease<K>) -> Result<(), BusError> {
         self.purge_lease(&lease.key, lease.revision).await.map(drop)
     }
 
-    /// Ends the lease on `key`, whoever holds it: for those who ended its build.
+    /// Ends the lease on `key` whatever its holder: for callers that have ended its build.
     pub async fn revoke_lease<K: LeaseName>(&self, key: &K) -> Result<(), BusError> {
-        // Again where a renewal came in between.
+        // Retry if a renewal came in between.
         for _ in 0..REVOKE_TRIES {
             match self.standing_on(key).await? {
                 Standing::Held(revision, _) | Standing::Stale(revision)
@@ -220,7 +218,7 @@ impl Bus {
         Ok(())
     }
 
-    /// Whether the lease was still at `revision`, and is gone.
+    /// Purges the lease if it is still at `revision`; returns whether it did.
     async fn purge_lease<K: LeaseName>(&self, key: &K, revision: Sequence) -> Result<bool, BusError> {
         let mut headers = HeaderMap::new();
         headers.insert(KV_OPERATION, "PURGE");
@@ -235,12 +233,13 @@ impl Bus {
         }
     }
 
-    /// Who holds the lease on `key`, and its revision.
+    /// The holder of the lease on `key`, and the lease's revision.
     pub async fn lease<K: LeaseName>(&self, key: &K) -> Result<Option<(Sequence, K::Holder)>, BusError> {
         Ok(self.standing_on(key).await?.held())
     }
 
-    /// Whether no process holds the lease on `key`. One that ran out unnoticed is purged first: its holder cannot renew it then.
+    /// Whether the lease on `key` has no holder. An expired lease without a marker is purged first: its holder
+    /// cannot renew it then.
     pub async fn lease_is_gone<K: LeaseName>(&self, key: &K) -> Result<bool, BusError> {
         match self.standing_on(key).await? {
             Standing::Held(..) => Ok(false),
@@ -249,7 +248,7 @@ impl Bus {
         }
     }
 
-    /// Purges the leases that ran out unnoticed, and returns on what they were. Reads the whole bucket.
+    /// Purges leases that expired without a marker and returns their names. Reads the whole bucket.
     pub async fn purge_stale_leases<K: LeaseName>(&self) -> Result<Vec<K>, BusError> {
         let mut purged = Vec::new();
         let mut from = Sequence(1);
@@ -270,7 +269,7 @@ impl Bus {
         }
     }
 
-    /// Those of `keys` whose lease is held by someone, with its revision.
+    /// Those of `keys` whose lease is held, each with the lease's revision.
     pub async fn leases_held(&self, keys: &[BuildKey]) -> Result<Vec<(BuildKey, Sequence)>, BusError> {
         let subjects: Vec<String> = keys.iter().map(BuildKey::subject).collect();
         let found = self.last_of_many(stream::LEASES, &subjects).await?;
@@ -281,7 +280,7 @@ impl Bus {
         Ok(found.iter().filter_map(keep).collect())
     }
 
-    /// The executors that hold their lease, as they were when they last renewed it; from any replica.
+    /// The executors that hold their lease, as of their last renewal; from any replica.
     pub async fn executors(&self) -> Result<Vec<ExecutorHeartbeat>, BusError> {
         let found = self.last_of_many(stream::EXECUTORS, &[ExecutorLeaseSubject::ALL.to_owned()]).await?;
         let live = found.iter().filter_map(|stored| self.standing::<ExecutorId>(stored).held());
@@ -293,7 +292,7 @@ impl Bus {
         Ok(last.map_or(Standing::Free, |stored| self.standing::<K>(&stored)))
     }
 
-    /// What `stored` says, by its age: its time and the farm's now are of the same clock.
+    /// Classifies an entry by its age: its timestamp and the farm's current time are of the same clock.
     fn standing<K: LeaseName>(&self, stored: &Stored) -> Standing<K::Holder> {
         if LeaseChange::of(stored.headers.as_ref()) != LeaseChange::Held {
             return Standing::Free;
@@ -307,7 +306,7 @@ impl Bus {
     }
 }
 
-/// Whether a lease that was renewed `at` and lives for `life` has ended, beyond doubt.
+/// Whether a lease renewed `at` with time to live `life` has certainly expired.
 fn has_ended(at: Millis, life: Duration, now: Millis) -> bool {
     now > at.after(life + STALE_MARGIN)
 }

@@ -1,6 +1,6 @@
-//! The bus: typed subjects, encodings, compare-and-set transitions, leases and ordered reading.
+//! Access to NATS: typed subjects, encodings, compare-and-set transitions, leases and ordered reading.
 //!
-//! Nothing outside this crate (and the topology in `jetstream`) spells a subject or a header.
+//! Only this crate and the topology in `jetstream` contain subject and header names.
 
 mod action_subject;
 mod ask;

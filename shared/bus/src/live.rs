@@ -1,4 +1,4 @@
-//! What is told on an execution's live subject: its records as they are stored, and its executor's progress.
+//! Messages on an execution's live subject: its records as they are stored, and its executor's progress reports.
 
 use async_nats::{HeaderMap, Message};
 use model::{ExecutionKey, ExecutionProgress, ExecutorControl, ExecutorId};
@@ -8,17 +8,17 @@ use crate::{
     headers::{PROGRESS, header},
 };
 
-/// A message of an execution's live subject.
+/// A message on an execution's live subject.
 #[derive(Debug, Clone)]
 pub enum Live {
-    /// A record, as it was stored.
+    /// A record, as the stream stored it.
     Stored(Stored),
-    /// What the executor is doing.
+    /// Progress reported by the executor.
     Progress(ExecutionProgress),
 }
 
 impl Live {
-    /// Reads a message; `None` for one that is neither.
+    /// Parses a message; `None` if it is neither.
     pub fn of(message: Message) -> Option<Self> {
         if header(message.headers.as_ref(), PROGRESS).is_some() {
             return decode(Encoding::Json, &message.payload).ok().map(Self::Progress);
@@ -28,20 +28,21 @@ impl Live {
 }
 
 impl Bus {
-    /// Sends an order to an executor, and makes sure that the server has it. Whether the executor hears it shows.
+    /// Sends an order to an executor and waits until the server has it. Does not confirm that
+    /// the executor received it.
     pub async fn order_executor(
         &self,
         executor: &ExecutorId,
         order: &ExecutorControl,
     ) -> Result<(), BusError> {
-        let what = || format!("an order to executor {executor}");
+        let what = || format!("sending an order to executor {executor}");
         let subject = Subject::ExecutorControl(executor.clone()).to_string();
         let sent = self.client.publish(subject, encode(Encoding::Json, order)).await;
         sent.map_err(BusError::failed(what()))?;
         self.client.flush().await.map_err(BusError::failed(what()))
     }
 
-    /// Tells whoever waits for an execution what its executor is doing. Kept by nobody.
+    /// Reports an executor's progress to all waiting clients. Progress is not stored.
     pub async fn publish_progress(
         &self,
         key: &ExecutionKey,
@@ -52,6 +53,6 @@ impl Bus {
         let payload = encode(Encoding::Json, progress);
         let subject = ActionSubject::live(key);
         let told = self.client.publish_with_headers(subject, headers, payload).await;
-        told.map_err(BusError::failed(format!("telling the progress of {key}")))
+        told.map_err(BusError::failed(format!("publishing the progress of {key}")))
     }
 }

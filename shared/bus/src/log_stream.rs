@@ -1,5 +1,5 @@
-//! Log streams that clients write piece by piece. The last message on a stream's subject says how long it is, so that a
-//! piece is written only behind the one its writer knows: committed bytes never change.
+//! Log streams that clients write piece by piece. The last message on a stream's subject states its length, and a
+//! piece is written only directly after the one that its writer knows: committed bytes never change.
 
 use std::time::Duration;
 
@@ -15,23 +15,23 @@ use crate::{
     transition::Write,
 };
 
-/// What a log stream begins with.
+/// First message of a log stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogHead {
-    /// What it belongs to.
+    /// Name of the resource that the log stream belongs to.
     pub parent: String,
-    /// The digest of the token that gives the right to write it.
+    /// Digest of the token that grants write access.
     pub token: BlobDigest,
 }
 
-/// How far a log stream is written.
+/// Current end of a log stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogEnd {
     /// Position of its last message.
     pub sequence: Sequence,
-    /// Bytes.
+    /// Length of the log in bytes.
     pub length: u64,
-    /// Whether no more will come.
+    /// Whether the log is complete: nothing can be appended any more.
     pub complete: bool,
 }
 
@@ -40,20 +40,19 @@ pub struct LogEnd {
 pub struct LogPiece {
     /// Position of its message.
     pub sequence: Sequence,
-    /// Where it begins in the log, in bytes.
+    /// Offset in the log, in bytes.
     pub offset: u64,
-    /// The bytes.
     pub data: Bytes,
-    /// Whether it is the last.
+    /// Whether this is the last piece of the log.
     pub last: bool,
 }
 
-/// Messages of one read.
+/// Maximum number of messages in one read.
 const PIECES: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl LogPiece {
-    /// Reads a stored message; `None` for the head.
+    /// Parses a stored message; `None` for the head.
     fn of(stored: Stored) -> Option<Self> {
         let offset = header(stored.headers.as_ref(), HEADER_OFFSET)?.parse().ok()?;
         let last = header(stored.headers.as_ref(), LOG_END).is_some();
@@ -62,16 +61,16 @@ impl LogPiece {
 }
 
 impl Bus {
-    /// Begins a log stream. Ids are random, so that it is a new one.
+    /// Creates a log stream. Its id is random, so no other log stream has it.
     pub async fn create_log(&self, id: Uuid, head: &LogHead) -> Result<(), BusError> {
         let write = log_write(id, Sequence(0), encode(Encoding::Json, head));
         match self.compare_and_set(&write, PATIENCE).await? {
             Ok(_) => Ok(()),
-            Err(_) => Err(BusError::Timeout { what: format!("creating log stream {id}, which exists") }),
+            Err(_) => Err(BusError::Timeout { what: format!("creating log stream {id} (already exists)") }),
         }
     }
 
-    /// What a log stream began with, if there is one.
+    /// The first message of a log stream, if the log stream exists.
     pub async fn log_head(&self, id: Uuid) -> Result<Option<LogHead>, BusError> {
         let subject = LogSubject(id).to_string();
         let found = self.stored_from(stream::LOGS, &subject, Sequence(0), 1).await?;
@@ -80,14 +79,14 @@ impl Bus {
         decode(Encoding::Json, &first.payload).map(Some).map_err(corrupt)
     }
 
-    /// How far a log stream is written, if there is one.
+    /// The current end of a log stream, if the log stream exists.
     pub async fn log_end(&self, id: Uuid) -> Result<Option<LogEnd>, BusError> {
         let last = self.last_stored(stream::LOGS, &LogSubject(id).to_string()).await?;
         Ok(last.map(end_of))
     }
 
-    /// Appends `data` behind `end`; `last`: and nothing will follow. Where something else was written before, how far it is
-    /// written now.
+    /// Appends `data` after `end`; `last` completes the log. If another write came first, returns the current end
+    /// as the inner error.
     pub async fn append_log(
         &self,
         id: Uuid,
@@ -107,7 +106,7 @@ impl Bus {
         }
     }
 
-    /// Pieces of a log stream from the message at `from` on, in order, a bounded part of them.
+    /// Reads pieces of a log stream from position `from` on, in order, at most `PIECES`.
     pub async fn log_pieces(&self, id: Uuid, from: Sequence) -> Result<Vec<LogPiece>, BusError> {
         let subject = LogSubject(id).to_string();
         let found = self.stored_from(stream::LOGS, &subject, from, PIECES).await?;
@@ -118,7 +117,7 @@ impl Bus {
 fn end_of(stored: Stored) -> LogEnd {
     let sequence = stored.sequence;
     match LogPiece::of(stored) {
-        // The head: nothing is written yet.
+        // Only the head exists: the log is empty.
         None => LogEnd { sequence, length: 0, complete: false },
         Some(piece) => {
             let length = piece.offset + piece.data.len() as u64;

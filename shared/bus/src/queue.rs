@@ -1,4 +1,4 @@
-//! Taking messages from a durable consumer, for ever, through reconnections and restarts.
+//! Endless reading from a durable consumer, across reconnections and restarts.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use tracing::debug;
 
 use crate::{Bus, Reconnects};
 
-/// The messages of a durable consumer. Each must be acknowledged, or it comes again.
+/// The messages of a durable consumer. Each must be acknowledged, or it is delivered again.
 ///
-/// Asks for as many as there is room for and no more: what lay here unhandled would be withheld from other replicas.
+/// Requests only as many as the caller has room for: messages waiting here would be withheld from other replicas.
 pub struct WorkQueue {
     consumer: Consumer<pull::Config>,
     batch: Option<pull::Batch>,
     reconnects: Reconnects,
 }
 
-/// How long the server keeps a request for messages when there are none.
+/// Time for which the server keeps a request while there are no messages.
 const PULL: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_millis(200);
 
 impl WorkQueue {
-    /// The messages of `consumer`.
+    /// Creates a queue of the messages of `consumer`.
     pub fn new(bus: &Bus, consumer: Consumer<pull::Config>) -> Self {
         Self { consumer, batch: None, reconnects: bus.reconnects() }
     }
 
-    /// The next message. `room` says how many may be asked for, whenever new ones are. May be dropped and called again
-    /// without losing anything.
+    /// Returns the next message. `room` returns how many to request when a new request is due. Cancellation-safe: the
+    /// call may be dropped and repeated without losing a message.
     pub async fn next(&mut self, room: impl Fn() -> usize) -> Message {
         loop {
             let Some(batch) = self.batch.as_mut() else {
                 self.pull(room().max(1)).await;
                 continue;
             };
-            // A request that was on its way when the connection broke is answered by nobody.
+            // A request that was in flight when the connection broke is never answered.
             let message = tokio::select! {
                 biased;
                 () = self.reconnects.next() => None,
@@ -47,7 +47,7 @@ impl WorkQueue {
             match message {
                 Some(Ok(message)) => return message,
                 Some(Err(error)) => {
-                    debug!(%error, "asking for messages again");
+                    debug!(%error, "the request for messages failed, retrying");
                     self.batch = None;
                     tokio::time::sleep(RETRY).await;
                 }
@@ -60,7 +60,7 @@ impl WorkQueue {
         match self.consumer.batch().max_messages(room).expires(PULL).messages().await {
             Ok(batch) => self.batch = Some(batch),
             Err(error) => {
-                debug!(%error, "asking for messages again");
+                debug!(%error, "the request for messages failed, retrying");
                 tokio::time::sleep(RETRY).await;
             }
         }

@@ -1,4 +1,4 @@
-//! The bucket of quotas: one key a group, and one with what the governor decided last.
+//! The quota bucket: one key for each group, one for the default quota and one for the governor's last decision.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ const GROUP: &str = "$KV.FOREBAY_QUOTA.group.";
 const DEFAULT: &str = "$KV.FOREBAY_QUOTA.default";
 const GOVERNOR: &str = "$KV.FOREBAY_QUOTA.governor";
 const LIVE: &str = "forebay.quota.live.>";
-/// What key-value clients write in the place of what they delete.
+/// Header that key-value clients set on the marker of a deleted key.
 const OPERATION: &str = "KV-Operation";
 const PAGE: usize = 500;
 
-/// Whose quota.
+/// Selects the quota of a group or the default quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuotaOf {
-    /// That of a group.
+    /// The quota of a group.
     Group(Group),
-    /// That of all groups without one of their own.
+    /// The default quota, which applies to groups without their own.
     Others,
 }
 
@@ -35,32 +35,32 @@ impl QuotaOf {
     }
 }
 
-/// What changed in the bucket.
+/// A change in the quota bucket.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuotaChange {
-    /// A quota: read them all again.
+    /// A quota changed: read all of them again.
     Quotas,
-    /// The governor decided.
+    /// The governor made a decision.
     Governor(Box<GovernorRecord>),
 }
 
-/// Told whenever something in the bucket changes. May lose a change with the connection: read again when that came back.
+/// Yields each change in the bucket. A connection loss may lose one: read everything again after a reconnection.
 #[derive(Debug)]
 pub struct QuotaChanges(async_nats::Subscriber);
 
 impl QuotaChanges {
-    /// The next change; `None` when the connection is gone for good.
+    /// The next change; `None` when the connection is closed for good.
     pub async fn next(&mut self) -> Option<QuotaChange> {
         let message = self.0.next().await?;
         let decided = message.subject.ends_with(".governor").then(|| Stored::from_live(message));
-        // What cannot be read is somebody else's; the quotas are read again and tell.
+        // An unreadable record comes from another writer; reading the quotas again covers it.
         let record = decided.flatten().and_then(|(stored, _)| stored.read().ok());
         Some(record.map_or(QuotaChange::Quotas, |record| QuotaChange::Governor(Box::new(record))))
     }
 }
 
 impl Bus {
-    /// All quotas. A quota that cannot be read is left out, and told by `unreadable`.
+    /// Reads all quotas. A quota that cannot be read is omitted and passed to `unreadable`.
     pub async fn quotas(&self, mut unreadable: impl FnMut(BusError)) -> Result<Quotas, BusError> {
         let mut quotas = Quotas::default();
         let mut from = Sequence(1);
@@ -88,7 +88,7 @@ impl Bus {
         }
     }
 
-    /// Sets a quota, or takes it away.
+    /// Sets a quota, or deletes it if `quota` is `None`.
     pub async fn set_quota(&self, whose: &QuotaOf, quota: Option<&Quota>) -> Result<(), BusError> {
         let subject = whose.subject();
         let mut headers = HeaderMap::new();
@@ -102,14 +102,14 @@ impl Bus {
         written.map(drop).map_err(BusError::failed(format!("setting {subject}")))
     }
 
-    /// What the governor decided last, and its position; the default at 0 when it never did, or when what stands there
-    /// cannot be read.
+    /// The governor's last decision and its position; the default at 0 if there is none, and the default at the
+    /// position of a record that cannot be read.
     pub async fn governor_record(&self) -> Result<(Sequence, GovernorRecord), BusError> {
         let last = self.last_stored(stream::QUOTA, GOVERNOR).await?;
         Ok(last.map_or_else(Default::default, |stored| (stored.sequence, stored.read().unwrap_or_default())))
     }
 
-    /// Writes what a governor decided if the last decision is still the one at `expected`; says whether.
+    /// Writes a decision of the governor if the last one is still at `expected`; returns whether it was written.
     pub async fn write_governor_record(
         &self,
         record: &GovernorRecord,
@@ -121,7 +121,7 @@ impl Bus {
         Ok(self.compare_and_set(&write, patience).await?.ok())
     }
 
-    /// Tells of every change from now on.
+    /// Subscribes to all changes from now on.
     pub async fn quota_changes(&self) -> Result<QuotaChanges, BusError> {
         let subscribed = self.client.subscribe(LIVE).await;
         Ok(QuotaChanges(subscribed.map_err(BusError::failed("subscribing to quotas".to_owned()))?))

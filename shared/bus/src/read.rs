@@ -1,4 +1,4 @@
-//! Reading what is stored: the last word on a build, many builds in one trip, and a build's events.
+//! Reading stored messages: the latest record of a build, of many builds in one round trip, and a build's events.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,33 +11,29 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{ActionSubject, Bus, BusError, Encoding, EventSubject, decode, stream};
 
-/// A stored message.
 #[derive(Debug, Clone)]
 pub struct Stored {
-    /// Its subject.
     pub subject: String,
-    /// Its position.
+    /// Position in the stream.
     pub sequence: Sequence,
-    /// When the server stored it, by its clock.
+    /// Time at which the server stored it, by the server's clock.
     pub at: Millis,
-    /// Its headers.
     pub headers: Option<HeaderMap>,
-    /// Its content.
     pub payload: Bytes,
 }
 
 impl Stored {
-    /// The content as a build's record.
+    /// Parses the payload as a build's record.
     pub fn record(&self) -> Result<BuildRecord, BusError> {
         self.read()
     }
 
-    /// The content as an execution's record.
+    /// Parses the payload as an execution's record.
     pub fn execution(&self) -> Result<ExecutionRecord, BusError> {
         self.read()
     }
 
-    /// The content as whatever JSON message it is, or the part of one that a reader needs.
+    /// Parses the payload as a JSON message of type `T`, which may have fewer fields than the message.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, BusError> {
         decode(Encoding::Json, &self.payload).map_err(|source| BusError::Corrupt {
             sequence: self.sequence.0,
@@ -46,7 +42,7 @@ impl Stored {
         })
     }
 
-    /// Reads a reply of a direct get.
+    /// Parses the reply of a direct get.
     fn from_direct(message: Message) -> Option<Self> {
         let headers = message.headers?;
         let subject = headers.get("Nats-Subject")?.as_str().to_owned();
@@ -61,7 +57,7 @@ impl Stored {
         })
     }
 
-    /// Reads a message of a live subject, and the position of the one before it on the same subject.
+    /// Parses a message of a live subject, and returns the position of the previous one on the same subject.
     pub fn from_live(message: Message) -> Option<(Self, Sequence)> {
         let headers = message.headers.as_ref()?;
         let previous = headers.get("Nats-Last-Sequence")?.as_str().parse().ok()?;
@@ -69,12 +65,12 @@ impl Stored {
     }
 }
 
-/// A part of a build's events.
+/// Part of a build's events.
 #[derive(Debug)]
 pub struct Tail {
     /// The events, in order.
     pub events: Vec<Stored>,
-    /// Whether there may be more behind them.
+    /// Whether more events may follow.
     pub more: bool,
 }
 
@@ -92,16 +88,17 @@ struct BatchGet<'a> {
     max_bytes: usize,
 }
 
-/// Of one batch: its reader has all of it in memory.
+/// Maximum size of one batch in bytes: its reader holds all of it in memory.
 const BATCH_BYTES: usize = 512 << 10;
 const BATCH_TIMEOUT: Duration = Duration::from_secs(3);
-/// A batch costs a subscription, its end and an end marker: up to here single reads are fewer messages.
+/// Number of keys up to which single reads need fewer messages than a batch (a subscription, its end
+/// and an end marker).
 const FEW: usize = 4;
-/// Well under the server's limit of 1,024 subjects.
+/// Maximum number of subjects in one request, well below the server's limit of 1,024.
 const SUBJECTS_MAX: usize = 500;
 
 impl Bus {
-    /// The last lifecycle message of a build, from the stream's leader.
+    /// Reads the last lifecycle message of a build from the stream's leader.
     pub async fn latest(&self, key: &BuildKey) -> Result<Option<(Sequence, BuildRecord)>, BusError> {
         match self.last_stored(stream::EVENTS, &EventSubject::lifecycle(key).to_string()).await? {
             None => Ok(None),
@@ -109,12 +106,12 @@ impl Bus {
         }
     }
 
-    /// The last lifecycle message of a build, from any replica: fast, and possibly a little old.
+    /// Reads the last lifecycle message of a build from any replica: fast, and possibly slightly stale.
     pub async fn latest_direct(&self, key: &BuildKey) -> Result<Option<(Sequence, BuildRecord)>, BusError> {
         self.last_direct(stream::EVENTS, &EventSubject::lifecycle(key)).await
     }
 
-    /// The last message of an execution, from the stream's leader.
+    /// Reads the last message of an execution from the stream's leader.
     pub async fn latest_execution(
         &self,
         key: &ExecutionKey,
@@ -125,7 +122,7 @@ impl Bus {
         }
     }
 
-    /// The last message of an execution, from any replica: fast, and possibly a little old.
+    /// Reads the last message of an execution from any replica: fast, and possibly slightly stale.
     pub async fn latest_execution_direct(
         &self,
         key: &ExecutionKey,
@@ -150,7 +147,7 @@ impl Bus {
         }
     }
 
-    /// The last message on `subject` of `stream`, from its leader.
+    /// Reads the last message on `subject` of `stream` from its leader.
     pub async fn last_stored(&self, stream: &str, subject: &str) -> Result<Option<Stored>, BusError> {
         use async_nats::jetstream::stream::LastRawMessageErrorKind;
         let what = || format!("reading the last message on {subject}");
@@ -168,7 +165,8 @@ impl Bus {
         }
     }
 
-    /// The last lifecycle messages of many builds, in no order, from any replica; those without any are left out.
+    /// Reads the last lifecycle messages of many builds, in no particular order, from any replica; builds
+    /// without one are omitted.
     pub async fn latest_many(&self, keys: &[BuildKey]) -> Result<Vec<(Sequence, BuildRecord)>, BusError> {
         if keys.len() <= FEW {
             let reads = keys.iter().map(|key| self.latest_direct(key));
@@ -179,7 +177,7 @@ impl Bus {
         stored.iter().map(|message| Ok((message.sequence, message.record()?))).collect()
     }
 
-    /// The last message on each of `subjects`, in no order.
+    /// Reads the last message on each of `subjects`, in no particular order.
     pub async fn last_of_many(&self, stream: &str, subjects: &[String]) -> Result<Vec<Stored>, BusError> {
         let mut found = Vec::with_capacity(subjects.len());
         for part in subjects.chunks(SUBJECTS_MAX) {
@@ -189,12 +187,12 @@ impl Bus {
         Ok(found)
     }
 
-    /// Events on `subjects` (a filter) from position `from` on, a bounded part of them.
+    /// Reads up to `batch` events on `subjects` (a filter) from position `from` on.
     pub async fn events_from(&self, subjects: &str, from: Sequence, batch: usize) -> Result<Tail, BusError> {
         self.stored_from(stream::EVENTS, subjects, from, batch).await
     }
 
-    /// Messages of `stream` on `subjects` (a filter) from position `from` on, a bounded part of them.
+    /// Reads up to `batch` messages of `stream` on `subjects` (a filter) from position `from` on.
     pub(crate) async fn stored_from(
         &self,
         stream: &str,
@@ -206,7 +204,7 @@ impl Bus {
         self.direct_batch(stream, &request).await
     }
 
-    /// One request, many replies, ended by a status.
+    /// Sends one request and collects its replies until a status message ends them.
     async fn direct_batch<T: Serialize>(&self, stream: &str, request: &T) -> Result<Tail, BusError> {
         let what = || format!("reading a batch of {stream}");
         let inbox = self.client.new_inbox();
@@ -220,7 +218,7 @@ impl Bus {
             let Ok(Some(message)) = next else { return Err(BusError::Timeout { what: what() }) };
             match message.status {
                 None => events.extend(Stored::from_direct(message)),
-                // End of batch, or nothing there.
+                // End of batch, or an empty batch.
                 Some(status) if status.as_u16() == 204 => {
                     let pending = crate::header(message.headers.as_ref(), "Nats-Num-Pending");
                     let more = pending.and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n > 0);

@@ -1,4 +1,4 @@
-//! What the `Nats-Msg-Id` of a plain publish says.
+//! The `Nats-Msg-Id` of a build request that a client publishes.
 
 use std::{fmt, str::FromStr};
 
@@ -6,18 +6,17 @@ use model::{BuildId, BuildKey, Group, ParseIdError};
 
 /// The `Nats-Msg-Id` of a published build: `GROUP/ID`, or the bare id.
 ///
-/// nats-server compares message ids over the whole stream, for 100 ms at least. Only an id that names its group is
-/// safe from being taken for a repeat of another group's.
+/// nats-server compares message ids over the whole stream, for at least 100 ms. Only an id that names its group cannot
+/// be mistaken for a repeat of another group's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestId {
-    /// With its group.
+    /// The id with its group.
     Keyed(BuildKey),
-    /// Without.
+    /// The id alone, without a group.
     Bare(BuildId),
 }
 
 impl RequestId {
-    /// The build's id.
     pub fn id(&self) -> BuildId {
         match self {
             Self::Keyed(key) => key.id,
@@ -25,7 +24,7 @@ impl RequestId {
         }
     }
 
-    /// The group that it names.
+    /// The group named in the id, if any.
     pub fn group(&self) -> Option<&Group> {
         match self {
             Self::Keyed(key) => Some(&key.group),

@@ -1,4 +1,4 @@
-//! What services of one farm tell each other about its set-up.
+//! Settings that the services of one farm share.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use crate::{Bus, BusError, Encoding, decode, encode, stream, transition::Write};
 /// A key of the settings bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingKey {
-    /// Where blobs are kept: a URL. Read from a bus of before [`model::FarmRecord`], and not written any more.
+    /// URL of the blob store. Read from farms older than [`model::FarmRecord`]; no longer written.
     Store,
-    /// Behind which position of the stream of executions all that are unfinished have their last record.
+    /// Position in the stream of executions after which every unfinished execution has its last record.
     ActionsFloor,
 }
 
 const POOLS: &str = "$KV.FOREBAY_SETTINGS.pool.";
-/// How long a doubtful announcement is resolved.
+/// Time for which an uncertain announcement is retried.
 const ANNOUNCE_PATIENCE: Duration = Duration::from_secs(30);
 
 impl SettingKey {
@@ -30,21 +30,20 @@ impl SettingKey {
 }
 
 impl Bus {
-    /// The shared setting `key`, when someone set it.
+    /// Reads the shared setting `key`; `None` if it is not set.
     pub async fn setting(&self, key: SettingKey) -> Result<Option<String>, BusError> {
         let last = self.last_stored(stream::SETTINGS, key.subject()).await?;
         Ok(last.and_then(|stored| String::from_utf8(stored.payload.to_vec()).ok()))
     }
 
-    /// Sets the shared setting `key`.
     pub async fn set_setting(&self, key: SettingKey, value: &str) -> Result<(), BusError> {
         let payload = Bytes::copy_from_slice(value.as_bytes());
         let written = self.publish_once(key.subject(), async_nats::HeaderMap::new(), payload).await;
         written.map(drop).map_err(BusError::failed(format!("setting {}", key.subject())))
     }
 
-    /// Makes a pool known: an action that it could run waits for its executors. The properties are those of who announced
-    /// it last, the capacity is the largest that anyone announced. Returns what is known of it then.
+    /// Registers a pool, so that actions that it can run wait for its executors. The properties of the latest
+    /// announcement and the largest capacity ever announced apply. Returns the merged pool.
     pub async fn announce_pool(&self, pool: &Pool) -> Result<Pool, BusError> {
         let subject = format!("{POOLS}{}", pool.name);
         let mut last = self.last_stored(stream::SETTINGS, &subject).await?;
@@ -66,13 +65,13 @@ impl Bus {
         }
     }
 
-    /// A pool, if it is known.
+    /// Reads a pool; `None` if it is not registered.
     pub async fn pool(&self, name: &PoolName) -> Result<Option<Pool>, BusError> {
         let last = self.last_stored(stream::SETTINGS, &format!("{POOLS}{name}")).await?;
         Ok(last.and_then(|stored| decode(Encoding::Json, &stored.payload).ok()))
     }
 
-    /// The pools that are known, by name; from any replica.
+    /// Reads all registered pools from any replica, sorted by name.
     pub async fn pools(&self) -> Result<Vec<Pool>, BusError> {
         let found = self.last_of_many(stream::SETTINGS, &[format!("{POOLS}*")]).await?;
         let mut pools: Vec<Pool> =

@@ -1,4 +1,4 @@
-//! Every subject, as a type: `Display` builds it, `FromStr` takes it apart.
+//! All subjects as types: `Display` formats a subject, `FromStr` parses it.
 
 use std::{fmt, str::FromStr};
 
@@ -8,29 +8,29 @@ use model::{BuildId, BuildKey, ExecutorId, Group, Priority, WorkerId};
 pub mod stream {
     /// Build requests: a work queue.
     pub const REQUESTS: &str = "FOREBAY_REQUESTS";
-    /// Build state and events: a log.
+    /// Records and events of builds: a log.
     pub const EVENTS: &str = "FOREBAY_EVENTS";
-    /// What was refused, and why.
+    /// Refused build requests and the reasons.
     pub const REJECTED: &str = "FOREBAY_REJECTED";
-    /// Leases: the stream of the key-value bucket `FOREBAY_LEASES`.
+    /// Leases of builds: the stream of the key-value bucket `FOREBAY_LEASES`.
     pub const LEASES: &str = "KV_FOREBAY_LEASES";
-    /// Executions: a log.
+    /// Records of executions: a log.
     pub const ACTIONS: &str = "FOREBAY_ACTIONS";
-    /// Which executors live: the stream of the key-value bucket `FOREBAY_EXECUTORS`.
+    /// Leases of live executors: the stream of the key-value bucket `FOREBAY_EXECUTORS`.
     pub const EXECUTORS: &str = "KV_FOREBAY_EXECUTORS";
     /// Log streams that clients write and read.
     pub const LOGS: &str = "FOREBAY_LOGS";
-    /// Quotas, and what the governor makes of them: the stream of the key-value bucket `FOREBAY_QUOTA`.
+    /// Quotas and the governor's decisions: the stream of the key-value bucket `FOREBAY_QUOTA`.
     pub const QUOTA: &str = "KV_FOREBAY_QUOTA";
     /// Occupancy models: the stream of the key-value bucket `FOREBAY_MODELS`.
     pub const MODELS: &str = "KV_FOREBAY_MODELS";
-    /// How many processes pools should have: the stream of the key-value bucket `FOREBAY_SCALE`.
+    /// Target sizes of pools: the stream of the key-value bucket `FOREBAY_SCALE`.
     pub const SCALE: &str = "KV_FOREBAY_SCALE";
     /// Settings that services share: the stream of the key-value bucket `FOREBAY_SETTINGS`.
     pub const SETTINGS: &str = "KV_FOREBAY_SETTINGS";
 }
 
-/// A subject that is not what it should be.
+/// A subject that does not match the expected pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("subject {found:?} does not match {pattern}")]
 pub struct ParseSubjectError {
@@ -38,17 +38,17 @@ pub struct ParseSubjectError {
     pub(crate) found: String,
 }
 
-/// Where a client publishes a build.
+/// Subject on which clients publish build requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestSubject {
-    /// The group; the right to publish here is the right to use it.
+    /// The group; permission to publish on its subject is permission to use it.
     pub group: Group,
-    /// The priority; likewise.
+    /// The priority; permission to publish on its subject is permission to use it.
     pub priority: Priority,
 }
 
 impl RequestSubject {
-    /// The filter of one priority.
+    /// The filter for all requests of one priority.
     pub fn filter(priority: Priority) -> String {
         format!("forebay.build.request.*.{priority}")
     }
@@ -77,22 +77,22 @@ impl FromStr for RequestSubject {
     }
 }
 
-/// What an event of a build tells of.
+/// Kind of an event of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventKind {
     /// A change of state.
     Lifecycle,
     /// Output of the command.
     Console,
-    /// What the worker did around it.
+    /// An action of the worker around the command.
     Tool,
 }
 
 impl EventKind {
-    /// All of them.
+    /// All kinds, in the order of declaration.
     pub const ALL: [Self; 3] = [Self::Lifecycle, Self::Console, Self::Tool];
 
-    /// The subject token.
+    /// The token in the subject.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Lifecycle => "lifecycle",
@@ -113,37 +113,35 @@ impl FromStr for EventKind {
     }
 }
 
-/// Where an event of a build is stored.
+/// Subject under which an event of a build is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventSubject {
-    /// The build.
     pub key: BuildKey,
-    /// What the event tells of.
     pub kind: EventKind,
 }
 
 impl EventSubject {
-    /// Every lifecycle message of every build.
+    /// Matches every lifecycle message of every build.
     pub const LIFECYCLES: &str = "forebay.build.event.*.*.lifecycle";
-    /// Every event of every build.
+    /// Matches every event of every build.
     pub const ALL: &str = "forebay.build.event.*.*.*";
 
-    /// The lifecycle subject of `key`: the build's own.
+    /// The subject of the lifecycle messages of build `key`.
     pub fn lifecycle(key: &BuildKey) -> Self {
         Self { key: key.clone(), kind: EventKind::Lifecycle }
     }
 
-    /// The lifecycle subjects of the builds with this id, whatever their group.
+    /// Matches the lifecycle subjects of all builds with this id, in any group.
     pub fn lifecycle_in_any_group(id: BuildId) -> String {
         format!("forebay.build.event.*.{id}.lifecycle")
     }
 
-    /// Every event of one build.
+    /// Matches every event of one build.
     pub fn all_of(key: &BuildKey) -> String {
         format!("forebay.build.event.{}.{}.*", key.group, key.id)
     }
 
-    /// The plain subject on which events of one build are repeated as they are stored.
+    /// The plain subject on which the server republishes events of one build as it stores them.
     pub fn live_of(key: &BuildKey) -> String {
         format!("forebay.build.live.{}.{}.*", key.group, key.id)
     }
@@ -158,7 +156,7 @@ impl fmt::Display for EventSubject {
 impl FromStr for EventSubject {
     type Err = ParseSubjectError;
 
-    /// Takes the stored subject and the live one.
+    /// Accepts the stored subject and the live one.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || ParseSubjectError {
             pattern: "forebay.build.event.<group>.<id>.<kind>",
@@ -185,7 +183,7 @@ impl FromStr for EventSubject {
 pub struct LeaseSubject(pub BuildKey);
 
 impl LeaseSubject {
-    /// Every lease.
+    /// Matches every lease of a build.
     pub const ALL: &str = "$KV.FOREBAY_LEASES.>";
 }
 
@@ -213,23 +211,23 @@ impl FromStr for LeaseSubject {
 /// The calls of the request/reply API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ApiCall {
-    /// Queue a build.
+    /// Create a new build.
     Create,
-    /// Read a build.
+    /// Read a build's record.
     Get,
-    /// End a build.
+    /// Cancel a build that has not ended.
     Cancel,
-    /// Recent builds of a group.
+    /// List recent builds of a group.
     List,
-    /// Why a build waits.
+    /// Explain why a build waits.
     Why,
 }
 
 impl ApiCall {
-    /// All of them.
+    /// All calls, in the order of declaration.
     pub const ALL: [Self; 5] = [Self::Create, Self::Get, Self::Cancel, Self::List, Self::Why];
 
-    /// The subject token.
+    /// The token in the subject.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -240,66 +238,66 @@ impl ApiCall {
         }
     }
 
-    /// The subject that the service listens on.
+    /// The subject that the service subscribes to.
     pub fn filter(self) -> String {
         format!("forebay.api.{}.*", self.as_str())
     }
 }
 
-/// Plain subjects, which keep nothing.
+/// Subjects of plain messages, which are not stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// A call of the API for one group.
     Api(ApiCall, Group),
-    /// Which groups there are: a call without a group.
+    /// Lists the groups: an API call without a group.
     ApiGroups,
-    /// Where a refused plain publish is told.
+    /// Reports refused build requests of a group.
     Rejected(Group),
-    /// Builds offered to a worker.
+    /// Offers builds to a worker.
     Offer(WorkerId),
-    /// Orders to a worker.
+    /// Sends orders to a worker.
     Control(WorkerId),
-    /// Workers say that they live.
+    /// Heartbeats of the workers.
     Heartbeat,
-    /// A dispatcher asks all workers for a heartbeat now.
+    /// A dispatcher requests a heartbeat from all workers now.
     Announce,
-    /// Which workers there are: a call without a group.
+    /// Lists the workers: an API call without a group.
     Workers,
-    /// What the quotas are and what is made of them: a call without a group.
+    /// Lists the quotas and the governor's decisions: an API call without a group.
     Quota,
-    /// Workers and executors say what is in use by whom.
+    /// Workers and executors report the resources in use by each group.
     Usage,
-    /// Executors tell a worker what the actions of its builds used.
+    /// Executors report to a worker the resources used by the actions of its builds.
     ActionUsage(WorkerId),
-    /// Schedulers tell an executor what waits that may be for it.
+    /// Schedulers notify an executor of waiting executions that it may run.
     ExecutorReserve(ExecutorId),
-    /// An executor asks the schedulers for work.
+    /// An executor claims executions from the schedulers.
     ExecutorClaim,
-    /// A scheduler tells the others how it answered an executor.
+    /// A scheduler informs the others how it answered an executor's claim.
     ExecutorClaimed,
-    /// A scheduler tells the others what waits again.
+    /// A scheduler informs the others of requeued executions.
     ExecutionsAgain,
-    /// An executor that goes away gives back what it did not start.
+    /// An executor that shuts down returns executions that it did not start.
     ExecutorHandOver,
-    /// Orders to an executor.
+    /// Sends orders to an executor.
     ExecutorControl(ExecutorId),
-    /// Asks an executor for the live output of what it runs.
+    /// Requests the live output of an execution from its executor.
     ExecutorOutput(ExecutorId),
-    /// Executors say that they live.
+    /// Heartbeats of the executors.
     ExecutorHeartbeat,
-    /// A scheduler asks all executors for a heartbeat now.
+    /// A scheduler requests a heartbeat from all executors now.
     ExecutorAnnounce,
-    /// A gateway asks the others who waits for an execution.
+    /// A gateway asks the others whether clients wait for an execution.
     ExecutionWaiters,
-    /// Asks all gateways where they can be reached.
+    /// Requests the addresses of all gateways.
     GatewayWhere,
-    /// A gateway came or leaves: processes that remember an address ask again.
+    /// A gateway started or shuts down: processes that cache an address refresh it.
     GatewayChanged,
-    /// An executor made its pool known, or leaves: processes that remember pools read them again.
+    /// An executor registered its pool or shuts down: processes that cache pools refresh them.
     PoolChanged,
-    /// What a process wrote into the content-addressable store of a folder.
+    /// Reports bytes that a process wrote into the content-addressable store of a folder.
     CasUsage,
-    /// Whether that store is full.
+    /// Reports whether that store is full.
     CasState,
 }
 

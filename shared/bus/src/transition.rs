@@ -1,4 +1,4 @@
-//! State changes by compare-and-set on the own subject of a build or an execution.
+//! State changes by compare-and-set on the subject of a build or an execution.
 
 use std::time::Duration;
 
@@ -22,15 +22,15 @@ use crate::{
     stream,
 };
 
-/// A record whose last message on its own subject is the state of what it tells of.
+/// A record whose last message on its own subject is the state of its build or execution.
 pub trait Lifecycle: Serialize + DeserializeOwned + Send + Sync {
-    /// The stream that keeps it.
+    /// The stream that stores it.
     const STREAM: &str;
 
-    /// Its own subject.
+    /// The subject of this record.
     fn subject(&self) -> String;
 
-    /// The trace it belongs to.
+    /// The W3C trace context that it belongs to.
     fn traceparent(&self) -> Option<&str>;
 }
 
@@ -58,20 +58,20 @@ impl Lifecycle for ExecutionRecord {
     }
 }
 
-/// What became of a transition.
+/// Outcome of a transition.
 #[derive(Debug, Clone)]
 pub enum Written<R = BuildRecord> {
-    /// It is the last message on its subject, at this position.
+    /// The record is the last message on its subject, at this position.
     Won(Sequence),
-    /// Another transition came first; this is the last one now.
+    /// Another transition came first; this is the last record now.
     Lost(Option<Box<(Sequence, R)>>),
 }
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 impl Bus {
-    /// Writes `record` as the next message on its own subject if the last one there is at `expected`
-    /// (0: if there is none). A doubtful answer is resolved by reading back, for at most `patience`.
+    /// Writes `record` as the next message on its subject if the last one there is at `expected` (0 if there must be
+    /// none). An uncertain answer is resolved by reading back, for at most `patience`.
     pub async fn transition<R: Lifecycle>(
         &self,
         record: &R,
@@ -91,8 +91,8 @@ impl Bus {
         }
     }
 
-    /// The one compare-and-set of the bus: `Ok(position)` when the write is there, `Err(last)` when another
-    /// was first.
+    /// The single compare-and-set of the bus: `Ok(position)` if the write is stored, `Err(last)` if
+    /// another write came first.
     pub(crate) async fn compare_and_set(
         &self,
         write: &Write,
@@ -108,7 +108,7 @@ impl Bus {
             if error.kind() == PublishErrorKind::MaxPayloadExceeded {
                 return Err(BusError::TooLarge { what: format!("a message on {}", write.subject) });
             }
-            debug!(subject = %write.subject, %error, "reading back a doubtful write");
+            debug!(subject = %write.subject, %error, "the result of a write is uncertain, reading it back");
             match self.last_stored(write.stream, &write.subject).await {
                 Ok(Some(last)) if header(last.headers.as_ref(), WRITER) == Some(&write.writer) => {
                     return Ok(Ok(last.sequence));
@@ -141,20 +141,20 @@ impl Bus {
     }
 }
 
-/// A write by compare-and-set.
 pub(crate) struct Write {
     stream: &'static str,
     subject: String,
-    /// Position of the last message on the subject, without which nothing is written.
+    /// Position of the last message on the subject; the write happens only if it still is.
     expected: Sequence,
-    /// Which write it is, so that a doubtful one is known again.
+    /// Random identity of this write, so that it can be recognised after an uncertain answer.
     writer: String,
     pub(crate) headers: HeaderMap,
     payload: Bytes,
 }
 
 impl Write {
-    /// The next message on `subject`, if the last one there is at `expected` (0: if there is none).
+    /// Creates the next message on `subject`, written if the last one there is at `expected` (0 if
+    /// there must be none).
     pub(crate) fn new(stream: &'static str, subject: String, expected: Sequence, payload: Bytes) -> Self {
         let writer = format!("{:032x}", uuid::Uuid::new_v4().as_u128());
         let mut headers = HeaderMap::new();
@@ -164,8 +164,8 @@ impl Write {
     }
 }
 
-/// Whether a publish failed because something else was written: 10071, and 10164 which
-/// three nodes answer under contention and the client does not map.
+/// Whether a publish failed because another write came first: error 10071, and 10164, which three nodes return under
+/// contention and the client does not map.
 pub(crate) fn is_conflict(error: &PublishError) -> bool {
     use std::error::Error as _;
     error.kind() == PublishErrorKind::WrongLastSequence

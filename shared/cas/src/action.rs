@@ -1,4 +1,4 @@
-//! The action cache.
+//! The action cache: results of actions by digest.
 
 use std::{
     fs::{self, Metadata},
@@ -26,12 +26,12 @@ use crate::{
     write::BLOB_MODE,
 };
 
-/// No stored result is larger.
+/// Maximum size in bytes of a stored result.
 const RESULT_BYTES_MAX: u64 = 64 << 20;
-/// A record begins with the hash of what follows: these files have no digest to be checked against.
+/// Length of the content hash at the start of a record: these files have no digest to check them against.
 const HASH_BYTES: usize = 32;
 
-/// A result that was read, and what it names.
+/// A decoded result and the blobs that it references.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     stamp: Stamp,
@@ -40,11 +40,11 @@ pub(crate) struct Parsed {
     trees: Box<[BlobDigest]>,
     roots: Box<[BlobDigest]>,
     bytes: u64,
-    /// When its file was last touched; plus one, so that 0 is never.
+    /// When its file was last touched, plus one: 0 means never.
     touched: AtomicU64,
 }
 
-/// Tells one version of a file from the next.
+/// Distinguishes one version of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -67,7 +67,7 @@ impl Weighter<BlobDigest, Arc<Parsed>> for ParsedWeight {
     }
 }
 
-/// Results that were read.
+/// Cache of decoded results.
 #[derive(Debug)]
 pub(crate) struct ActionMemo(Cache<BlobDigest, Arc<Parsed>, ParsedWeight>);
 
@@ -78,8 +78,8 @@ impl ActionMemo {
 }
 
 impl Cas {
-    /// The stored result of an action, if everything it names is there: files, trees and what they name, standard
-    /// output and error. Then all of it is kept for another [`CasConfig::keep`](crate::CasConfig::keep).
+    /// Returns the stored result of an action if everything it references is present: files, trees and their contents,
+    /// standard output and error. If so, all of it is kept for another [`CasConfig::keep`](crate::CasConfig::keep).
     pub async fn get_action(
         &self,
         instance: &str,
@@ -87,7 +87,7 @@ impl Cas {
     ) -> Result<Option<Arc<ActionResult>>, CasError> {
         let counters = &self.inner.counters;
         if let Some(farm) = self.farm() {
-            // Only the farm knows which result is the latest, and it has looked whether all is there.
+            // Only the farm knows which result is the latest, and it has checked that the result is complete.
             let found = farm.get_action(instance, action).await?;
             add(if found.is_some() { &counters.action_hits } else { &counters.action_misses }, 1);
             return Ok(found.map(Arc::new));
@@ -102,11 +102,11 @@ impl Cas {
             return Ok(Some(Arc::clone(&parsed.result)));
         }
         add(&counters.action_incomplete, 1);
-        tracing::debug!(%action, instance, "a stored result is not served: something it names is gone");
+        tracing::debug!(%action, instance, "not serving a stored result: a blob that it references is gone");
         Ok(None)
     }
 
-    /// Stores the result of an action, in the place of the one before.
+    /// Stores the result of an action and replaces the previous one.
     pub async fn put_action(
         &self,
         instance: &str,
@@ -122,7 +122,7 @@ impl Cas {
         self.put_record(entry, &result.encode_to_vec()).await
     }
 
-    /// Removes the result of an action; whether there was one.
+    /// Removes the result of an action. Returns whether there was one.
     pub async fn remove_action(&self, instance: &str, action: &BlobDigest) -> Result<bool, CasError> {
         let entry = Entry::action(instance, action);
         if let Some(farm) = self.farm() {
@@ -137,7 +137,7 @@ impl Cas {
     }
 
     async fn load_action(&self, entry: Entry) -> Result<Option<Arc<Parsed>>, CasError> {
-        // To look whether it is there takes less than a hop.
+        // This look-up takes less time than a handover to a blocking thread.
         let loaded = match self.inner.find_action(&entry)? {
             Found::Absent => None,
             Found::Remembered(parsed) => Some(parsed),
@@ -168,9 +168,9 @@ impl Cas {
         Ok(true)
     }
 
-    /// Stores a small record that is no blob: in the object store first, then in the local tier.
+    /// Stores a small record that is not a blob: first in the object store, then in the local tier.
     pub(crate) async fn put_record(&self, entry: Entry, content: &[u8]) -> Result<(), CasError> {
-        // A farm takes blobs and action results, no other records.
+        // A farm accepts only blobs and action results.
         let through = self.objects().is_some();
         if self.inner.refuses(content.len() as u64) && !through {
             return Err(CasError::Full);
@@ -186,7 +186,7 @@ impl Cas {
         }
     }
 
-    /// Has a record of the object store in the local tier; whether there is one.
+    /// Copies a record from the object store to the local tier. Returns whether there is one.
     pub(crate) async fn fetch_record(&self, entry: &Entry) -> Result<bool, CasError> {
         let Some(objects) = self.objects() else { return Ok(false) };
         let Some(record) = objects.get_whole(entry, RESULT_BYTES_MAX).await? else { return Ok(false) };
@@ -196,11 +196,11 @@ impl Cas {
     }
 }
 
-/// What the local tier has of an action's result.
+/// State of an action's result in the local tier.
 enum Found {
     Absent,
     Remembered(Arc<Parsed>),
-    /// On the disk, and kept for a while from now on.
+    /// It is on the disk, and its life was just extended.
     Stored,
 }
 
@@ -236,7 +236,7 @@ impl Inner {
         Ok(Some(parsed))
     }
 
-    /// The content of a record; none: it is gone, or was damaged and is gone now.
+    /// Returns the content of a record; `None` if it is gone or was damaged and is now removed.
     pub(crate) fn read_record(
         &self,
         entry: &Entry,
@@ -288,7 +288,7 @@ fn parse(content: &[u8], meta: &Metadata, function: DigestFunction, now: u64) ->
     })
 }
 
-/// What a result names.
+/// The blobs that a result references.
 struct References {
     blobs: Vec<BlobDigest>,
     trees: Vec<BlobDigest>,

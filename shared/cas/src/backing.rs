@@ -1,4 +1,4 @@
-//! What is behind the local tier: an object store, or the store of a farm.
+//! The backing behind the local tier: an object store, or the store of a farm.
 
 pub(crate) mod farm;
 pub(crate) mod objects;
@@ -28,7 +28,7 @@ pub(crate) enum Backing {
 }
 
 impl Backing {
-    /// Opens what `url` names.
+    /// Opens the store at `url`.
     pub(crate) fn open(url: &str, config: &CasConfig) -> Result<Self, CasError> {
         if Farm::is_meant(url) {
             return Farm::open(url, config).map(|farm| Self::Remote(Box::new(farm)));
@@ -36,7 +36,7 @@ impl Backing {
         Objects::open(url).map(Self::Objects)
     }
 
-    /// The pieces of a blob, from `start` on; none: it is not there.
+    /// Streams a blob from `start`; `None` if the backing does not have it.
     async fn open_at(&self, digest: &BlobDigest, start: u64) -> Result<Option<BlobStream>, CasError> {
         match self {
             Self::Objects(objects) => objects.open_at(&Entry::blob(*digest), start).await,
@@ -44,7 +44,7 @@ impl Backing {
         }
     }
 
-    /// A whole blob, as it is there.
+    /// Reads a whole blob, unverified.
     async fn get_whole(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
         match self {
             Self::Objects(objects) => objects.get_whole(&Entry::blob(*digest), digest.size).await,
@@ -64,12 +64,11 @@ impl Backing {
 }
 
 impl Cas {
-    /// What is behind the local tier.
     pub(crate) fn backing(&self) -> Option<&Backing> {
         self.inner.backing.as_ref()
     }
 
-    /// The object store, if that is what is behind the local tier.
+    /// The object store, if the backing is one.
     pub(crate) fn objects(&self) -> Option<&Objects> {
         match &self.inner.backing {
             Some(Backing::Objects(objects)) => Some(objects),
@@ -77,7 +76,7 @@ impl Cas {
         }
     }
 
-    /// The farm, if that is what is behind the local tier.
+    /// The farm, if the backing is one.
     pub(crate) fn farm(&self) -> Option<&Farm> {
         match &self.inner.backing {
             Some(Backing::Remote(farm)) => Some(farm),
@@ -85,7 +84,7 @@ impl Cas {
         }
     }
 
-    /// Has a blob in the backing: `temp`, or without it a file that the local tier has.
+    /// Sends a blob to the backing: the content of `temp`, or else the file of the local tier.
     pub(crate) async fn send_file(&self, digest: &BlobDigest, temp: Option<&Temp>) -> Result<(), CasError> {
         let entry = Entry::blob(*digest);
         match (&self.inner.backing, temp) {
@@ -100,7 +99,7 @@ impl Cas {
         }
     }
 
-    /// Whole blobs out of the backing, verified and kept in the local tier; those that it has.
+    /// Reads whole blobs from the backing, verified and copied to the local tier. Returns those that the backing has.
     pub(crate) async fn get_many_from_backing(
         &self,
         digests: Vec<BlobDigest>,
@@ -119,7 +118,7 @@ impl Cas {
         Ok(found)
     }
 
-    /// Has blobs in the local tier; those that the backing has.
+    /// Copies blobs from the backing to the local tier. Returns those that the backing has.
     pub(crate) async fn fetch_many(&self, digests: &[BlobDigest]) -> Result<HashSet<BlobDigest>, CasError> {
         let (small, others): (Vec<_>, Vec<_>) = match self.farm() {
             Some(_) => digests.iter().partition(|digest| remote::is_small(digest)),
@@ -138,7 +137,7 @@ impl Cas {
         Ok(found)
     }
 
-    /// A whole blob out of the backing, verified and kept in the local tier.
+    /// Reads a whole blob from the backing, verified and copied to the local tier.
     async fn get_from_backing(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
         let Some(backing) = &self.inner.backing else { return Ok(None) };
         let Some(content) = backing.get_whole(digest).await? else {
@@ -155,7 +154,7 @@ impl Cas {
         Ok(Some(content))
     }
 
-    /// Has a blob in the local tier; whether the backing has it.
+    /// Copies a blob from the backing to the local tier. Returns whether the backing has it.
     async fn fetch(&self, digest: &BlobDigest) -> Result<bool, CasError> {
         let Some(backing) = &self.inner.backing else { return Ok(false) };
         if self.inner.is_full() {
@@ -174,7 +173,7 @@ impl Cas {
         Ok(true)
     }
 
-    /// Part of a blob out of the backing: through the local tier, or past it when that is full.
+    /// Reads part of a blob from the backing: through the local tier, or directly when that is full.
     pub(crate) async fn read_from_backing(
         &self,
         digest: &BlobDigest,

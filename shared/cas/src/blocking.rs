@@ -1,4 +1,4 @@
-//! Where calls that block are made.
+//! Marks threads on which blocking calls may run directly.
 
 use std::cell::Cell;
 
@@ -6,13 +6,13 @@ thread_local! {
     static DEDICATED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Declares that this thread serves one thing at a time: nobody else waits when a call of it blocks. From then on what
-/// blocks is done on it. The hop to another thread and back takes longer than most of what there is to do.
+/// Declares that this thread serves one task at a time, so that a blocking call delays no other task. From then on
+/// blocking calls run directly on it: handing them to another thread and back takes longer than most of them.
 pub fn dedicate_thread() {
     DEDICATED.set(true);
 }
 
-/// Whether what blocks may be done on this thread.
+/// Whether blocking calls may run on this thread.
 pub fn is_thread_dedicated() -> bool {
     DEDICATED.get()
 }

@@ -1,34 +1,35 @@
-//! How a store is set up.
+//! Configuration of a store.
 
 use std::{path::PathBuf, time::Duration};
 
-/// How a store is set up.
+/// Configuration of a store.
 #[derive(Debug, Clone)]
 pub struct CasConfig {
-    /// The folder of the local tier; everything of it is on one file system.
+    /// Folder of the local tier; it must lie on one file system.
     pub root: PathBuf,
-    /// The object store behind the local tier, as a URL: `s3://BUCKET/PREFIX`, `gs://…`, `az://…` (all three with
-    /// the cargo feature `cloud`), `file:///PATH`, `memory:///`. Or the store of a farm, over the Remote Execution API:
-    /// `grpc://HOST:PORT`, `grpc://HOST:PORT/INSTANCE`. None: the local tier is all there is.
+    /// The object store behind the local tier, as a URL: `s3://BUCKET/PREFIX`, `gs://…`, `az://…` (all three with the
+    /// cargo feature `cloud`), `file:///PATH`, `memory:///`. Or the store of a farm, over the Remote Execution API:
+    /// `grpc://HOST:PORT`, `grpc://HOST:PORT/INSTANCE`. `None`: there is only the local tier.
     pub backing: Option<String>,
-    /// Bytes of small blobs kept in memory.
+    /// Size in bytes of the memory cache for small blobs.
     pub memory_bytes: u64,
-    /// Up to this size a blob is small.
+    /// Maximum size in bytes of a blob that counts as small.
     pub memory_blob_bytes_max: u64,
-    /// Digests of which is remembered when somebody last relied on them; each takes about 130 bytes.
+    /// Maximum number of digests whose last use is remembered; each takes about 130 bytes.
     pub known_max: usize,
-    /// Bytes of what is known about directories and action results, each.
+    /// Size in bytes of the cache of directories, and of the cache of action results.
     pub memo_bytes: u64,
-    /// The largest blob that is taken.
+    /// Maximum size in bytes of a blob.
     pub blob_bytes_max: u64,
-    /// How long a blob is kept after somebody was told that it is there, while there is room.
+    /// How long a blob is kept after a caller last relied on it, while there is space.
     pub keep: Duration,
-    /// How long at least, however short room is.
+    /// How long a blob is kept at least, however short space is.
     pub keep_min: Duration,
-    /// Bytes buffered by all reads and writes together.
+    /// Maximum number of bytes buffered by all reads and writes together.
     pub in_flight_bytes: u32,
-    /// Sync each file and its folder to the disk before it is visible. Without it a power cut may lose or cut short
-    /// what was written in the last half minute; what was cut short is found by its length and is missing then.
+    /// Sync each file and its folder to the disk before the file becomes visible. Otherwise a power cut may
+    /// lose or truncate what was written in the last half minute; a truncated file is recognised by its
+    /// length and counts as missing.
     pub fsync: bool,
 }
 
@@ -49,7 +50,7 @@ impl CasConfig {
             fsync: false,
         }
     }
-    /// How long a blob is kept for certain after somebody was told that it is there.
+    /// How long a blob is guaranteed to be kept after a caller relied on it.
     pub fn floor(&self) -> Duration {
         self.keep_min.min(self.keep)
     }

@@ -1,15 +1,16 @@
-//! The local tier: files that appear whole, are touched when somebody relies on them, and go through the trash.
+//! The local tier: files appear whole, are touched when a caller relies on them, and pass
+//! through the trash when evicted.
 //!
-//! All of it blocks; it is called from blocking threads.
+//! All functions block; call them from blocking threads.
 //!
-//! Races with the evictor, which renames a file into the trash, looks again whether it was touched, and then
-//! either puts it back or deletes it:
-//! - Who touches a file looks at its path *after* the touch. If it is still there, any later rename is followed by
-//!   the evictor's second look, which sees the touch.
-//! - Who misses a file looks into the trash, touches it there and renames it back. Either that rename or the
-//!   evictor's deletion comes first; both cannot succeed.
-//! - Who misses it in both looks once more at its path: it may have been put back in between, and then it was
-//!   touched and stays.
+//! Races with the evictor, which renames a file into the trash, checks again whether it was touched, and then either
+//! puts it back or deletes it:
+//! - A caller that touches a file checks its path *after* the touch. If the file is still there, any later rename is
+//!   followed by the evictor's second check, which sees the touch.
+//! - A caller that misses a file looks into the trash, touches the file there and renames it back. Either that rename
+//!   or the evictor's deletion comes first; both cannot succeed.
+//! - A caller that misses it in both places checks its path once more: it may have been put back in between, and then
+//!   it was touched and stays.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -34,15 +35,15 @@ use crate::{
     layout::{Entry, Layout},
 };
 
-/// So many are looked for in the trash themselves; for more it is listed first.
+/// Maximum number of files looked up one by one in the trash; for more, the trash is listed first.
 const FEW: usize = 2;
-/// Folders note their changes only every few milliseconds.
+/// Resolution of folder modification times: some file systems update them only every few milliseconds.
 const TRASH_QUIET: Duration = Duration::from_millis(100);
 
-/// What was written within this time need not be touched. Known blobs are trusted for less than `keep` by far more.
+/// A file written within this time need not be touched. Known blobs are trusted for a time that is shorter than
+/// `keep` by much more than this.
 const JUST_NOW: Duration = Duration::from_millis(5);
 
-/// The local tier.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) layout: Layout,
@@ -50,7 +51,7 @@ pub(crate) struct Disk {
     damaged: AtomicU64,
 }
 
-/// A file that is being written; gone when dropped.
+/// A file that is being written; removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Temp {
     path: PathBuf,
@@ -67,7 +68,7 @@ impl Temp {
 impl Drop for Temp {
     fn drop(&mut self) {
         if !self.kept {
-            // What stays is removed by the evictor at its next start.
+            // The evictor removes what is left at its next start.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -75,22 +76,22 @@ impl Drop for Temp {
 
 impl Disk {
     pub(crate) fn open(root: &Path, fsync: bool) -> Result<Self, CasError> {
-        let layout = Layout::open(root).map_err(|source| CasError::disk("making folder", root, source))?;
+        let layout = Layout::open(root).map_err(|source| CasError::disk("creating folder", root, source))?;
         Ok(Self { layout, fsync, damaged: AtomicU64::new(0) })
     }
 
-    /// Files that were removed because their length was wrong or their content did not match.
+    /// Number of files that were removed because of a wrong length or wrong content.
     pub(crate) fn damaged(&self) -> u64 {
         self.damaged.load(Ordering::Relaxed)
     }
 
-    /// Extends the life of a file; whether it is there.
+    /// Extends the life of a file. Returns whether it is there.
     pub(crate) fn touch(&self, entry: &Entry) -> Result<bool, CasError> {
         let path = self.layout.path(entry);
         Ok(self.touch_path(entry, &path)? || self.look_closer(entry, &path, Self::touch_path)?.is_some())
     }
 
-    /// Extends the life of many files; which are there.
+    /// Extends the life of many files. Returns for each whether it is there.
     pub(crate) fn touch_many(&self, entries: &[Entry]) -> Result<Vec<bool>, CasError> {
         let started = SystemTime::now();
         let mut there = Vec::with_capacity(entries.len());
@@ -107,7 +108,7 @@ impl Disk {
         Ok(there)
     }
 
-    /// Whether the trash is empty and has been since before `since`: then what was missed is in no trash.
+    /// Whether the trash is empty and has been since before `since`: then no missed file can be in it.
     fn trash_was_quiet(&self, since: SystemTime) -> bool {
         let trash = self.layout.trash();
         let empty = fs::read_dir(&trash).is_ok_and(|mut names| names.next().is_none());
@@ -115,7 +116,7 @@ impl Disk {
         empty && changed.is_ok_and(|at| at.checked_add(TRASH_QUIET).is_some_and(|at| at < since))
     }
 
-    /// For a file that was just missed: takes it out of the trash if it is there, and tries again.
+    /// Handles a missed file: takes it out of the trash if it is there, and tries again.
     fn look_closer<T: Found>(
         &self,
         entry: &Entry,
@@ -141,7 +142,7 @@ impl Disk {
             return Ok(false);
         }
         absent_is_false(fs::rename(&trashed, path).map(|()| true))
-            .map_err(|source| CasError::disk("taking back", &trashed, source))
+            .map_err(|source| CasError::disk("restoring", &trashed, source))
     }
 
     fn touch_path(&self, entry: &Entry, path: &Path) -> Result<bool, CasError> {
@@ -182,24 +183,24 @@ impl Disk {
         Ok(None)
     }
 
-    /// Removes a file whose content is not what it should be.
+    /// Removes a file whose content does not match its name.
     pub(crate) fn remove_damaged(&self, path: &Path) {
         self.damaged.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(path = %path.display(), "a damaged file was removed from the store");
+        tracing::warn!(path = %path.display(), "removed a damaged file from the store");
         let _ = fs::remove_file(path);
     }
 
-    /// A new file, of mode `mode`.
+    /// Creates a new file with the permissions `mode`.
     pub(crate) fn temp(&self, mode: u32) -> Result<Temp, CasError> {
         let path = self.layout.temp_path();
-        let file = create(&path, mode).map_err(|source| CasError::disk("making", &path, source))?;
+        let file = create(&path, mode).map_err(|source| CasError::disk("creating", &path, source))?;
         Ok(Temp { path, file, kept: false })
     }
 
-    /// A new file with this content, beside the place of `entry`.
+    /// Creates a new file with this content in the folder of `entry`.
     pub(crate) fn temp_beside(&self, entry: &Entry, mode: u32, content: &[u8]) -> Result<Temp, CasError> {
         let path = self.layout.temp_path_beside(entry);
-        let failed = |source| CasError::disk("making", &path, source);
+        let failed = |source| CasError::disk("creating", &path, source);
         let file = match create(&path, mode) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.make_folder(&path).and_then(|()| create(&path, mode)).map_err(failed)?
@@ -212,14 +213,15 @@ impl Disk {
         Ok(temp)
     }
 
-    /// Moves a file that is open as `file` into `tmp/`. It goes when dropped, unless [`Temp::give_back`] is called.
+    /// Moves a file that is open as `file` into `tmp/`. It is removed when
+    /// dropped, unless [`Temp::give_back`] is called.
     pub(crate) fn take(&self, from: &Path, file: File) -> io::Result<Temp> {
         let path = self.layout.temp_path();
         fs::rename(from, &path)?;
         Ok(Temp { path, file, kept: false })
     }
 
-    /// Makes a whole file visible as `entry`; the bytes of disk it added.
+    /// Makes a complete file visible as `entry`. Returns the bytes of disk that it added.
     pub(crate) fn commit(&self, mut temp: Temp, entry: &Entry, replace: bool) -> Result<u64, CasError> {
         let path = self.layout.path(entry);
         let failed = |source| CasError::disk("storing", &path, source);
@@ -227,7 +229,7 @@ impl Disk {
             temp.file.sync_all().map_err(failed)?;
         }
         let meta = temp.file.metadata().map_err(failed)?;
-        // It lives from now on, however long the writing took.
+        // Its life starts now, however long the writing took.
         if !meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age < JUST_NOW)) {
             futimens(&temp.file, &TimeSpec::UTIME_NOW, &TimeSpec::UTIME_NOW).map_err(|e| failed(e.into()))?;
         }
@@ -241,7 +243,7 @@ impl Disk {
                     return Ok(used.saturating_sub(before));
                 }
                 Err(Errno::ENOENT) => {
-                    // When the temporary file itself is gone there is nothing to make a folder for.
+                    // If the temporary file itself is gone, there is no point in creating a folder for it.
                     fs::symlink_metadata(&temp.path).and_then(|_| self.make_folder(&path)).map_err(failed)?;
                 }
                 Err(Errno::EEXIST) => {
@@ -255,7 +257,7 @@ impl Disk {
         Err(failed(io::Error::from(Errno::EEXIST)))
     }
 
-    /// The folder of two hex digits is made when its first file comes.
+    /// Creates the folder of two hex digits, on demand for its first file.
     fn make_folder(&self, path: &Path) -> io::Result<()> {
         let folder = path.parent().unwrap_or(path);
         fs::create_dir_all(folder)?;
@@ -273,7 +275,7 @@ impl Disk {
 }
 
 impl Temp {
-    /// Puts a taken file back where it came from, as well as can be.
+    /// Moves a file back to its original path, on a best-effort basis.
     pub(crate) fn give_back(mut self, to: &Path) {
         self.kept = rename(&self.path, to, false).is_ok();
     }
@@ -283,7 +285,7 @@ fn create(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
 }
 
-/// Whether a look found something.
+/// Whether a look-up found its file.
 trait Found {
     fn is_found(&self) -> bool;
 }
@@ -306,24 +308,24 @@ fn rename(from: &Path, to: &Path, replace: bool) -> nix::Result<()> {
         return plain();
     }
     match renameat2(AT_FDCWD, from, AT_FDCWD, to, RenameFlags::RENAME_NOREPLACE) {
-        // Some file systems do not know it. Replacing is right too: the content is the same.
+        // Some file systems do not support this flag. Replacing is safe too: the content is the same.
         Err(Errno::EINVAL | Errno::ENOSYS) => plain(),
         outcome => outcome,
     }
 }
 
-/// Puts a file of the trash back, unless there is another one by now.
+/// Moves a file from the trash back to its path, unless another file is there by now.
 pub(crate) fn put_back(trashed: &Path, path: &Path) {
     match rename(trashed, path, false) {
-        // Gone: somebody else has put it back.
+        // Gone: another process has put it back.
         Ok(()) | Err(Errno::ENOENT) => {}
         Err(Errno::EEXIST) => drop(fs::remove_file(trashed)),
-        // It stays in the trash, where it is found, until the next evictor starts.
-        Err(error) => tracing::warn!(path = %trashed.display(), %error, "a file cannot be put back"),
+        // It stays in the trash, where readers find it, until the next evictor starts.
+        Err(error) => tracing::warn!(path = %trashed.display(), %error, "cannot restore an evicted file"),
     }
 }
 
-/// Touches a file; whether it is there.
+/// Touches a file. Returns whether it is there.
 fn set_now(path: &Path) -> io::Result<bool> {
     let now = TimeSpec::UTIME_NOW;
     match utimensat(AT_FDCWD, path, &now, &now, UtimensatFlags::NoFollowSymlink) {

@@ -1,142 +1,121 @@
-//! What can go wrong with the store.
+//! Errors of the store.
 
 use std::{io, path::Path, sync::Arc};
 
 use model::BlobDigest;
 
-/// A blob or an action result that could not be kept or read.
+/// A blob or an action result could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CasError {
-    /// The content is not what its digest says. Nothing was stored.
+    /// The content does not match its digest. Nothing was stored.
     #[error("blob {wanted} was refused: its content has the digest {found}")]
     Mismatch {
-        /// What was promised.
         wanted: BlobDigest,
-        /// What came.
         found: BlobDigest,
     },
-    /// More content came than the digest says. Nothing was stored.
-    #[error("blob {wanted} was refused: more bytes came than its digest says")]
+    /// More content arrived than the digest states. Nothing was stored.
+    #[error("blob {wanted} was refused: more bytes arrived than its digest states")]
     TooLong {
-        /// What was promised.
         wanted: BlobDigest,
     },
-    /// The blob is larger than is allowed.
-    #[error("blob {digest} is too large: at most {max} bytes are taken")]
+    /// The blob exceeds the size limit of the store.
+    #[error("blob {digest} is too large: the limit is {max} bytes")]
     TooLarge {
-        /// Which.
         digest: BlobDigest,
-        /// The limit.
+        /// Size limit in bytes.
         max: u64,
     },
-    /// A blob that is needed whole in memory is larger than is allowed there.
-    #[error("blob {digest} is too large to be read at once: at most {max} bytes are; read it as a stream")]
+    /// The blob is needed whole in memory and exceeds the limit for that.
+    #[error("blob {digest} is too large to read at once (limit {max} bytes); read it as a stream")]
     TooLargeAtOnce {
-        /// Which.
         digest: BlobDigest,
-        /// The limit.
+        /// Size limit in bytes.
         max: u64,
     },
-    /// There is no room, and everything that is there is still promised to somebody.
+    /// The store is out of space, and the keep promise still covers everything in it.
     #[error(
-        "the store is full, and all that it has was used in the last minutes (cas_keep_min_seconds); try again, or give it more \
+        "the store is full, and everything in it was used recently (cas_keep_min_seconds); try again, or give it more \
          room: cas_bytes_max, or where its disk is full, disk_left_percent"
     )]
     Full,
-    /// A blob that is needed is not there.
+    /// A required blob is not in the store.
     #[error("the store has no blob {digest}")]
     Missing {
-        /// Which.
         digest: BlobDigest,
     },
-    /// A blob is not the message it should be.
+    /// The content of a blob is not a message of the required type.
     #[error("blob {digest} is not a valid {wanted}: {why}")]
     Malformed {
-        /// Which.
         digest: BlobDigest,
-        /// What it should be.
+        /// Name of the required message type.
         wanted: &'static str,
-        /// What is wrong.
         why: String,
     },
-    /// Chunks and blob are hashed by different functions.
-    #[error("chunk {chunk} is not hashed as the blob {digest} is")]
+    /// A chunk and its blob use different digest functions.
+    #[error("chunk {chunk} and blob {digest} use different digest functions")]
     MixedFunctions {
-        /// The blob.
         digest: BlobDigest,
-        /// Its chunk.
         chunk: BlobDigest,
     },
-    /// A file that is to be kept is not a regular file.
-    #[error("{path} is not a regular file and cannot be kept")]
+    /// The path of a file to store is not a regular file.
+    #[error("{path} is not a regular file and cannot be stored")]
     NotAFile {
-        /// Which.
         path: String,
     },
-    /// The disk failed.
+    /// A file-system operation failed.
     #[error("{what} {path} failed")]
     Disk {
-        /// What was tried.
+        /// The operation that failed, as a participle: "reading".
         what: &'static str,
-        /// On which file.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The object store behind the local tier failed.
+    /// A call to the object store behind the local tier failed.
     #[error("{what} {key} in the object store failed")]
     Backing {
-        /// What was tried.
+        /// The operation that failed, as a participle: "reading".
         what: &'static str,
-        /// On which object.
+        /// Key of the object.
         key: String,
-        /// Why.
         #[source]
         source: object_store::Error,
     },
     /// The farm behind the local tier does not answer.
     #[error(
-        "the farm's store at {url} does not answer; see that its gateway runs and can be reached from here, or correct \
+        "the farm's store at {url} does not answer; check that its gateway is running and reachable, or correct \
          cas_url"
     )]
     Unreachable {
-        /// Where.
         url: String,
-        /// Why.
         #[source]
         source: Arc<remote::RemoteError>,
     },
-    /// The farm behind the local tier refused, or broke off.
-    #[error("the farm's store at {url} refused a call or broke it off; its log says why")]
+    /// The farm behind the local tier refused a call or broke it off.
+    #[error("the farm's store at {url} refused a call or broke it off; see its log for the reason")]
     Remote {
-        /// Where.
         url: String,
-        /// Why.
         #[source]
         source: Arc<remote::RemoteError>,
     },
-    /// The URL names no store that is built in.
+    /// The URL does not name a kind of store that this build supports.
     #[error("object store {url:?} cannot be used: {why}")]
     Unsupported {
-        /// The URL.
         url: String,
-        /// What is wrong with it.
         why: String,
     },
-    /// Another process evicts from this folder.
-    #[error("another process evicts from {path} already; one is enough")]
+    /// Another process already evicts from this folder.
+    #[error("another process already evicts from {path}; only one may run")]
     EvictorRuns {
-        /// The folder.
         path: String,
     },
-    /// The process is stopping.
+    /// The process is shutting down.
     #[error("the store is stopping")]
     Stopping,
 }
 
 impl CasError {
-    /// The error for `source`, which came of trying `what` on `path`: a full disk is [`CasError::Full`].
+    /// The error for `source`, returned while doing `what` to `path`; a full disk becomes [`CasError::Full`].
     pub(crate) fn disk(what: &'static str, path: &Path, source: io::Error) -> Self {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             return Self::Full;

@@ -1,4 +1,4 @@
-//! Makes room: deletes what nobody relies on any more, oldest first.
+//! Makes space: deletes the files that no caller relies on any more, oldest first.
 
 mod meter;
 mod scan;
@@ -21,45 +21,46 @@ use scan::{Candidate, Scan, scan};
 
 use crate::{Cas, CasError, UsageSink, disk::put_back, layout::Entry, store::Inner};
 
-/// When linked files stand in the way, nothing tells when they are unlinked.
+/// Delay before another pass when linked files prevent eviction: unlinking a file sends no notification.
 const LINKED_AGAIN: Duration = Duration::from_secs(60);
-/// While the file system lacks room, it is looked at so often.
+/// Interval of checks while the file system lacks free space.
 const SHORT_AGAIN: Duration = Duration::from_secs(2);
-/// A scan may take this part of the time.
+/// A scan may use one part in this many of the time.
 const SCAN_SHARE: u32 = 20;
 
-/// How much room a store has.
+/// Limits of the space of a store.
 #[derive(Debug, Clone, Copy)]
 pub struct EvictorConfig {
-    /// The most bytes of disk it takes. Eviction begins at 90 % of it and goes down to 80 %; at 100 % the store is
-    /// full.
+    /// Maximum bytes of disk that the store uses. Eviction starts at 90% of it and goes down to 80%; at 100% the
+    /// store counts as full.
     pub bytes_max: u64,
-    /// So many bytes of the file system stay free, whoever takes them.
+    /// Minimum free bytes of the file system, whichever process uses the rest.
     pub free_bytes_min: u64,
 }
 
-/// What one pass did.
+/// Result of one eviction pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pass {
-    /// Files deleted.
+    /// Number of files deleted.
     pub deleted: u64,
-    /// Bytes of disk they took.
+    /// Bytes of disk freed by the deleted files.
     pub freed: u64,
-    /// Files put back, because somebody relied on them in that very moment.
+    /// Number of files moved back because a caller relied on them at that very moment.
     pub put_back: u64,
-    /// Files left alone, because they are linked from somewhere else: deleting them would free nothing.
+    /// Number of files skipped because they are linked from elsewhere: deleting them would free nothing.
     pub linked: u64,
-    /// More room is wanted than could be made; there may be more after this time.
+    /// Set if the pass could not free enough: the delay after which another pass may free more.
     pub again: Option<Duration>,
 }
 
-/// Evicts from the folder of a store. One for each folder: it holds a lock on it, which the system releases when the
-/// process ends. Cheap to clone.
+/// Evicts from the folder of a store. There is one for each folder: it holds a lock on the folder, which the system
+/// releases when the process ends. Cheap to clone.
 ///
-/// It deletes what no client relied on for 1.25 times [`CasConfig::keep`](crate::CasConfig::keep), oldest first. When that is not
-/// enough and the store is about to be full, also what no client relied on for 1.25 times
-/// [`CasConfig::keep_min`](crate::CasConfig::keep_min), and nothing else: then writes are refused until time has passed. A store with an object
-/// store behind it may lose files of its local tier after a quarter of `keep` already: they are fetched again.
+/// It deletes what no client relied on for 1.25 times [`CasConfig::keep`](crate::CasConfig::keep), oldest first. When
+/// that is not enough and the store is about to be full, it also deletes what no client relied on for 1.25 times
+/// [`CasConfig::keep_min`](crate::CasConfig::keep_min), and nothing else: then writes are refused until time has
+/// passed. A store with an object store behind it may lose files of its local tier after only a quarter of `keep`,
+/// since they can be fetched again.
 #[derive(Clone)]
 pub struct Evictor {
     inner: Arc<EvictorInner>,
@@ -73,7 +74,7 @@ struct EvictorInner {
     _lock: Flock<File>,
 }
 
-/// The oldest files of the last scan, oldest first. All others were younger than the last of them.
+/// The oldest files of the last scan, oldest first. All other files were younger than the last of these.
 #[derive(Default)]
 struct Queue {
     candidates: VecDeque<Candidate>,
@@ -93,8 +94,8 @@ impl UsageSink for Evictor {
 }
 
 impl Evictor {
-    /// Takes the lock of the store's folder, puts back what a dead evictor left in the trash, and removes what dead
-    /// writers left. From now on `cas` tells this evictor what it writes.
+    /// Locks the store's folder, moves back the files that a dead evictor left in the trash, and removes the
+    /// temporary files of dead writers. From now on `cas` reports its writes to this evictor.
     pub fn open(cas: &Cas, config: EvictorConfig) -> Result<Self, CasError> {
         let layout = &cas.inner.disk.layout;
         let path = layout.lock_path();
@@ -110,13 +111,13 @@ impl Evictor {
         Ok(Self { inner: Arc::new(EvictorInner { cas: cas.clone(), config, meter, queue, _lock: lock }) })
     }
 
-    /// How much room there is, as it changes. What is refused is for all processes that use the folder: they are told by
-    /// [`Cas::set_refusal`]; the store this evictor was opened with knows.
+    /// Publishes the usage of the store as it changes. A refusal applies to all processes that use the folder: pass
+    /// it to them with [`Cas::set_refusal`]. The store that this evictor was opened with knows it already.
     pub fn room(&self) -> watch::Receiver<CasRoom> {
         self.inner.meter.room()
     }
 
-    /// Counts what is there, then makes room whenever it is short, until `stop`.
+    /// Measures the usage, then makes space whenever it is short, until `stop` resolves.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         loop {
@@ -141,7 +142,7 @@ impl Evictor {
         }
     }
 
-    /// Makes room once, if it is short.
+    /// Makes space once, if it is short.
     pub async fn pass(&self) -> Result<Pass, CasError> {
         let evictor = Arc::clone(&self.inner);
         let done = tokio::task::spawn_blocking(move || evictor.pass());
@@ -163,7 +164,7 @@ impl EvictorInner {
         let short = self.free_short()? > 0;
         self.meter.set_short(short);
         if short {
-            // Others may free it, who do not tell.
+            // Other processes may free space without a notification.
             pass.again = Some(pass.again.map_or(SHORT_AGAIN, |again| again.min(SHORT_AGAIN)));
         }
         if pass.deleted > 0 {
@@ -172,7 +173,7 @@ impl EvictorInner {
         Ok(pass)
     }
 
-    /// Deletes what is older than `keep`, oldest first, until `wanted` bytes are freed.
+    /// Deletes files older than `keep`, oldest first, until `wanted` bytes are freed.
     fn make_room(
         &self,
         queue: &mut Queue,
@@ -193,7 +194,7 @@ impl EvictorInner {
                     }
                     _ => self.scan(queue),
                 }
-                // What the scan found is the truth; it may even be enough.
+                // The scan result is exact; the space may even suffice.
                 wanted = wanted.min(self.wanted()?);
                 if queue.candidates.is_empty() {
                     break;
@@ -220,27 +221,27 @@ impl EvictorInner {
         let started = Instant::now();
         let before = self.meter.written();
         let Scan { candidates, bytes } = scan(&self.cas.inner.disk.layout);
-        // What was written meanwhile may be counted twice, until the next scan.
+        // Files written during the scan may be counted twice, until the next scan.
         self.meter.counted(bytes + (self.meter.written() - before));
         queue.candidates = candidates;
         queue.scanned = Some((Instant::now(), started.elapsed()));
     }
 
-    /// How many bytes are to be freed.
+    /// Number of bytes to free.
     fn wanted(&self) -> Result<u64, CasError> {
         Ok(self.meter.above_low_mark().max(self.free_short()?))
     }
 
-    /// How many bytes must be freed, or writes are refused.
+    /// Number of bytes that must be freed before writes are refused.
     fn pressing(&self) -> Result<u64, CasError> {
         Ok(self.meter.pressing().max(self.free_short()?))
     }
 
-    /// How many bytes of the file system are missing.
+    /// Number of free bytes that the file system lacks.
     fn free_short(&self) -> Result<u64, CasError> {
         let root = &self.cas.inner.config.root;
         let stat = nix::sys::statvfs::statvfs(root)
-            .map_err(|error| CasError::disk("looking at", root, error.into()))?;
+            .map_err(|error| CasError::disk("checking the free space of", root, error.into()))?;
         let free = stat.blocks_available().saturating_mul(stat.fragment_size());
         Ok(self.config.free_bytes_min.saturating_sub(free))
     }
@@ -255,7 +256,7 @@ impl EvictorInner {
         self.physical_keep().min(floor + floor / 4)
     }
 
-    /// Deletes a file nobody relied on since `cutoff`; the bytes of disk that gives.
+    /// Deletes a file that no caller relied on since `cutoff`. Returns the bytes of disk that this freed.
     fn evict(&self, entry: &Entry, cutoff: SystemTime, pass: &mut Pass) -> Result<u64, CasError> {
         let inner = &self.cas.inner;
         let path = inner.disk.layout.path(entry);
@@ -273,7 +274,7 @@ impl EvictorInner {
         if present(fs::rename(&path, &trashed)).map_err(failed)?.is_none() {
             return Ok(0);
         }
-        // Whoever touched it before the rename is seen now; whoever comes later takes it out of the trash.
+        // A touch before the rename is visible now; a later caller takes the file out of the trash.
         let Some(meta) = present(fs::symlink_metadata(&trashed)).map_err(failed)? else { return Ok(0) };
         if verdict(&meta, cutoff) != Verdict::Old {
             put_back(&trashed, &path);

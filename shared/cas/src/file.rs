@@ -1,4 +1,4 @@
-//! Storing files that are on the disk already.
+//! Stores files that are already on the disk.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions},
@@ -22,17 +22,17 @@ use crate::{
     write::{BLOB_MODE, UPLOADS},
 };
 
-/// So many files are stored with one hop.
+/// Number of files stored in one blocking task.
 const FILES: usize = 32;
 const PIECE_BYTES: u64 = 512 << 10;
 
 impl Cas {
-    /// Stores the content of a regular file; its digest. Symlinks are refused.
+    /// Stores the content of a regular file and returns its digest. Symlinks are refused.
     ///
-    /// With `take` the caller gives the file away: if it has one name only, lies on the store's file system and can
-    /// be made the store's own, it is moved and not copied, and then it is gone from `path`. Its content is hashed
-    /// after the move. Only the caller can know that no process has it open for writing any more. Without
-    /// `take`, the bytes that are stored are those that are hashed, whatever happens to the file meanwhile.
+    /// With `take` the caller gives up the file: if it has only one name, lies on the store's file system and its
+    /// owner can be changed to the store's, it is moved instead of copied, and is then gone from `path`. Its content
+    /// is hashed after the move. Only the caller can know that no process has the file open for writing. Without
+    /// `take`, the bytes that are stored are the bytes that are hashed, whatever happens to the file in the meantime.
     pub async fn put_file(
         &self,
         function: DigestFunction,
@@ -43,7 +43,7 @@ impl Cas {
         stored.unwrap_or(Err(CasError::Stopping))
     }
 
-    /// As [`Cas::put_file`], for many; the outcome of each, in their order.
+    /// Like [`Cas::put_file`], for many files. Returns the outcome of each, in their order.
     pub async fn put_files(
         &self,
         function: DigestFunction,
@@ -104,7 +104,7 @@ impl Cas {
         kept.await.unwrap_or_else(|_| (0..count).map(|_| Err(CasError::Stopping)).collect())
     }
 
-    /// Uploads what is still staged, then makes it visible.
+    /// Uploads a file if it is still staged, then makes it visible.
     async fn put_staged(&self, staged: Result<Staged, CasError>) -> Result<BlobDigest, CasError> {
         let staged = staged?;
         let digest = staged.digest;
@@ -116,7 +116,7 @@ impl Cas {
     }
 }
 
-/// A file that was hashed, and, when the store has no such blob yet, waits in `tmp/`.
+/// A file that was hashed. If the store does not have the blob yet, the file waits in `tmp/`.
 #[derive(Debug)]
 struct Staged {
     digest: BlobDigest,
@@ -136,14 +136,15 @@ impl Inner {
         if take && meta.nlink() == 1 && (ours || geteuid().is_root()) {
             match self.disk.take(path, file) {
                 Ok(temp) => return self.adopt(function, path, temp, (meta.ino(), ours)),
-                // Another file system, most likely.
+                // Most likely the file is on another file system.
                 Err(_) => return self.copy(function, path, &open(path)?),
             }
         }
         self.copy(function, path, &file)
     }
 
-    /// Makes a file that was moved into `tmp/` the store's own, and hashes it. On failure it goes back.
+    /// Changes the owner of a file that was moved into `tmp/` to the store's, and hashes it. On failure
+    /// the file is moved back.
     fn adopt(
         &self,
         function: DigestFunction,
@@ -166,14 +167,14 @@ impl Inner {
             }
             Err(source) => {
                 temp.give_back(path);
-                Err(CasError::disk("taking over", path, source))
+                Err(CasError::disk("taking ownership of", path, source))
             }
         }
     }
 
-    /// Copies a file into `tmp/`, hashing what is copied.
+    /// Copies a file into `tmp/` and hashes the bytes that it copies.
     fn copy(&self, function: DigestFunction, path: &Path, file: &File) -> Result<Staged, CasError> {
-        // A full store takes no copies, but may have the blob.
+        // A full store accepts no copies, but may have the blob already.
         let mut temp = if self.is_refusing(0) { None } else { Some(self.disk.temp(BLOB_MODE)?) };
         let mut hasher = function.hasher();
         loop {
@@ -201,7 +202,7 @@ impl Inner {
         self.refuses(size) && self.backing.is_none()
     }
 
-    /// Whether a blob must be stored; refused when the store is full.
+    /// Whether a blob must be stored. Fails if that is necessary and the store is full.
     fn is_needed(&self, digest: &BlobDigest) -> Result<bool, CasError> {
         let now = self.known.now();
         if is_empty(digest) || self.known.fresh(digest, now).is_some() || self.rely(digest, now)? {
@@ -218,7 +219,7 @@ impl Inner {
     }
 }
 
-/// The digest of a moved file; none: it is not the one that was opened, or has another name.
+/// Returns the digest of a moved file; `None` if it is not the file that was opened or has another name.
 fn own(function: DigestFunction, temp: &Temp, inode: u64, ours: bool) -> io::Result<Option<BlobDigest>> {
     let meta = fs::symlink_metadata(temp.path())?;
     if meta.ino() != inode || meta.nlink() != 1 {
@@ -238,7 +239,7 @@ fn own(function: DigestFunction, temp: &Temp, inode: u64, ours: bool) -> io::Res
     }
 }
 
-/// Opens a regular file, and nothing else.
+/// Opens a regular file; refuses everything else.
 fn open(path: &Path) -> Result<File, CasError> {
     let refused = || CasError::NotAFile { path: path.display().to_string() };
     let flags = (OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits();

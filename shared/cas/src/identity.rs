@@ -1,4 +1,4 @@
-//! Which store this is: an id that lies in its folder, or in the object store behind it.
+//! The identity of a store: an id in its folder, or in the object store behind it.
 
 use std::{fs, io, path::Path};
 
@@ -6,11 +6,11 @@ use model::StoreId;
 
 use crate::{Cas, CasError, backing::Backing};
 
-/// The file, or the object, that has the id.
+/// Name of the file or object that contains the id.
 pub(crate) const ID_NAME: &str = "store-id";
 
 impl Cas {
-    /// Its id; none: it has none yet.
+    /// Returns the id of the store, if it has one.
     pub async fn id(&self) -> Result<Option<StoreId>, CasError> {
         if let Some(objects) = self.objects() {
             return objects.id().await;
@@ -24,28 +24,28 @@ impl Cas {
         }
     }
 
-    /// Its id; `id`, if it had none.
+    /// Returns the id of the store, which becomes `id` if it had none.
     pub async fn id_or(&self, id: StoreId) -> Result<StoreId, CasError> {
         if let Some(objects) = self.objects() {
             return objects.id_or(id).await;
         }
         let root = &self.config().root;
-        folder_id(root, id).map_err(|error| CasError::disk("writing an id into", root, error))
+        folder_id(root, id).map_err(|error| CasError::disk("writing a store id into", root, error))
     }
 
-    /// Where it keeps its blobs, as a URL.
+    /// Returns the URL where the store keeps its blobs.
     pub fn url(&self) -> String {
         let config = self.config();
         config.backing.clone().unwrap_or_else(|| format!("file://{}", config.root.display()))
     }
 
-    /// Whether what counts as stored is in another farm's store, over the Remote Execution API.
+    /// Whether another farm's store, over the Remote Execution API, decides what counts as stored.
     pub fn is_remote(&self) -> bool {
         matches!(self.backing(), Some(Backing::Remote(_)))
     }
 }
 
-/// The id of the folder `root`, which all processes on it see; `id`, if it had none.
+/// Returns the id of the folder `root`, which all its processes share; it becomes `id` if the folder had none.
 pub fn folder_id(root: &Path, id: StoreId) -> io::Result<StoreId> {
     let path = root.join(ID_NAME);
     let read = || fs::read_to_string(&path).map(|text| text.parse().ok());
@@ -55,13 +55,13 @@ pub fn folder_id(root: &Path, id: StoreId) -> io::Result<StoreId> {
     fs::create_dir_all(root)?;
     let partial = root.join(format!("{ID_NAME}.{id}"));
     fs::write(&partial, id.to_string())?;
-    // The first one wins.
+    // If several processes do this at once, the first one wins.
     let linked = fs::hard_link(&partial, &path);
     fs::remove_file(&partial)?;
     match linked {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         Ok(()) | Err(_) => read()?.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{} has no id in it", path.display()))
+            io::Error::new(io::ErrorKind::InvalidData, format!("{} contains no store id", path.display()))
         }),
     }
 }

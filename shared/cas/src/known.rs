@@ -1,4 +1,4 @@
-//! What this process knows to be there, and since when.
+//! The blobs that this process knows to be present, and since when.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -11,20 +11,20 @@ use quick_cache::sync::Cache;
 /// Milliseconds since the store was opened.
 pub(crate) type Moment = u64;
 
-/// When somebody last relied on a blob, and where it was.
+/// When a caller last relied on a blob, and where the blob was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) at: Moment,
-    /// It was in the local tier (and not only in the object store behind it).
+    /// Whether it was in the local tier, and not only in the object store behind it.
     pub(crate) local: bool,
-    /// Its executable twin was there too.
+    /// Whether its executable twin was present too.
     pub(crate) twin: bool,
 }
 
-/// Remembers, within bounds, which blobs were touched recently.
+/// Remembers which blobs were touched recently, up to a maximum number.
 ///
-/// A touch keeps a blob for 1.25 times what is promised. So within a part of that the answer "it is there, and stays" can be
-/// repeated without another touch: an eighth of the usual time, and a quarter of the least.
+/// A touch keeps a blob for 1.25 times the promised time. The store can therefore repeat the answer "present and
+/// kept" for part of that time without another touch: for an eighth of `keep`, and for a quarter of `keep_min`.
 #[derive(Debug)]
 pub(crate) struct Known {
     seen: Cache<BlobDigest, Seen>,
@@ -45,12 +45,12 @@ impl Known {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether what was touched at `at` need not be touched again yet.
+    /// Whether a blob that was touched at `at` does not need another touch yet.
     pub(crate) fn is_fresh(&self, at: Moment, now: Moment) -> bool {
         now.saturating_sub(at) < self.slice
     }
 
-    /// What is known of a blob, if it was touched recently.
+    /// Returns the state of a blob, if it was touched recently.
     pub(crate) fn fresh(&self, digest: &BlobDigest, now: Moment) -> Option<Seen> {
         let seen = self.seen.get(digest).filter(|seen| self.is_fresh(seen.at, now));
         let counter = if seen.is_some() { &self.hits } else { &self.misses };
@@ -58,12 +58,12 @@ impl Known {
         seen
     }
 
-    /// A blob was touched; `at` was read before.
+    /// Records the touch of a blob; read `seen.at` from the clock before the touch.
     pub(crate) fn note(&self, digest: &BlobDigest, seen: Seen) {
         self.seen.insert(*digest, seen);
     }
 
-    /// A blob was touched in the local tier, its twin was not looked at.
+    /// Records the touch of a blob in the local tier; its twin was not checked.
     pub(crate) fn note_local(&self, digest: &BlobDigest, at: Moment) {
         self.note(digest, Seen { at, local: true, twin: false });
     }

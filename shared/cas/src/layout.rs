@@ -1,12 +1,12 @@
-//! Where things lie in the folder of a store.
+//! Layout of the folder of a store.
 //!
 //! ```text
 //! cas/<function>/<2 hex>/<hash>-<size>     blobs, mode 0444
 //! cas-x/<function>/<2 hex>/<hash>-<size>   executable twins, mode 0555: the mode belongs to the inode
 //! ac/<function>/<2 hex>/<hash>             action results
-//! splits/<function>/<2 hex>/<hash>-<size>  which chunks a blob consists of
-//! tmp/                                     what is being written (small files: .tmp-* beside their final place)
-//! trash/                                   what is being evicted
+//! splits/<function>/<2 hex>/<hash>-<size>  chunk lists of blobs
+//! tmp/                                     files being written (small files: .tmp-* in their final folder)
+//! trash/                                   files being evicted
 //! ```
 
 use std::{
@@ -18,10 +18,10 @@ use std::{
 
 use model::{BlobDigest, DigestFunction};
 
-/// With this begins the name of what is being written beside its final place.
+/// Prefix of the names of files that are written in their final folder.
 pub(crate) const TEMP_PREFIX: &str = ".tmp-";
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Blob,
@@ -43,7 +43,7 @@ impl Kind {
     }
 }
 
-/// One file of the store. An action result has its key in the place of the hash, and no size.
+/// One file of the store. An action result has its key in place of the hash, and no size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
@@ -63,7 +63,7 @@ impl Entry {
         Self { kind: Kind::Split, digest }
     }
 
-    /// The result of `action` in `instance`.
+    /// The file of the result of `action` in `instance`.
     pub(crate) fn action(instance: &str, action: &BlobDigest) -> Self {
         let mut key = Vec::with_capacity(instance.len() + 41);
         key.extend_from_slice(instance.as_bytes());
@@ -74,7 +74,7 @@ impl Entry {
         Self { kind: Kind::Action, digest: BlobDigest { function: action.function, hash, size: 0 } }
     }
 
-    /// Whether a file of this length can be what it is called.
+    /// Whether the length of a file matches its name.
     pub(crate) fn fits(&self, length: u64) -> bool {
         match self.kind {
             Kind::Blob | Kind::Executable => length == self.digest.size,
@@ -82,7 +82,7 @@ impl Entry {
         }
     }
 
-    /// Its place below the root, also its key in an object store.
+    /// Its path below the root, which is also its key in an object store.
     pub(crate) fn place(&self) -> String {
         let mut text = String::with_capacity(112);
         let hex = self.digest.hex();
@@ -109,7 +109,7 @@ impl Entry {
         text
     }
 
-    /// Reads the name of a file of `kind` and `function`; none: no file of ours.
+    /// Parses the name of a file of `kind` and `function`; `None` if it is not a file of the store.
     pub(crate) fn parse(kind: Kind, function: DigestFunction, name: &str) -> Option<Self> {
         let (hash, size) = match kind {
             Kind::Blob | Kind::Executable | Kind::Split => {
@@ -122,7 +122,7 @@ impl Entry {
         Some(Self { kind, digest })
     }
 
-    /// Reads a name in the trash.
+    /// Parses the name of a file in the trash.
     pub(crate) fn parse_trash(name: &str) -> Option<Self> {
         let (folder, rest) = name.split_once('.')?;
         let (function, rest) = rest.split_once('.')?;
@@ -132,7 +132,6 @@ impl Entry {
     }
 }
 
-/// The folder of a store.
 #[derive(Debug)]
 pub(crate) struct Layout {
     root: PathBuf,
@@ -141,7 +140,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Makes the folders that are not there.
+    /// Creates the folders that do not exist.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         for folder in Kind::ALL.map(Kind::folder).into_iter().chain(["tmp", "trash"]) {
             std::fs::create_dir_all(root.join(folder))?;
@@ -168,13 +167,13 @@ impl Layout {
         self.root.join("tmp")
     }
 
-    /// A path that nobody uses.
+    /// Returns an unused path in `tmp/`.
     pub(crate) fn temp_path(&self) -> PathBuf {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.root.join(format!("tmp/{}-{number}", self.writer))
     }
 
-    /// A path that nobody uses, in the folder of `entry`: renaming within a folder is cheaper.
+    /// Returns an unused path in the folder of `entry`: renaming within a folder is cheaper.
     pub(crate) fn temp_path_beside(&self, entry: &Entry) -> PathBuf {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut path = self.path(entry);
@@ -182,7 +181,7 @@ impl Layout {
         path
     }
 
-    /// The folders that hold the files of `kind` and `function`, two hex digits each.
+    /// The folders of two hex digits that contain the files of `kind` and `function`.
     pub(crate) fn shards(&self, kind: Kind, function: DigestFunction) -> impl Iterator<Item = PathBuf> {
         let folder = self.root.join(kind.folder()).join(function.as_str());
         (0..256).map(move |shard| folder.join(format!("{shard:02x}")))

@@ -1,5 +1,5 @@
-//! The content-addressable store and the action cache, on the local disk, with an object store behind it if wanted.
-//! No gRPC here.
+//! The content-addressable store and the action cache, on the local disk, optionally with an object store behind it.
+//! This crate has no gRPC services.
 
 mod action;
 mod backing;

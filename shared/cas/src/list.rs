@@ -1,4 +1,4 @@
-//! What is in the local tier.
+//! Lists the blobs of the local tier.
 
 use std::{fs, os::unix::fs::MetadataExt as _, time::SystemTime};
 
@@ -10,19 +10,18 @@ use crate::{
     store::Inner,
 };
 
-/// A blob of the local tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
-    /// Which.
     pub digest: BlobDigest,
-    /// When somebody last relied on it.
+    /// When a caller last relied on the blob.
     pub relied_at: SystemTime,
-    /// The bytes of disk it takes.
+    /// Bytes of disk in allocated blocks.
     pub disk_bytes: u64,
 }
 
 impl Cas {
-    /// The next blobs of the local tier after `after`, by function and hash, at most `max`; fewer: there are no more.
+    /// Returns up to `max` blobs of the local tier after `after`, ordered by function and hash. Fewer than `max` mean
+    /// that the list is complete.
     pub async fn list(&self, after: Option<BlobDigest>, max: usize) -> Result<Vec<Listed>, CasError> {
         self.hop(move |inner| Ok(inner.list(after, max))).await
     }

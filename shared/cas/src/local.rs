@@ -1,4 +1,4 @@
-//! Files of the local tier, for who needs them as files.
+//! Files of the local tier, for callers that need paths.
 
 use std::{collections::HashSet, io, path::PathBuf};
 
@@ -13,20 +13,20 @@ use crate::{
     write::BLOB_MODE,
 };
 
-/// So many files are looked up with one hop.
+/// Number of files looked up in one blocking task.
 const FILES: usize = 512;
 const EXECUTABLE_MODE: u32 = 0o555;
 
-/// A blob that is wanted as a file, and whether executable.
+/// A blob that is wanted as a file, and whether the file is executable.
 type Wanted = (BlobDigest, bool);
 
 impl Cas {
-    /// The path of a file with this content, of mode 0444, or 0555 when `executable`; to be read or hard-linked, and
-    /// never written to. Fetched from the object store first when need be. The file stays at least for
-    /// [`CasConfig::keep`](crate::CasConfig::keep); what is linked elsewhere is not evicted at all.
+    /// Returns the path of a file with this content, of mode 0444, or 0555 when `executable`. The file may be read or
+    /// hard-linked, never written. It is fetched from the backing if necessary. It stays for at least
+    /// [`CasConfig::keep`](crate::CasConfig::keep); files that are linked elsewhere are not evicted at all.
     ///
-    /// A file system allows only so many links of one file (65,000 on ext4): past that, copy. The empty blob has a
-    /// file as well.
+    /// File systems limit the number of links to one file (65,000 on ext4): beyond that, copy it. The empty blob
+    /// has a file as well.
     pub async fn local_path(
         &self,
         digest: &BlobDigest,
@@ -35,7 +35,7 @@ impl Cas {
         Ok(self.local_paths(&[(*digest, executable)]).await?.pop().flatten())
     }
 
-    /// As [`Cas::local_path`], for many, in their order.
+    /// Like [`Cas::local_path`], for many blobs, in their order.
     pub async fn local_paths(&self, wanted: &[(BlobDigest, bool)]) -> Result<Vec<Option<PathBuf>>, CasError> {
         let now = self.inner.known.now();
         let cold: Vec<Wanted> = wanted
@@ -56,7 +56,7 @@ impl Cas {
         Ok(wanted.iter().map(path).collect())
     }
 
-    /// Sees to it that files are there; those that are not.
+    /// Ensures that files are there. Returns the missing ones.
     async fn have_files(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, CasError> {
         let parts: Vec<Vec<Wanted>> = wanted.chunks(FILES).map(<[Wanted]>::to_vec).collect();
         let absent: Vec<Vec<Wanted>> = stream::iter(parts)
@@ -67,7 +67,7 @@ impl Cas {
         Ok(absent.concat())
     }
 
-    /// Fetches files from the backing; those that it does not have.
+    /// Fetches files from the backing. Returns those that it does not have.
     async fn fetch_files(&self, wanted: Vec<Wanted>) -> Result<Vec<Wanted>, CasError> {
         if self.inner.backing.is_none() {
             return Ok(wanted);
@@ -115,7 +115,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// The mode belongs to the inode, so an executable needs one of its own.
+    /// Creates the executable twin of a blob: the mode belongs to the inode, so an executable needs its own file.
     fn make_twin(&self, twin: &Entry) -> Result<bool, CasError> {
         let Some(mut blob) = self.disk.open_file(&Entry::blob(twin.digest))? else { return Ok(false) };
         let mut temp = self.disk.temp(EXECUTABLE_MODE)?;
@@ -125,7 +125,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// The file of the empty blob is made when it is wanted.
+    /// Creates the file of the empty blob on demand.
     fn have_empty(&self, digest: &BlobDigest) -> Result<(), CasError> {
         if !self.rely(digest, self.known.now())? {
             let temp = self.disk.temp(BLOB_MODE)?;

@@ -1,4 +1,4 @@
-//! Caches of a few large things.
+//! Caches of a few large entries.
 
 use std::hash::Hash;
 
@@ -7,7 +7,7 @@ use quick_cache::{
     sync::{Cache, DefaultLifecycle},
 };
 
-/// A cache of one shard, so that one large entry may take much of it.
+/// Creates a cache with one shard, so that one large entry may use much of it.
 pub(crate) fn memo<K, V, W>(bytes: u64, weighter: W) -> Cache<K, V, W>
 where
     K: Hash + Eq,
@@ -24,7 +24,7 @@ where
         Ok(options) => {
             Cache::with_options(options, weighter, DefaultHashBuilder::default(), DefaultLifecycle::default())
         }
-        // Only missing capacities are refused.
+        // The options fail only without capacities, which are set above.
         Err(_) => Cache::with_weighter(items, bytes, weighter),
     }
 }

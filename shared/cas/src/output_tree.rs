@@ -1,4 +1,4 @@
-//! `Tree` messages, which say what an output directory consists of: whether all their files are there.
+//! Completeness of `Tree` messages, which list the contents of output directories.
 
 use std::sync::{
     Arc,
@@ -11,10 +11,10 @@ use quick_cache::{Weighter, sync::Cache};
 
 use crate::{Cas, CasError, known::Moment, memo::memo, wire::TreeScanner};
 
-/// The files of a larger `Tree` are not remembered.
+/// Maximum number of files of a `Tree` that is remembered.
 const REMEMBERED_FILES: usize = 300_000;
 
-/// The files that a `Tree` message names.
+/// The files that a `Tree` message references.
 #[derive(Debug)]
 pub(crate) struct TreeRefs {
     files: Box<[BlobDigest]>,
@@ -30,7 +30,7 @@ impl Weighter<BlobDigest, Arc<TreeRefs>> for RefsWeight {
     }
 }
 
-/// `Tree` messages that were read.
+/// Cache of decoded `Tree` messages.
 #[derive(Debug)]
 pub(crate) struct TreeRefsMemo(Cache<BlobDigest, Arc<TreeRefs>, RefsWeight>);
 
@@ -41,7 +41,8 @@ impl TreeRefsMemo {
 }
 
 impl Cas {
-    /// Whether all files that the `Tree` message `tree` names are there; then they are kept for another `keep`.
+    /// Whether the store has all files that the `Tree` message `tree` references; if so, they
+    /// are kept for another `keep`.
     pub(crate) async fn is_tree_complete(&self, tree: &BlobDigest) -> Result<bool, CasError> {
         let known = &self.inner.known;
         let now = known.now();

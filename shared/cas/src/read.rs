@@ -1,4 +1,4 @@
-//! Reading blobs.
+//! Reads blobs: whole ones and streams.
 
 use std::{
     collections::HashMap,
@@ -23,19 +23,19 @@ use crate::{
 /// Pieces of a blob, in order, of at most 512 KiB each.
 pub type BlobStream = BoxStream<'static, Result<Bytes, CasError>>;
 
-/// The largest blob that is read at once.
+/// Maximum size in bytes of a blob that is read at once.
 const WHOLE_BYTES_MAX: u64 = 64 << 20;
 const PIECE_BYTES: u32 = 512 << 10;
-/// The size of pieces while the memory for buffers is used up.
+/// Size in bytes of pieces while the memory for buffers is used up.
 const SMALL_PIECE_BYTES: u32 = 64 << 10;
 
 impl Cas {
-    /// A whole blob of at most 64 MiB, verified.
+    /// Reads a whole blob of at most 64 MiB and verifies it.
     pub async fn get(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
         Ok(self.get_many(std::slice::from_ref(digest)).await?.pop().flatten())
     }
 
-    /// Whole blobs, in the order they are asked for. The caller bounds how many bytes that is.
+    /// Reads whole blobs, in the order of the request. The caller bounds their total size.
     pub async fn get_many(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, CasError> {
         let now = self.inner.known.now();
         let mut found: HashMap<BlobDigest, Bytes> = HashMap::new();
@@ -73,7 +73,8 @@ impl Cas {
         Ok(contents)
     }
 
-    /// The content of a blob from `offset` on, at most `limit` bytes of it, in pieces. Beyond its end: nothing.
+    /// Reads the content of a blob from `offset`, at most `limit` bytes, in pieces. Beyond its
+    /// end the stream is empty.
     pub async fn read(
         &self,
         digest: &BlobDigest,
@@ -101,13 +102,13 @@ impl Cas {
         }
     }
 
-    /// `first`, then the next `left` bytes of `file`.
+    /// Streams `first`, then the next `left` bytes of `file`.
     pub(crate) fn stream_open(&self, digest: &BlobDigest, file: File, first: Bytes, left: u64) -> BlobStream {
         let reader = Reader { cas: self.clone(), digest: *digest, file: Some(file), left, ahead: None };
         reader.stream(first)
     }
 
-    /// Hashes a blob of the local tier again, and removes it when it is damaged. Whether it is there, and sound.
+    /// Hashes a blob of the local tier again and removes it if it is damaged. Returns whether it is there and intact.
     pub async fn verify(&self, digest: &BlobDigest) -> Result<bool, CasError> {
         if is_empty(digest) {
             return Ok(true);
@@ -120,7 +121,7 @@ impl Cas {
         Ok(sound)
     }
 
-    /// Room for one more buffered piece, if there is any.
+    /// Buffer space for one more piece, if any is left.
     fn piece_permit(&self) -> Option<OwnedSemaphorePermit> {
         std::sync::Arc::clone(&self.inner.budget).try_acquire_many_owned(PIECE_BYTES).ok()
     }
@@ -139,7 +140,7 @@ fn slice(content: &Bytes, start: u64, length: u64) -> BlobStream {
 }
 
 impl Inner {
-    /// A small blob from memory, if it was relied on recently or is still on the disk.
+    /// Returns a small blob from memory, if it was touched recently.
     fn recall(&self, digest: &BlobDigest, now: u64) -> Option<Bytes> {
         if !self.is_small(digest.size) {
             return None;
@@ -157,7 +158,7 @@ impl Inner {
         digests.iter().map(|digest| Ok((*digest, self.load(digest)?))).collect()
     }
 
-    /// A whole blob of the local tier, verified.
+    /// Reads a whole blob of the local tier and verifies it.
     fn load(&self, digest: &BlobDigest) -> Result<Option<Bytes>, CasError> {
         let entry = Entry::blob(*digest);
         if !self.rely(digest, self.known.now())? {
@@ -215,21 +216,21 @@ impl Inner {
     }
 }
 
-/// Up to `length` bytes from where the file stands.
+/// Reads up to `length` bytes from the current position of the file.
 pub(crate) fn read_some(file: &File, length: u64) -> io::Result<Vec<u8>> {
     let mut piece = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
     file.take(length).read_to_end(&mut piece)?;
     Ok(piece)
 }
 
-/// `length` bytes from where the file stands.
+/// Reads exactly `length` bytes from the current position of the file.
 fn read_piece(file: &File, length: u64) -> io::Result<Vec<u8>> {
     let piece = read_some(file, length)?;
     let whole = piece.len() as u64 == length;
     whole.then_some(piece).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))
 }
 
-/// A blob that is being read: the next piece is read while the last one is on its way.
+/// A blob that is being read: the next piece is read while the consumer handles the last one.
 struct Reader {
     cas: Cas,
     digest: BlobDigest,
@@ -238,7 +239,7 @@ struct Reader {
     ahead: Option<Ahead>,
 }
 
-/// A piece that is being read, and the room it takes.
+/// A piece that is being read, and its share of the buffer space.
 struct Ahead {
     piece: JoinHandle<(File, io::Result<Vec<u8>>)>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -255,7 +256,8 @@ impl Reader {
         first.chain(rest).boxed()
     }
 
-    /// Starts to read the next piece, if there is one and, unless it is `needed` now, room for it.
+    /// Starts to read the next piece, if there is one and there is buffer space for it; if the piece is `needed` now,
+    /// it is read without buffer space too.
     fn read_ahead(&mut self, needed: bool) {
         let permit = self.cas.piece_permit();
         if self.left == 0 || (permit.is_none() && !needed) {
@@ -284,7 +286,7 @@ impl Reader {
                 self.read_ahead(false);
                 Some(Ok(piece.into()))
             }
-            // Without its file the stream ends after the error.
+            // The stream ends after the error, since its file is gone.
             Err(source) => Some(Err(self.cas.inner.unreadable(&Entry::blob(self.digest), source))),
         }
     }

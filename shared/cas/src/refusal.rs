@@ -1,20 +1,18 @@
-//! Which writes a store refuses when room is short.
+//! The writes that a store refuses when space is short.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Up to this size a blob is taken by a store that is full, as far as its last twentieth goes: without small messages nothing
-/// new runs.
+/// Maximum size in bytes of a blob that a full store still accepts, as long as its last twentieth has space: without
+/// small messages no new work can run.
 const SMALL: u64 = 16 << 10;
 
-/// Which writes are refused of what is not there yet.
+/// Which writes of new blobs are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Refusal {
-    /// None.
     #[default]
     Nothing,
-    /// Of more than 16 KiB.
+    /// Blobs larger than 16 KiB are refused.
     Large,
-    /// All.
     All,
 }
 
@@ -29,7 +27,7 @@ impl Refusal {
     }
 }
 
-/// The state of all handles of a store.
+/// The refusal that all handles of a store share.
 #[derive(Debug, Default)]
 pub(crate) struct Refusing(AtomicU8);
 

@@ -1,4 +1,4 @@
-//! Blobs cut into chunks, and put together again.
+//! Splits blobs into chunks and splices them from chunks.
 
 use std::fs::File;
 
@@ -12,28 +12,27 @@ use tokio::{sync::mpsc, task::spawn_blocking};
 
 use crate::{Cas, CasError, layout::Entry, store::is_empty};
 
-/// The mean size of a chunk, to be advertised in the capabilities.
+/// Mean size of a chunk in bytes, advertised in the capabilities.
 pub const FAST_CDC_AVERAGE_BYTES: u64 = 512 << 10;
-/// The seed of the chunker, to be advertised in the capabilities.
+/// Seed of the chunker, advertised in the capabilities.
 pub const FAST_CDC_SEED: u32 = 0;
 
 const AVERAGE: usize = 512 << 10;
-/// So many chunks wait to be stored.
+/// Maximum number of chunks that wait to be stored.
 const CHUNKS_AHEAD: usize = 2;
 
-/// By which function a blob was cut.
+/// The function that split a blob into chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChunkingFunction {
-    /// One that the client did not name.
+    /// The client did not name a function.
     Unknown,
-    /// `FastCDC` of 2020, normalization level 2.
+    /// `FastCDC` of 2020 with normalization level 2.
     FastCdc2020,
-    /// `RepMaxCDC`.
     RepMaxCdc,
 }
 
 impl ChunkingFunction {
-    /// As the protocol has it; what is not known is [`ChunkingFunction::Unknown`].
+    /// Converts the protocol's value; an unknown one becomes [`ChunkingFunction::Unknown`].
     pub fn from_proto(value: i32) -> Self {
         match Value::try_from(value) {
             Ok(Value::FastCdc2020) => Self::FastCdc2020,
@@ -42,7 +41,7 @@ impl ChunkingFunction {
         }
     }
 
-    /// As the protocol has it.
+    /// Converts to the protocol's value.
     pub fn to_proto(self) -> i32 {
         let value = match self {
             Self::Unknown => Value::Unknown,
@@ -56,18 +55,17 @@ impl ChunkingFunction {
 /// The chunks of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
-    /// In order.
+    /// The chunks, in the order of their content.
     pub chunks: Vec<BlobDigest>,
-    /// How it was cut.
     pub function: ChunkingFunction,
 }
 
 impl Cas {
-    /// The chunks of a blob; all of them are stored, and kept for another
-    /// [`CasConfig::keep`](crate::CasConfig::keep) as the blob is. None: the blob is not there.
+    /// Returns the chunks of a blob. All of them are stored, and kept for another
+    /// [`CasConfig::keep`](crate::CasConfig::keep) like the blob. `None` if the store does not have the blob.
     ///
-    /// An earlier split is found again, also one made known by [`Cas::splice`]. What is smaller than four average
-    /// chunks is not cut: it is its own only chunk.
+    /// An earlier split is reused, including one recorded by [`Cas::splice`]. A blob smaller than four average chunks
+    /// is not split: it is its own only chunk.
     pub async fn split(&self, digest: &BlobDigest) -> Result<Option<Split>, CasError> {
         let function = ChunkingFunction::FastCdc2020;
         if is_empty(digest) {
@@ -92,7 +90,7 @@ impl Cas {
         Ok(Some(split))
     }
 
-    /// Puts a blob together of its chunks, verifies and stores it, and remembers the chunks.
+    /// Splices a blob from its chunks, verifies and stores it, and records the chunks.
     pub async fn splice(
         &self,
         digest: &BlobDigest,
@@ -105,7 +103,7 @@ impl Cas {
         if let Some(missing) = self.missing(chunks).await?.first() {
             return Err(CasError::Missing { digest: *missing });
         }
-        // A blob that is there already is put together as well: its chunks are believed only when they are it.
+        // A blob that is already present is spliced as well: the chunks are trusted only if they produce it.
         let mut writer = self.writer(*digest).await?;
         for chunk in chunks {
             let mut pieces = self.read(chunk, 0, None).await?.ok_or(CasError::Missing { digest: *chunk })?;
@@ -120,7 +118,7 @@ impl Cas {
         self.remember_split(digest, &Split { chunks: chunks.to_vec(), function }).await
     }
 
-    /// The split that is remembered, if all its chunks are there.
+    /// Returns the recorded split, if all its chunks are present.
     async fn known_split(&self, digest: &BlobDigest) -> Result<Option<Split>, CasError> {
         let entry = Entry::split(*digest);
         let mut content = self.hop(move |inner| inner.load_split(&entry)).await?;
@@ -139,7 +137,8 @@ impl Cas {
         self.put_record(Entry::split(*digest), &record.encode_to_vec()).await
     }
 
-    /// Cuts a file and stores the chunks; none: its content is not that of `digest`, and it was removed.
+    /// Splits a file and stores the chunks; `None` if its content does not match `digest`, in which
+    /// case the blob is removed.
     async fn cut(&self, digest: &BlobDigest, file: File) -> Result<Option<Vec<BlobDigest>>, CasError> {
         let (send, mut receive) = mpsc::channel(CHUNKS_AHEAD);
         let function = digest.function;
@@ -160,7 +159,7 @@ impl Cas {
     }
 }
 
-/// Cuts a file; the digest of all of it. Stops when nobody takes the chunks.
+/// Splits a file and returns its digest. Stops when the receiver of the chunks is gone.
 fn cut(
     function: DigestFunction,
     file: File,

@@ -1,4 +1,4 @@
-//! The store: what all its calls share, and what is asked most.
+//! The store: state that all its calls share, and the most frequent calls.
 
 use std::{
     collections::HashSet,
@@ -27,31 +27,32 @@ use crate::{
     tree::TreeMemo,
 };
 
-/// So many calls touch the disk at once; more would only stand in each other's way.
+/// Maximum number of concurrent calls to the disk; more would only slow each other down.
 const HOPS: usize = 64;
-/// So many digests are looked up in one go.
+/// Number of digests looked up in one blocking task.
 const LOOK_UPS: usize = 2048;
 
 /// The content-addressable store and the action cache. Cheap to clone; all clones are one.
 ///
-/// What is promised: a blob that a call says is there (`missing`, `contains`, `get_action`, `check_tree`, `split`) or
-/// that was just stored is kept for at least [`CasConfig::keep`] from then on while there is room, and for
-/// [`CasConfig::keep_min`] always. The modification time of its file is
-/// the last time somebody relied on it; the [`Evictor`](crate::Evictor) leaves alone what is younger than 1.25 times
-/// that. Several processes may use one folder with the same `keep`.
+/// Guarantees: a blob that a call reports as present (`missing`, `contains`, `get_action`, `check_tree`, `split`) or
+/// that was just stored is kept for at least [`CasConfig::keep`] from then on while there is space, and for
+/// [`CasConfig::keep_min`] in any case. The modification time of its file is the last time a caller relied on it; the
+/// [`Evictor`](crate::Evictor) does not touch files younger than 1.25 times that. Several processes may use one
+/// folder with the same `keep`.
 ///
-/// With an object store behind it (`backing`), a write counts when it is there; reads fall back to it and fill the
-/// local tier. Nothing is ever evicted from it: give the bucket a life-cycle rule that is longer than `keep` since
-/// the *writing* of an object, because relying on an object cannot be recorded there.
+/// With an object store behind it (`backing`), a write counts as stored once the object store has it; reads fall back
+/// to the object store and fill the local tier. Nothing is ever evicted from the object store: give the bucket a
+/// life-cycle rule that is longer than `keep`, counted from the *writing* of an object, because later uses of an
+/// object cannot be recorded there.
 ///
-/// With a farm behind it (`grpc://`), the farm is what counts: it is asked what is missing, has each write before that
-/// counts as stored, and keeps action results. Its `keep` must not be shorter than this store's. The local tier holds
-/// copies.
+/// With a farm behind it (`grpc://`), the farm is authoritative: it answers which blobs are missing, receives each
+/// write before the write counts as stored, and keeps the action results. Its `keep` must not be shorter than this
+/// store's. The local tier holds copies.
 ///
-/// What is written is always verified first. Whole reads ([`Cas::get`]) are verified when they come from the disk,
-/// streams only by their length (their reader has the digest and the bytes); what comes from the object store is
-/// verified when it fills the local tier. A file of the wrong length, such as a power cut leaves, is removed when it
-/// is next touched.
+/// All content is verified before it is stored. Whole reads ([`Cas::get`]) are verified when they come from
+/// the disk, streams only by their length (their reader has the digest and the bytes); content from the
+/// object store is verified when it fills the local tier. A file of the wrong length, such as a power cut
+/// leaves, is removed at its next use.
 #[derive(Clone)]
 pub struct Cas {
     pub(crate) inner: Arc<Inner>,
@@ -63,10 +64,10 @@ impl std::fmt::Debug for Cas {
     }
 }
 
-/// Is told how much of the disk was taken.
+/// Receives reports of disk usage.
 pub trait UsageSink: Send + Sync + 'static {
-    /// `bytes` of disk more are used, in allocated blocks. Called from blocking threads, once for each batch of
-    /// writes; must not block.
+    /// Adds `bytes` of disk usage, in allocated blocks. Called from blocking threads, once for each batch
+    /// of writes; must not block.
     fn used(&self, bytes: u64);
 }
 
@@ -111,35 +112,35 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// What happened since the store was opened.
+/// Counters since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CasStats {
-    /// Blobs that were stored (and not there before).
+    /// Blobs that were stored and not there before.
     pub blobs_written: u64,
-    /// Their bytes.
+    /// Bytes of the blobs that were stored.
     pub bytes_written: u64,
     /// Whole reads answered from memory.
     pub memory_hits: u64,
-    /// Whole reads of small blobs that memory did not have.
+    /// Whole reads of small blobs that were not in memory.
     pub memory_misses: u64,
-    /// Questions for existence answered from memory.
+    /// Existence checks answered from memory.
     pub known_hits: u64,
-    /// Questions for existence that touched the disk.
+    /// Existence checks that accessed the disk.
     pub known_misses: u64,
-    /// Action results found, complete.
+    /// Action results found complete.
     pub action_hits: u64,
     /// Action results not found.
     pub action_misses: u64,
-    /// Action results found but not served, because something they name is gone.
+    /// Action results found but not served, because a blob that they name is gone.
     pub action_incomplete: u64,
     /// Files removed because they were damaged.
     pub damaged: u64,
-    /// Blobs fetched from the object store.
+    /// Blobs fetched from the backing.
     pub backing_reads: u64,
 }
 
 impl Cas {
-    /// Opens the store in its folder, making what is not there.
+    /// Opens the store in its folder and creates missing subfolders.
     pub fn open(config: CasConfig) -> Result<Self, CasError> {
         let disk = Disk::open(&config.root, config.fsync)?;
         let backing = config.backing.as_deref().map(|url| Backing::open(url, &config)).transpose()?;
@@ -164,12 +165,11 @@ impl Cas {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// How it is set up.
     pub fn config(&self) -> &CasConfig {
         &self.inner.config
     }
 
-    /// What happened since it was opened.
+    /// Counters since the store was opened.
     pub fn stats(&self) -> CasStats {
         let counters = &self.inner.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -189,28 +189,28 @@ impl Cas {
         }
     }
 
-    /// Who is told of disk usage from now on, instead of whoever was before.
+    /// Sets the receiver of disk usage reports and replaces the previous one.
     pub fn set_usage_sink(&self, sink: Arc<dyn UsageSink>) {
         *self.inner.sink.write().unwrap_or_else(PoisonError::into_inner) = Some(sink);
     }
 
-    /// While full, writes of what is not there yet are refused with [`CasError::Full`].
+    /// Sets whether writes of new blobs are refused with [`CasError::Full`].
     pub fn set_full(&self, full: bool) {
         self.set_refusal(if full { Refusal::All } else { Refusal::Nothing });
     }
 
-    /// Which writes of what is not there yet are refused from now on.
+    /// Sets which writes of new blobs are refused.
     pub fn set_refusal(&self, refusal: Refusal) {
         self.inner.refusal.set(refusal);
     }
 
-    /// Whether any are.
+    /// Whether any writes of new blobs are refused.
     pub fn is_full(&self) -> bool {
         self.inner.is_full()
     }
 
-    /// Those of `digests` that are not there, each once, in the order they were asked for. The others are kept for
-    /// another [`CasConfig::keep`].
+    /// Returns the missing ones of `digests`, each once, in the order of the request. The others
+    /// are kept for another [`CasConfig::keep`].
     pub async fn missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
         if let Some(farm) = self.farm() {
             return farm.missing(digests).await;
@@ -240,19 +240,19 @@ impl Cas {
         }
     }
 
-    /// Whether a blob is there; then it is kept for another [`CasConfig::keep`].
+    /// Whether the store has a blob; if so, it is kept for another [`CasConfig::keep`].
     pub async fn contains(&self, digest: &BlobDigest) -> Result<bool, CasError> {
         Ok(self.missing(std::slice::from_ref(digest)).await?.is_empty())
     }
 
-    /// Forgets that a blob was there. For who finds that a path of [`Cas::local_path`] is gone, which happens only
-    /// when somebody deletes files of the store by hand.
+    /// Forgets that a blob was there. For callers that find a path from [`Cas::local_path`] gone, which happens only
+    /// when files of the store are deleted by hand.
     pub fn forget(&self, digest: &BlobDigest) {
         self.inner.known.forget(digest);
         self.inner.memory.remove(digest);
     }
 
-    /// Does what takes less than a hop where we are.
+    /// Runs `work` here if it takes less time than a handover to a blocking thread.
     pub(crate) async fn hop_unless<T: Send + 'static>(
         &self,
         short: bool,
@@ -261,7 +261,7 @@ impl Cas {
         if short && !self.inner.config.fsync { work(&self.inner) } else { self.hop(work).await }
     }
 
-    /// Does what blocks on a thread for it.
+    /// Runs `work` on a blocking thread.
     pub(crate) async fn hop<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, CasError> + Send + 'static,
@@ -285,12 +285,12 @@ impl Inner {
         self.refusal.get() != Refusal::Nothing
     }
 
-    /// Whether a blob of `size` bytes is refused that is not there yet.
+    /// Whether a new blob of `size` bytes is refused.
     pub(crate) fn refuses(&self, size: u64) -> bool {
         self.refusal.get().refuses(size)
     }
 
-    /// Tells of disk that was taken. Blocking threads only.
+    /// Reports disk usage. For blocking threads only.
     pub(crate) fn used(&self, bytes: u64) {
         if bytes > 0
             && let Some(sink) = &*self.sink.read().unwrap_or_else(PoisonError::into_inner)
@@ -307,7 +307,7 @@ impl Inner {
         }
     }
 
-    /// Touches blobs in the local tier; those that are not there.
+    /// Touches blobs in the local tier and returns the missing ones.
     pub(crate) fn touch_blobs(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
         let at = self.known.now();
         let entries: Vec<Entry> = digests.iter().copied().map(Entry::blob).collect();
@@ -324,7 +324,7 @@ impl Inner {
         Ok(absent)
     }
 
-    /// Touches one blob in the local tier unless that was done recently; whether it is there.
+    /// Touches one blob in the local tier unless that was done recently. Returns whether it is there.
     pub(crate) fn rely(&self, digest: &BlobDigest, now: Moment) -> Result<bool, CasError> {
         if self.known.fresh(digest, now).is_some_and(|seen| seen.local) {
             return Ok(true);
@@ -341,7 +341,7 @@ impl Inner {
         size <= self.config.memory_blob_bytes_max
     }
 
-    /// Puts a small blob into memory: a copy, because `content` may be a slice of a large message.
+    /// Copies a small blob into memory: `content` may be a slice of a large message.
     pub(crate) fn remember(&self, digest: &BlobDigest, content: &[u8]) {
         if self.is_small(digest.size) {
             self.memory.insert(*digest, Bytes::copy_from_slice(content));
@@ -349,7 +349,7 @@ impl Inner {
     }
 }
 
-/// Whether it is the digest of nothing, which is always there.
+/// Whether this is the digest of the empty blob, which is always present.
 pub(crate) fn is_empty(digest: &BlobDigest) -> bool {
     digest.is_empty_blob() && *digest == empty(digest.function)
 }

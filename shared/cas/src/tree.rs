@@ -1,4 +1,4 @@
-//! Directory trees: whether all of them is there, looked at once for each distinct directory.
+//! Directory trees: checks their completeness, once for each distinct directory.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,67 +19,63 @@ use reapi::{
 
 use crate::{Cas, CasError, known::Moment, memo::memo, store::is_empty, wire::DIRECTORY_BYTES_MAX};
 
-/// So many missing blobs are named in one answer.
+/// Maximum number of missing blobs listed in one answer.
 const MISSING_MAX: usize = 10_000;
-/// No tree is nested deeper.
+/// Maximum depth of a tree in directories.
 const DEPTH_MAX: u32 = 1_000;
-/// No tree has more entries in its distinct directories.
+/// Maximum number of entries in the distinct directories of a tree.
 const ENTRIES_MAX: u64 = 2_000_000;
-/// So many directories, and bytes of them, are read in one go.
+/// Maximum number of directories, and of their bytes, read at once.
 const READ_DIRECTORIES: usize = 256;
 const READ_BYTES: u64 = 4 << 20;
-/// So many blobs are looked up in one go.
+/// Maximum number of blobs looked up at once.
 const LOOK_UPS: usize = 16 << 10;
 
-/// What [`Cas::check_tree`] found.
+/// The result of [`Cas::check_tree`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TreeCheck {
-    /// All of it is there, and is kept for another [`CasConfig::keep`](crate::CasConfig::keep).
+    /// The whole tree is present, and is kept for another [`CasConfig::keep`](crate::CasConfig::keep).
     Complete,
-    /// Some of it is not there.
+    /// Parts of the tree are missing.
     Missing {
-        /// What: directories and files.
+        /// Missing directories and files, at most 10,000.
         digests: Vec<BlobDigest>,
-        /// There may be more: only the first 10,000 are named.
+        /// Whether more blobs may be missing than are listed.
         more: bool,
     },
-    /// It is no tree that can be an input root.
+    /// The tree cannot be an input root.
     Faulty(TreeFault),
 }
 
-/// Why a tree cannot be an input root.
+/// The reason why a tree cannot be an input root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TreeFault {
-    /// A directory is not a message, not in canonical form, or names something outside of itself.
+    /// A directory cannot be decoded, is not in canonical form, or references something outside of itself.
     #[error("directory {digest} is not valid: {why}")]
     Malformed {
-        /// Which.
         digest: BlobDigest,
-        /// What is wrong.
         why: String,
     },
-    /// It is nested too deep.
     #[error("the tree is nested deeper than {max} directories")]
     TooDeep {
-        /// The limit.
+        /// Maximum depth in directories.
         max: u32,
     },
-    /// It has too many entries.
     #[error("the distinct directories of the tree have more than {max} entries")]
     TooLarge {
-        /// The limit.
+        /// Maximum number of entries.
         max: u64,
     },
 }
 
-/// What a directory must be like.
+/// The form that directories must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// In canonical form, with relative symlinks only.
     Strict,
-    /// In canonical form.
+    /// In canonical form, with any symlinks.
     Absolute,
-    /// Readable.
+    /// Any form that can be decoded.
     Any,
 }
 
@@ -92,16 +88,16 @@ impl From<AbsoluteTargets> for Rule {
     }
 }
 
-/// A directory that was read.
+/// A decoded directory and its state.
 #[derive(Debug)]
 pub(crate) struct Node {
     directories: Arc<[BlobDigest]>,
     files: Box<[BlobDigest]>,
-    /// What is wrong with it by the rule `Strict`, and by the rule `Absolute`.
+    /// The violation of the rule `Strict`, and of the rule `Absolute`.
     faults: [Option<String>; 2],
-    /// When all below it was last seen to be there, by each rule; plus one, so that 0 is never.
+    /// When everything below it was last seen to be present, for each rule, plus one: 0 means never.
     whole: [AtomicU64; 3],
-    /// How deep it is; known when it was seen whole.
+    /// Its height in directories; valid once it was seen whole.
     height: AtomicU64,
 }
 
@@ -125,7 +121,7 @@ impl Node {
         at.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// What satisfies a rule satisfies those that ask less.
+    /// A directory that satisfies a rule satisfies all weaker rules.
     fn set_whole(&self, rule: Rule, at: Moment, height: u64) {
         self.height.store(height, Ordering::Relaxed);
         let [strict, absolute, any] = &self.whole;
@@ -149,7 +145,7 @@ impl Weighter<BlobDigest, Arc<Node>> for MemoWeight {
     }
 }
 
-/// Directories that were read, and when they were whole.
+/// Cache of decoded directories, with the time when each was last whole.
 #[derive(Debug)]
 pub(crate) struct TreeMemo(Cache<BlobDigest, Arc<Node>, MemoWeight>);
 
@@ -160,15 +156,15 @@ impl TreeMemo {
 }
 
 impl Cas {
-    /// Checks that a tree of `Directory` messages can be an input root: that each is in canonical form and names
-    /// nothing outside of itself, and that all of it is there; then all of it is kept for another
-    /// [`CasConfig::keep`](crate::CasConfig::keep). Each distinct directory is looked at once, and not again until
-    /// its life must be extended.
+    /// Checks that a tree of `Directory` messages can be an input root: that each is in canonical form and
+    /// references nothing outside of itself, and that the whole tree is present. If so, all of it is kept for
+    /// another [`CasConfig::keep`](crate::CasConfig::keep). Each distinct directory is checked once, and not
+    /// again until its life must be extended.
     pub async fn check_tree(&self, root: &BlobDigest) -> Result<TreeCheck, CasError> {
         self.check_tree_with(root, AbsoluteTargets::Refused).await
     }
 
-    /// As [`Cas::check_tree`], with a say about symlinks.
+    /// Like [`Cas::check_tree`], with a choice about absolute symlinks.
     pub async fn check_tree_with(
         &self,
         root: &BlobDigest,
@@ -196,12 +192,11 @@ impl Cas {
     }
 }
 
-/// One walk over a tree.
 struct Walk<'a> {
     cas: &'a Cas,
     rule: Rule,
     started: Moment,
-    /// Every directory met, what is below it, and its height where that is known.
+    /// Every directory met, its subdirectories, and its height if known.
     met: HashMap<BlobDigest, (Arc<[BlobDigest]>, Option<u64>)>,
     entries: u64,
     to_look_up: Vec<BlobDigest>,
@@ -225,7 +220,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes all directories of one level; those of the next that were not met yet.
+    /// Processes all directories of one level. Returns those of the next level that were not met yet.
     async fn level(&mut self, level: &[BlobDigest]) -> Result<Level, CasError> {
         let mut next = Vec::new();
         let mut to_read = Vec::new();
@@ -261,7 +256,7 @@ impl<'a> Walk<'a> {
         Ok(Ok(next))
     }
 
-    /// Reads directories that are not remembered.
+    /// Reads directories that are not cached.
     async fn read(
         &mut self,
         digests: &[BlobDigest],
@@ -290,7 +285,7 @@ impl<'a> Walk<'a> {
         Ok(Ok(()))
     }
 
-    /// Takes one directory. `just_read`: it is known to be there.
+    /// Processes one directory. `just_read`: it is known to be present.
     fn meet(
         &mut self,
         digest: &BlobDigest,
@@ -356,7 +351,8 @@ impl<'a> Walk<'a> {
         TreeCheck::Complete
     }
 
-    /// How deep the tree is. The walk takes each directory at its highest place, so that does not tell.
+    /// Computes the depth of the tree. The walk meets each directory at its highest place only,
+    /// so it cannot measure this.
     fn measure(&mut self, root: &BlobDigest) -> u64 {
         let mut path = vec![(*root, 0)];
         while let Some((digest, child)) = path.last_mut() {
@@ -380,7 +376,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// How many of `digests` are read in one go.
+/// Number of `digests` that are read at once.
 fn part_length(digests: &[BlobDigest]) -> usize {
     let mut bytes = 0;
     let fit = digests.iter().take(READ_DIRECTORIES).take_while(|digest| {
@@ -390,11 +386,10 @@ fn part_length(digests: &[BlobDigest]) -> usize {
     fit.count().max(1)
 }
 
-/// Reads a directory.
 fn parse(digest: &BlobDigest, content: &Bytes) -> Result<Node, TreeFault> {
     let malformed = |why: String| TreeFault::Malformed { digest: *digest, why };
     let directory =
-        Directory::decode(content.clone()).map_err(|error| malformed(format!("no Directory: {error}")))?;
+        Directory::decode(content.clone()).map_err(|error| malformed(format!("not a Directory: {error}")))?;
     let digests = |wanted: Vec<&Option<reapi::execution::Digest>>| {
         let read = |digest_of: &Option<reapi::execution::Digest>| {
             let proto = digest_of.as_ref().ok_or_else(|| malformed("an entry has no digest".to_owned()))?;

@@ -1,18 +1,19 @@
-//! Reads out of an encoded `Tree` which files it names, record by record, without keeping the whole in memory.
+//! Extracts the files that an encoded `Tree` references, record by record, without holding
+//! the whole message in memory.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use model::{BlobDigest, DigestFunction};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// No directory is larger.
+/// Maximum size in bytes of a directory.
 pub(crate) const DIRECTORY_BYTES_MAX: u64 = 64 << 20;
-/// No key and length take more.
+/// Maximum length in bytes of a field's key and length.
 const HEADER_BYTES_MAX: usize = 20;
 
-/// What is wrong with an encoded message.
+/// A description of the error in an encoded message.
 pub(crate) type Fault = String;
 
-/// Takes an encoded `Tree` piece by piece.
+/// Decodes an encoded `Tree` piece by piece.
 #[derive(Debug)]
 pub(crate) struct TreeScanner {
     function: DigestFunction,
@@ -24,14 +25,14 @@ impl TreeScanner {
         Self { function, buffer: BytesMut::new() }
     }
 
-    /// Takes the next piece, and adds to `files` what the directories that are complete with it name.
+    /// Reads the next piece and adds to `files` the files of the directories that it completes.
     pub(crate) fn take(&mut self, piece: &Bytes, files: &mut Vec<BlobDigest>) -> Result<(), Fault> {
         self.buffer.extend_from_slice(piece);
         loop {
             let mut rest: &[u8] = &self.buffer;
             let Some((tag, length)) = header(&mut rest)? else { return Ok(()) };
             if length > DIRECTORY_BYTES_MAX {
-                return Err(format!("a directory of {length} bytes is too large"));
+                return Err(format!("a directory of {length} bytes exceeds the size limit"));
             }
             let length = usize::try_from(length).map_err(|error| error.to_string())?;
             let Some(record) = rest.get(..length) else { return Ok(()) };
@@ -43,13 +44,13 @@ impl TreeScanner {
         }
     }
 
-    /// Checks that nothing is left over.
+    /// Checks that no incomplete record is left.
     pub(crate) fn finish(&self) -> Result<(), Fault> {
         if self.buffer.is_empty() { Ok(()) } else { Err("it ends in the middle of a directory".to_owned()) }
     }
 }
 
-/// The tag and length of the next record; none: more bytes are needed.
+/// Reads the tag and length of the next record; `None` if more bytes are needed.
 fn header(rest: &mut &[u8]) -> Result<Option<(u32, u64)>, Fault> {
     let mut look = *rest;
     let read = read_header(&mut look);
@@ -66,12 +67,12 @@ fn header(rest: &mut &[u8]) -> Result<Option<(u32, u64)>, Fault> {
 fn read_header(rest: &mut &[u8]) -> Result<(u32, u64), Fault> {
     let (tag, kind) = decode_key(rest).map_err(|error| error.to_string())?;
     if kind != WireType::LengthDelimited {
-        return Err(format!("field {tag} is no message"));
+        return Err(format!("field {tag} is not a message"));
     }
     Ok((tag, decode_varint(rest).map_err(|error| error.to_string())?))
 }
 
-/// The fields of a message that have a length.
+/// Calls a function for each length-delimited field of a message.
 fn each_field<'a>(
     mut message: &'a [u8],
     mut take: impl FnMut(u32, Field<'a>) -> Result<(), Fault>,
@@ -83,7 +84,7 @@ fn each_field<'a>(
             WireType::LengthDelimited => {
                 let length = decode_varint(&mut message).map_err(fault)?;
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
-                let (content, rest) = message.split_at_checked(length).ok_or("it is cut short")?;
+                let (content, rest) = message.split_at_checked(length).ok_or("it is truncated")?;
                 message = rest;
                 take(tag, Field::Content(content))?;
             }
@@ -101,7 +102,7 @@ enum Field<'a> {
     Number(u64),
 }
 
-/// The digests of the files of an encoded `Directory`.
+/// Returns the digests of the files of an encoded `Directory`.
 fn directory_files(
     directory: &[u8],
     function: DigestFunction,

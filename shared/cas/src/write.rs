@@ -1,4 +1,4 @@
-//! Storing whole blobs.
+//! Stores blobs whose content is in memory.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -13,30 +13,31 @@ use crate::{
     store::{Inner, is_empty},
 };
 
-/// The mode of a file in the store: nobody writes to it.
+/// Permissions of a file in the store: read-only.
 pub(crate) const BLOB_MODE: u32 = 0o444;
-/// So many uploads of a batch to the object store go on at once.
+/// Maximum number of concurrent uploads to the object store for one batch.
 pub(crate) const UPLOADS: usize = 16;
 
-/// Blobs, and bytes of each, that are written without a hop.
+/// Maximum number of blobs, and maximum size of each in bytes, that are written without a
+/// handover to a blocking thread.
 const SHORT_BLOBS: usize = 4;
 const SHORT_BYTES: usize = 4 << 10;
 
 impl Cas {
-    /// Stores a blob whose content is at hand.
+    /// Stores a blob whose content is in memory.
     pub async fn put(&self, digest: &BlobDigest, content: Bytes) -> Result<(), CasError> {
         self.put_many(vec![(*digest, content)]).await.pop().unwrap_or(Err(CasError::Stopping))
     }
 
-    /// Stores content; its digest.
+    /// Stores content and returns its digest.
     pub async fn put_bytes(&self, function: DigestFunction, content: Bytes) -> Result<BlobDigest, CasError> {
         let digest = function.digest(&content);
         self.put(&digest, content).await?;
         Ok(digest)
     }
 
-    /// Stores many blobs, as one batch; the outcome of each, in their order. One that is refused does not keep the
-    /// others from being stored.
+    /// Stores many blobs as one batch. Returns the outcome of each, in their order. The refusal of one
+    /// does not affect the others.
     pub async fn put_many(&self, blobs: Vec<(BlobDigest, Bytes)>) -> Vec<Result<(), CasError>> {
         let count = blobs.len();
         let outcome = match &self.inner.backing {
@@ -47,7 +48,7 @@ impl Cas {
         outcome.unwrap_or_else(|_| (0..count).map(|_| Err(CasError::Stopping)).collect())
     }
 
-    /// First the object store, then the local tier.
+    /// Writes to the object store first, then to the local tier.
     async fn put_many_through(
         &self,
         objects: &Objects,
@@ -73,12 +74,12 @@ impl Cas {
     }
 }
 
-/// Whether to write them takes less than to have another thread do it.
+/// Whether writing these blobs takes less time than a handover to a blocking thread.
 fn is_short(blobs: &[(BlobDigest, Bytes)]) -> bool {
     blobs.len() <= SHORT_BLOBS && blobs.iter().all(|(_, content)| content.len() <= SHORT_BYTES)
 }
 
-/// Whether a blob that was verified must be written.
+/// Whether a verified blob must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Needed {
     Yes,
@@ -103,7 +104,7 @@ impl Inner {
         outcomes
     }
 
-    /// Verifies blobs; then, which must be written.
+    /// Verifies blobs and returns which of them must be written.
     fn check_many(&self, blobs: &[(BlobDigest, Bytes)]) -> Vec<Result<Needed, CasError>> {
         let mut outcomes: Vec<_> =
             blobs.iter().map(|(digest, content)| self.check(digest, content)).collect();
@@ -115,7 +116,7 @@ impl Inner {
             .collect();
         let absent: HashSet<BlobDigest> = match self.touch_blobs(&digests) {
             Ok(absent) => absent.into_iter().collect(),
-            // Whoever writes will fail as well, and say so.
+            // The write will fail as well and report the error.
             Err(_) => digests.into_iter().collect(),
         };
         for ((digest, _), outcome) in blobs.iter().zip(&mut outcomes).filter(|(_, outcome)| asked(outcome)) {
@@ -129,14 +130,13 @@ impl Inner {
         outcomes
     }
 
-    /// Verifies a blob; then, whether it may have to be written.
+    /// Verifies a blob and returns whether it may have to be written.
     fn check(&self, digest: &BlobDigest, content: &[u8]) -> Result<Needed, CasError> {
         self.check_content(digest, content)?;
         let there = is_empty(digest) || self.known.fresh(digest, self.known.now()).is_some();
         Ok(if there { Needed::No } else { Needed::Yes })
     }
 
-    /// Verifies a blob.
     pub(crate) fn check_content(&self, digest: &BlobDigest, content: &[u8]) -> Result<(), CasError> {
         self.check_size(digest)?;
         let found = digest.function.digest(content);
@@ -148,7 +148,7 @@ impl Inner {
         if digest.size > max { Err(CasError::TooLarge { digest: *digest, max }) } else { Ok(()) }
     }
 
-    /// Writes a verified blob to the local tier; the bytes of disk it took.
+    /// Writes a verified blob to the local tier. Returns the bytes of disk that it uses.
     fn write(&self, digest: &BlobDigest, content: &[u8]) -> Result<u64, CasError> {
         let at = self.known.now();
         let entry = Entry::blob(*digest);
@@ -160,7 +160,7 @@ impl Inner {
         Ok(used)
     }
 
-    /// Writes a verified blob that was not there.
+    /// Writes a verified blob that was missing.
     pub(crate) fn write_new(&self, digest: &BlobDigest, content: &[u8]) -> Result<(), CasError> {
         if !is_empty(digest) {
             self.used(self.write(digest, content)?);
@@ -168,7 +168,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes a copy of what the backing has. When there is no room for it, that is no failure.
+    /// Writes a copy of a blob from the backing. A full local tier is not an error.
     pub(crate) fn keep_copy(&self, digest: &BlobDigest, content: &[u8]) -> Result<(), CasError> {
         if is_empty(digest) || self.is_full() || self.rely(digest, self.known.now())? {
             return Ok(());

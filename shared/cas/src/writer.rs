@@ -1,4 +1,4 @@
-//! Storing a blob that comes in pieces.
+//! Stores blobs that arrive in pieces.
 
 use std::{
     io::{self, IoSlice, Write as _},
@@ -17,12 +17,12 @@ use crate::{
     write::BLOB_MODE,
 };
 
-/// So much is hashed and written in one go.
+/// Number of bytes hashed and written in one batch.
 const BATCH_BYTES: usize = 1 << 20;
-/// Smaller pieces are copied together.
+/// Pieces smaller than this are copied together.
 const TINY_BYTES: usize = 4 << 10;
 
-/// A blob that is being written. Until [`CasWriter::finish`] nobody sees it; dropped before, it is discarded.
+/// A blob that is being written. It is invisible until [`CasWriter::finish`]; if dropped before, it is discarded.
 #[derive(Debug)]
 pub struct CasWriter {
     cas: Cas,
@@ -36,7 +36,7 @@ pub struct CasWriter {
     through: bool,
 }
 
-/// Who has the file: the writer, or the thread that hashes and writes the last batch.
+/// The owner of the file: the writer, or the thread that hashes and writes the last batch.
 #[derive(Debug)]
 enum Work {
     Idle(Spool),
@@ -44,7 +44,7 @@ enum Work {
     Failed,
 }
 
-/// What is hashed and written so far.
+/// The file and the hash of what is written so far.
 #[derive(Debug)]
 struct Spool {
     hasher: BlobHasher,
@@ -55,12 +55,12 @@ struct Spool {
 enum SpoolFile {
     NotYet,
     Open(Temp),
-    /// The blob is there already: what comes is only verified.
+    /// The blob is already present: the incoming content is only verified.
     NotNeeded,
 }
 
 impl Cas {
-    /// Starts to write a blob. Refused at once: what is too large and, when the store is full, what is not there yet.
+    /// Starts to write a blob. Refuses at once a blob that is too large and, when the store is full, a new blob.
     pub async fn writer(&self, digest: BlobDigest) -> Result<CasWriter, CasError> {
         self.inner.check_size(&digest)?;
         if self.inner.refuses(digest.size) && self.inner.backing.is_none() && !self.contains(&digest).await? {
@@ -87,17 +87,18 @@ impl CasWriter {
         }
     }
 
-    /// The digest it was opened for.
+    /// The digest that the writer was opened for.
     pub fn digest(&self) -> &BlobDigest {
         &self.digest
     }
 
-    /// Bytes taken so far.
+    /// Bytes accepted so far.
     pub fn written(&self) -> u64 {
         self.taken
     }
 
-    /// Takes the next piece, and waits while the disk is behind. Fails at once when more comes than the digest says.
+    /// Accepts the next piece, and waits while the disk is behind. Fails at once on more
+    /// bytes than the digest states.
     pub async fn write(&mut self, piece: Bytes) -> Result<(), CasError> {
         self.taken = self.taken.saturating_add(piece.len() as u64);
         if self.taken > self.digest.size {
@@ -148,7 +149,7 @@ impl CasWriter {
         }
     }
 
-    /// Gets room for `bytes` in the buffers of the store. Who must wait for it holds none meanwhile.
+    /// Reserves `bytes` of the store's buffer space. A writer that must wait for it holds none while it waits.
     async fn make_room(&mut self, bytes: usize) -> Result<(), CasError> {
         let budget = Arc::clone(&self.cas.inner.budget);
         let max = self.cas.inner.config.in_flight_bytes.max(4 << 20);
@@ -166,7 +167,7 @@ impl CasWriter {
         Ok(())
     }
 
-    /// Hands what is pending to threads, once they are done with what they have: one hashes, one writes.
+    /// Passes the pending pieces to blocking threads once they are done with the last batch: one hashes, one writes.
     async fn hand_over(&mut self) -> Result<(), CasError> {
         self.close_tail();
         let Spool { mut hasher, mut file } = self.take_spool().await?;
@@ -192,7 +193,7 @@ impl CasWriter {
         Ok(())
     }
 
-    /// Has everything taken so far on the disk, and no longer in memory.
+    /// Writes everything accepted so far to the disk and frees its memory.
     pub async fn flush(&mut self) -> Result<(), CasError> {
         if self.pending_bytes > 0 {
             self.hand_over().await?;
@@ -228,7 +229,7 @@ impl SpoolFile {
 }
 
 impl Spool {
-    /// Takes the last pieces and verifies the whole; the file to commit, if one is needed.
+    /// Processes the last pieces and verifies the whole. Returns the file to commit, if one is needed.
     fn complete(
         mut self,
         inner: &Inner,
@@ -262,7 +263,7 @@ impl Inner {
     }
 }
 
-/// Writes all pieces, many with one call.
+/// Writes all pieces with as few calls as possible.
 fn write_all(mut file: &std::fs::File, pieces: &[Bytes]) -> io::Result<()> {
     let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
     let mut left = slices.as_mut_slice();

@@ -1,4 +1,4 @@
-//! The calls.
+//! Calls of the request/reply API.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,37 +17,36 @@ use tracing::debug;
 
 use crate::{ClientError, Following, Watch, WatchKind};
 
-/// Calls a farm. Cheap to clone.
+/// Client of a farm. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Client {
     bus: Bus,
-    /// Where watches hear of events as they are stored.
+    /// Connection on which watches receive events as they are stored.
     live_connection: LiveConnection,
 }
 
 const ENQUEUER: &str = "enqueuer";
-/// A call is repeated while its reply is doubtful; each try waits as long as the bus does for a reply.
+/// Maximum number of tries of a call without a reply; each try waits for the reply timeout of the bus.
 const TRIES: u32 = 4;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl Client {
-    /// A client over `bus`.
+    /// Creates a client that uses `bus`.
     pub fn new(bus: Bus) -> Self {
         Self { live_connection: bus.live_connection(), bus }
     }
 
-    /// The same with another connection for watches.
+    /// Uses another connection for watches.
     #[must_use]
     pub fn with_live_connection(self, live_connection: LiveConnection) -> Self {
         Self { live_connection, ..self }
     }
 
-    /// The bus it calls over.
     pub fn bus(&self) -> &Bus {
         &self.bus
     }
 
-    /// Queues a build. The caller chooses its id, so that a repeat is the same build.
+    /// Queues a build. The caller chooses its id, so that a repeated call creates no second build.
     pub async fn create(
         &self,
         group: &Group,
@@ -59,13 +58,13 @@ impl Client {
         self.call(&subject, ENQUEUER, request, traceparent, tries).await
     }
 
-    /// Reads a build.
+    /// Reads the record of a build.
     pub async fn get(&self, key: &BuildKey) -> Result<BuildView, ClientError> {
         let subject = Subject::Api(ApiCall::Get, key.group.clone());
         self.call(&subject, ENQUEUER, &GetRequest { id: key.id }, None, TRIES).await
     }
 
-    /// Ends a build. Cancelling what has ended is no error.
+    /// Cancels a build. Cancelling a finished build is not an error.
     pub async fn cancel(&self, key: &BuildKey, reason: Option<String>) -> Result<CancelReply, ClientError> {
         let subject = Subject::Api(ApiCall::Cancel, key.group.clone());
         self.call(&subject, ENQUEUER, &CancelRequest { id: key.id, reason }, None, TRIES).await
@@ -77,17 +76,17 @@ impl Client {
         self.call(&subject, ENQUEUER, request, None, TRIES).await
     }
 
-    /// Every group that had a build lately.
+    /// All groups with a build in the retained event stream.
     pub async fn groups(&self) -> Result<Vec<Group>, ClientError> {
         let reply: GroupsReply =
             self.call(&Subject::ApiGroups, ENQUEUER, &serde_json::json!({}), None, TRIES).await?;
         Ok(reply.groups)
     }
 
-    /// In which group the build with this id is, for whoever names no group.
+    /// Finds the group of the build with this id, for callers that do not name one.
     pub async fn find(&self, id: BuildId) -> Result<BuildKey, ClientError> {
         let subject = [EventSubject::lifecycle_in_any_group(id)];
-        // Any replica may answer, and the one that does may be a moment behind.
+        // Any replica may answer, and that one may be slightly behind.
         for pause in [0, 50, 250] {
             tokio::time::sleep(Duration::from_millis(pause)).await;
             let found = self.bus.last_of_many(stream::EVENTS, &subject).await?;
@@ -97,52 +96,52 @@ impl Client {
                 .collect();
             let groups: Vec<&str> = keys.iter().map(|key| key.group.as_str()).collect();
             if groups.len() > 1 {
-                let message = format!("build {id} is in several groups, name one: {}", groups.join(", "));
+                let message =
+                    format!("build {id} exists in several groups, name one of them: {}", groups.join(", "));
                 return Err(ClientError::api(ErrorCode::InvalidRequest, message));
             }
             if let Some(key) = keys.into_iter().next() {
                 return Ok(key);
             }
         }
-        Err(ClientError::api(ErrorCode::NotFound, format!("there is no build {id} in any group")))
+        Err(ClientError::api(ErrorCode::NotFound, format!("build {id} not found in any group")))
     }
 
-    /// Why a build waits.
+    /// Explains why a build waits.
     pub async fn why(&self, key: &BuildKey) -> Result<WhyReply, ClientError> {
         let subject = Subject::Api(ApiCall::Why, key.group.clone());
         self.call(&subject, ENQUEUER, &WhyRequest { id: key.id }, None, TRIES).await
     }
 
-    /// How the quotas stand.
+    /// Quotas and governor decisions of all groups.
     pub async fn quota(&self) -> Result<QuotaReply, ClientError> {
         self.call(&Subject::Quota, ENQUEUER, &serde_json::json!({}), None, TRIES).await
     }
 
-    /// The workers that live.
     pub async fn workers(&self) -> Result<Vec<WorkerView>, ClientError> {
         self.call(&Subject::Workers, ENQUEUER, &serde_json::json!({}), None, TRIES).await
     }
 
-    /// Gives an order to a worker.
+    /// Sends a control message to a worker.
     pub async fn control(&self, worker: &WorkerId, order: &Control) -> Result<(), ClientError> {
         let payload = encode(Encoding::Json, order);
         match self.ask(&Subject::Control(worker.clone()), "worker", payload, None, TRIES).await {
             Ok(_) => Ok(()),
             Err(ClientError::Unreachable { .. }) => {
-                Err(ClientError::api(ErrorCode::NotFound, format!("there is no worker {worker}")))
+                Err(ClientError::api(ErrorCode::NotFound, format!("worker {worker} not found")))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The events of a build behind position `after`, as they come. No kinds: all of them.
+    /// The events of a build after position `after`, as they come. Empty `kinds`: all kinds.
     pub fn watch(&self, key: &BuildKey, after: Sequence, kinds: &[EventKind]) -> Watch {
         Watch::new(self.bus.clone(), self.live_connection.clone(), key.clone(), after, kinds)
     }
 
-    /// The same with the build's place in the queue while it waits. No kinds: all of them.
+    /// Like `watch`, with the build's place in the queue while it waits. Empty `kinds`: all kinds.
     pub fn follow(&self, key: &BuildKey, after: Sequence, kinds: &[WatchKind]) -> Following {
-        // All stored ones are read: the states tell whether it waits.
+        // All kinds of events are read, because the states determine whether the build waits.
         Following::new(self.clone(), self.watch(key, after, &[]), kinds)
     }
 
@@ -172,7 +171,7 @@ impl Client {
             left = left.saturating_sub(1);
             match self.bus.ask(subject, traceparent, payload.clone()).await {
                 Err(error @ AskError::Doubtful { .. }) if left > 0 => {
-                    debug!(%subject, %error, "asking again");
+                    debug!(%subject, %error, "repeating the call");
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
                 other => return other.map_err(|error| ClientError::from_ask(error, who)),

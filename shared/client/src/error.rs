@@ -1,4 +1,4 @@
-//! What can go wrong with a call, and what a command line exits with then.
+//! Errors of calls, and the exit codes of a command line for them.
 
 use bus::{AskError, BusError, DecodeError};
 use model::{ApiError, ErrorCode};
@@ -6,40 +6,32 @@ use model::{ApiError, ErrorCode};
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The service refused it.
+    /// The service rejected the call.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// No such service is connected to the bus.
-    #[error("no {who} answers: is one running?")]
-    Unreachable {
-        /// Which service.
-        who: &'static str,
-    },
-    /// No answer came; whether the call took effect is not known.
+    /// The service is not connected to the bus.
+    #[error("no {who} answers: check that one is running")]
+    Unreachable { who: &'static str },
+    /// No answer came; it is unknown whether the call took effect.
     #[error("no answer from the {who}")]
     Doubtful {
-        /// Which service.
         who: &'static str,
-        /// Why.
         #[source]
         source: AskError,
     },
-    /// The answer is not what it should be.
-    #[error("the answer of the {who} cannot be read")]
+    /// The answer is not in the expected format.
+    #[error("cannot read the answer of the {who}")]
     Answer {
-        /// Which service.
         who: &'static str,
-        /// Why.
         #[source]
         source: DecodeError,
     },
-    /// The bus failed.
     #[error(transparent)]
     Bus(#[from] BusError),
 }
 
 impl ClientError {
-    /// What a command line exits with (DESIGN §7): 2 for bad input, 4 where nobody answers.
+    /// Exit code of a command line (DESIGN §7): 2 for bad input, 4 if no service answers.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Api(error) => match error.error {
@@ -51,7 +43,7 @@ impl ClientError {
         }
     }
 
-    /// Whether the same call may succeed later, because nobody could answer it now.
+    /// Whether the same call may succeed later, because no service could answer it now.
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Doubtful { .. } => true,
@@ -97,7 +89,7 @@ mod tests {
         assert_eq!(ClientError::Unreachable { who: "enqueuer" }.exit_code(), 4);
         assert_eq!(
             ClientError::Unreachable { who: "enqueuer" }.to_string(),
-            "no enqueuer answers: is one running?"
+            "no enqueuer answers: check that one is running"
         );
     }
 }

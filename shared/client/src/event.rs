@@ -1,4 +1,4 @@
-//! What a watcher is handed.
+//! Events of a build as delivered to watchers.
 
 use bus::{BusError, ConsoleChunk, DecodeError, EventKind, EventSubject, Stored};
 use model::{BuildRecord, Sequence, State, ToolEvent};
@@ -6,25 +6,23 @@ use model::{BuildRecord, Sequence, State, ToolEvent};
 /// An event of a build.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WatchEvent {
-    /// Its position: watch from here to go on behind it.
+    /// Position of the event; watch from here to continue after it.
     pub position: Sequence,
-    /// What it tells.
     pub body: WatchBody,
 }
 
-/// What an event tells.
+/// Content of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WatchBody {
     /// The build's state changed.
     Lifecycle(Box<BuildRecord>),
     /// Output of the command.
     Console(ConsoleChunk),
-    /// What the worker did around it.
+    /// Event of the worker about the build.
     Tool(ToolEvent),
 }
 
 impl WatchEvent {
-    /// The kind of the event.
     pub fn kind(&self) -> EventKind {
         match self.body {
             WatchBody::Lifecycle(_) => EventKind::Lifecycle,
@@ -33,7 +31,7 @@ impl WatchEvent {
         }
     }
 
-    /// Whether nothing follows.
+    /// Whether no event follows.
     pub fn is_last(&self) -> bool {
         match &self.body {
             WatchBody::Lifecycle(record) => record.state() == State::Finished,
@@ -41,7 +39,7 @@ impl WatchEvent {
         }
     }
 
-    /// Reads a stored event. None: one of a kind, or of a form, that this program does not know.
+    /// Reads a stored event. None: its kind or format is unknown to this program.
     pub(crate) fn read(stored: &Stored) -> Result<Option<Self>, BusError> {
         let Ok(subject) = stored.subject.parse::<EventSubject>() else { return Ok(None) };
         let body = match subject.kind {
@@ -53,7 +51,7 @@ impl WatchEvent {
             EventKind::Tool => match read_tool(stored) {
                 Ok(tool) => WatchBody::Tool(tool),
                 Err(error) => {
-                    tracing::debug!(position = %stored.sequence, %error, "a tool event of an unknown form");
+                    tracing::debug!(position = %stored.sequence, %error, "ignoring a tool event in an unknown format");
                     return Ok(None);
                 }
             },

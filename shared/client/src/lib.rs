@@ -1,4 +1,4 @@
-//! Calling a Forebay farm: the request/reply API, and watching builds.
+//! Client of a Forebay farm: calls of the request/reply API, and watching builds.
 //!
 //! Used by the command line, the HTTP gateway and the tests.
 

@@ -8,50 +8,51 @@ use serde::{Deserialize, Serialize};
 
 use crate::{QueuePlace, WatchBody, WatchEvent};
 
-/// One event of a build, as JSON.
+/// One event of a build as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WatchLine {
-    /// Its position: watch from here to go on behind it. Absent for a place in the queue, which is stored nowhere.
+    /// Position of the event; watch from here to continue after it. Absent for a place in the queue,
+    /// which is not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Sequence>,
-    /// What it tells.
+    /// Kind and content of the event.
     #[serde(flatten)]
     pub body: WatchLineBody,
 }
 
-/// What an event tells, as JSON.
+/// Kind and content of an event of a build, as JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum WatchLineBody {
     /// The build's state changed.
     Lifecycle {
-        /// The whole record.
+        /// Complete record of the build after the change.
         record: Box<BuildRecord>,
     },
     /// Output of the command.
     Console {
-        /// Which output.
+        /// Output stream that wrote it: `stdout` or `stderr`.
         stream: OutputStream,
-        /// Which run.
+        /// Number of the attempt that wrote it.
         attempt: Attempt,
-        /// Where it starts in that output, in bytes.
+        /// Offset in bytes of its start in that output stream.
         offset: u64,
-        /// The bytes, where they are UTF-8.
+        /// The output, if it is valid UTF-8.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
-        /// The bytes, where they are not.
+        /// The output in base64, if it is not valid UTF-8.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base64: Option<String>,
-        /// How many bytes are left out here; then there are none.
+        /// Number of bytes that were discarded here; the event then contains no output.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dropped: Option<u64>,
     },
-    /// What the worker did around it.
+    /// The worker reports progress of the build, such as the preparation of its workspace.
     Tool {
-        /// The event.
+        /// Event of the worker.
         tool: ToolEvent,
     },
-    /// The build waits, and its place or its expected start is another than before.
+    /// The build waits, and its place or its expected start has changed.
     Queue(QueuePlace),
 }
 
@@ -77,7 +78,7 @@ fn console(chunk: &ConsoleChunk) -> WatchLineBody {
 }
 
 impl WatchEvent {
-    /// The event as JSON, of the form [`WatchLine`].
+    /// The event as JSON in the format of [`WatchLine`].
     pub fn to_json(&self) -> serde_json::Value {
         // Maps with text keys always encode.
         serde_json::to_value(WatchLine::from(self)).unwrap_or_default()
@@ -85,7 +86,7 @@ impl WatchEvent {
 }
 
 impl QueuePlace {
-    /// The place as JSON, of the form [`WatchLine`].
+    /// The place as JSON in the format of [`WatchLine`].
     pub fn to_json(&self) -> serde_json::Value {
         let line = WatchLine { position: None, body: WatchLineBody::Queue(self.clone()) };
         serde_json::to_value(line).unwrap_or_default()

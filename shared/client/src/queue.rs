@@ -1,7 +1,7 @@
-//! A build's place in the queue, for as long as someone watches it wait.
+//! Place of a build in the queue, polled while it is watched and waits.
 //!
-//! Nothing of this is on the bus: the place of each of a thousand waiting builds changes with every start. Whoever watches
-//! asks, the less often the longer the wait.
+//! It is not on the bus: the places of a thousand waiting builds change with every start. Each watcher polls, less
+//! often the longer the wait.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -15,50 +15,49 @@ use tracing::debug;
 
 use crate::{Client, ClientError, Watch, WatchBody, WatchEvent};
 
-/// Most builds start sooner: nobody asks for them.
+/// Wait before the first poll: most builds start sooner.
 const FIRST: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Of the wait that is left, the part after which the place is asked for again.
+/// Fraction of the remaining wait after which the place is polled again.
 const PART: u32 = 8;
-/// For so long a place may be unknown without a word: an index that is rebuilt is soon there.
+/// How long a place may be unknown before this is reported: an index that is rebuilt is soon available.
 const UNKNOWN_AFTER: Duration = Duration::from_secs(4);
-/// A prediction that moves by less than this is no news,
+/// A prediction that moves by less than this is not reported.
 const STEADY: Duration = Duration::from_secs(2);
-/// nor one that moves by less than this part of the wait that is left.
+/// A prediction that moves by less than this fraction of the remaining wait is not reported either.
 const STEADY_PART: u32 = 5;
 
-/// Where a build stands in its group's queue.
+/// Place of a build in its group's queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueuePlace {
-    /// Its place; 1 is the next.
+    /// Position in the queue; 1 is the next to start.
     pub place: u64,
-    /// Builds in that queue.
+    /// Number of builds in that queue.
     pub queued: u64,
-    /// Why it waits, in a sentence.
+    /// Why the build waits, in a sentence for people.
     pub reason: String,
-    /// When it is expected to start; absent where nothing is known.
+    /// Expected start time; absent if it cannot be predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<Millis>,
-    /// By what.
+    /// Basis of `expected_start_ms`; absent without a prediction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_by: Option<StartBasis>,
-    /// Whether the expected start that was reported before has passed.
+    /// Whether the previously reported expected start has passed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
 }
 
-/// What can be watched.
+/// Kind of information that can be watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchKind {
-    /// What is stored of a build.
+    /// Stored events of a build.
     Event(EventKind),
-    /// Its place in the queue.
+    /// Place in the queue.
     Queue,
 }
 
 impl WatchKind {
-    /// All of them.
     pub const ALL: [Self; 4] = [
         Self::Event(EventKind::Lifecycle),
         Self::Event(EventKind::Console),
@@ -66,7 +65,7 @@ impl WatchKind {
         Self::Queue,
     ];
 
-    /// The public name.
+    /// Name on the command line and in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Event(kind) => kind.as_str(),
@@ -87,9 +86,9 @@ impl fmt::Display for WatchKind {
     }
 }
 
-/// A text that names nothing that can be watched.
+/// A text that is not a kind of information to watch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not lifecycle, console, tool or queue")]
+#[error("unknown kind {0:?}: expected lifecycle, console, tool or queue")]
 pub struct UnknownKind(String);
 
 impl FromStr for WatchKind {
@@ -101,24 +100,24 @@ impl FromStr for WatchKind {
     }
 }
 
-/// What a follower is handed.
+/// Item of a followed build.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Followed {
-    /// A stored event.
+    /// An event that is stored in the stream.
     Event(WatchEvent),
-    /// The build waits, and its place or its expected start is another than before.
+    /// The build waits, and its place or its expected start has changed.
     Queue(QueuePlace),
-    /// The build waits, and its place has not been known for some seconds: why.
+    /// The build waits, and its place has been unknown for some seconds, for this reason.
     Unplaced(String),
 }
 
-/// The events of one build as they come, and while it waits its place in the queue. Dropping it ends it.
+/// The events of one build as they come, and its place in the queue while it waits. Dropping it ends it.
 #[derive(Debug)]
 pub struct Following {
     watch: Watch,
     places: Places,
     kinds: Vec<WatchKind>,
-    /// Whether it was looked if the build waits already.
+    /// Whether it was checked if the build is already waiting.
     looked: bool,
 }
 
@@ -128,19 +127,18 @@ impl Following {
         Self { places: Places::new(client, watch.key().clone()), watch, kinds, looked: false }
     }
 
-    /// Makes it fail when the bus does not answer for so long, where it would otherwise try until it does.
+    /// Makes it fail when the bus does not answer for `limit`, instead of retrying until it does.
     #[must_use]
     pub fn giving_up_after(mut self, limit: Duration) -> Self {
         self.watch = self.watch.giving_up_after(limit);
         self
     }
 
-    /// The build.
     pub fn key(&self) -> &BuildKey {
         self.watch.key()
     }
 
-    /// What comes next; nothing after INVOCATION_FINISHED. May be dropped and called again: nothing is lost.
+    /// The next item; none after INVOCATION_FINISHED. The future may be dropped and called again without losing items.
     pub async fn next(&mut self) -> Result<Option<Followed>, ClientError> {
         if !self.looked {
             let waits = self.watch.waits_already().await? && self.wants(WatchKind::Queue);
@@ -170,25 +168,24 @@ impl Following {
     }
 }
 
-/// Asks for the place of a build.
+/// Polls the place of a build.
 struct Places {
     client: Client,
     key: BuildKey,
     doing: Doing,
     pause: Duration,
     told: Option<QueuePlace>,
-    /// How many reports in a row said that it is late.
+    /// Number of consecutive reports that it is late.
     late: u32,
-    /// Since when its place is not known.
+    /// Time since when its place is unknown.
     unknown_since: Option<Instant>,
-    /// Whether that was reported.
+    /// Whether the unknown place was reported.
     unknown_told: bool,
 }
 
 enum Doing {
-    /// The build does not wait.
     Nothing,
-    /// To be asked then.
+    /// Poll again at this time.
     Resting(Instant),
     Asking(BoxFuture<'static, Result<WhyReply, ClientError>>),
 }
@@ -213,14 +210,14 @@ impl Places {
         }
     }
 
-    /// Whether the build waits, from now on.
+    /// Sets whether the build waits from now on.
     fn waits(&mut self, waits: bool) {
         (self.pause, self.told, self.late) = (PAUSE_MIN, None, 0);
         (self.unknown_since, self.unknown_told) = (None, false);
         self.doing = if waits { Doing::Resting(Instant::now() + FIRST) } else { Doing::Nothing };
     }
 
-    /// The next place that is news. May be dropped and called again.
+    /// The next place to report. The future may be dropped and called again.
     async fn next(&mut self) -> Followed {
         loop {
             match &mut self.doing {
@@ -242,7 +239,7 @@ impl Places {
         }
     }
 
-    /// Sets when to ask again; returns what is news.
+    /// Schedules the next poll; returns the place if it is worth reporting.
     fn take(&mut self, reply: Result<WhyReply, ClientError>, now: Millis) -> Option<Followed> {
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         let reply = match reply {
@@ -263,7 +260,7 @@ impl Places {
         if let Some(start) = place.expected_start_ms {
             self.pause = (start.since(now) / PART).clamp(PAUSE_MIN, PAUSE_MAX);
         }
-        // Less and less often where nothing else changes.
+        // Report less and less often while nothing else changes.
         let grace = STEADY.saturating_mul(1 << self.late.min(5));
         let is_news = |told: &QueuePlace| has_passed(told, grace, now) || is_news(told, &place, now);
         if self.told.as_ref().is_some_and(|told| !is_news(told)) {
@@ -274,9 +271,9 @@ impl Places {
         Some(Followed::Queue(place))
     }
 
-    /// Its place is not known: reported once, when that lasts.
+    /// The place is unknown: reported once, if that lasts.
     fn unknown(&mut self, error: &ClientError) -> Option<Followed> {
-        debug!(build = %self.key, %error, "its place is asked for again");
+        debug!(build = %self.key, %error, "cannot read the place in the queue, retrying");
         let since = *self.unknown_since.get_or_insert_with(Instant::now);
         self.pause = self.pause.min(UNKNOWN_AFTER);
         if self.unknown_told || since.elapsed() < UNKNOWN_AFTER {
@@ -287,7 +284,7 @@ impl Places {
     }
 }
 
-/// Whether the reported start has passed, by at least `grace`.
+/// Whether the reported start has passed by at least `grace`.
 fn has_passed(told: &QueuePlace, grace: Duration, now: Millis) -> bool {
     told.expected_start_ms.is_some_and(|at| at.after(grace) < now)
 }

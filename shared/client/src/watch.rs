@@ -1,7 +1,7 @@
-//! Watching a build: every event behind a position, once, in order, as it comes.
+//! Watching a build: every event after a position, once, in order, as it comes.
 //!
-//! A watch costs the server no consumer. It listens to the plain subject on which events are repeated as they
-//! are stored, which may lose messages, and reads from the stream whatever it cannot prove to be complete.
+//! A watch needs no consumer on the server. It listens to the plain subject on which events are repeated as they are
+//! stored, which may lose messages, and reads from the stream everything that it cannot prove to be complete.
 
 mod seen;
 
@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use crate::{ClientError, WatchEvent};
 use seen::{Seen, Verdict};
 
-/// The events of one build as they come. Dropping it ends it.
+/// The events of one build as they come. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watch {
     bus: Bus,
@@ -26,32 +26,31 @@ pub struct Watch {
     kinds: Vec<EventKind>,
     step: Step,
     seen: Seen,
-    /// The highest position heard of: until it is read, there is something to repair soon.
+    /// Highest position heard of: until it is read, the stream must be read again soon.
     heard: Sequence,
     live: Option<Subscriber>,
     reconnects: Reconnects,
     ready: VecDeque<WatchEvent>,
-    /// Without news the stream is read again at this time,
+    /// Time at which the stream is read again if no event comes.
     repair_at: Instant,
-    /// and then again after this, growing.
+    /// Pause before the read after that; grows with each read.
     pause: Duration,
-    /// How long it goes on trying while the bus does not answer; without an end where nothing is said.
+    /// How long it retries while the bus does not answer; absent: forever.
     gives_up_after: Option<Duration>,
     failing_since: Option<Instant>,
-    /// It waited when the watch began, as an event told that lies before.
+    /// Whether the build was already waiting when the watch began, by an event before the start position.
     waits_already: bool,
 }
 
-/// What to do next.
+/// Next step of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Subscribe, and see that the build exists.
+    /// Subscribe, and check that the build exists.
     Open,
     /// Read the stream from the cursor on.
     Backfill,
     /// Wait for a live message, a reconnection or the repair timer.
     Listen,
-    /// Nothing follows.
     Ended,
 }
 
@@ -90,25 +89,25 @@ impl Watch {
         }
     }
 
-    /// Makes the watch fail when the bus does not answer, where it would otherwise try until it does.
+    /// Makes the watch fail as soon as the bus does not answer, instead of retrying until it does.
     #[must_use]
     pub fn giving_up(self) -> Self {
         self.giving_up_after(Duration::ZERO)
     }
 
-    /// Makes the watch fail when the bus does not answer for so long.
+    /// Makes the watch fail when the bus does not answer for `limit`.
     #[must_use]
     pub fn giving_up_after(mut self, limit: Duration) -> Self {
         self.gives_up_after = Some(limit);
         self
     }
 
-    /// The build that is watched.
     pub fn key(&self) -> &BuildKey {
         &self.key
     }
 
-    /// The next event; none after INVOCATION_FINISHED. May be dropped and called again: nothing is lost.
+    /// The next event; none after INVOCATION_FINISHED. The future may be dropped and called
+    /// again without losing events.
     pub async fn next(&mut self) -> Result<Option<WatchEvent>, ClientError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -124,7 +123,7 @@ impl Watch {
         }
     }
 
-    /// Whether the build waits, and that was told before the position behind which it is watched.
+    /// Whether the build waits according to an event before the start position of the watch.
     pub(crate) async fn waits_already(&mut self) -> Result<bool, ClientError> {
         while self.step == Step::Open {
             let done = self.open().await;
@@ -133,7 +132,7 @@ impl Watch {
         Ok(self.waits_already)
     }
 
-    /// Rests after a fault that may pass.
+    /// Pauses after a temporary error; returns a final one.
     async fn settle(&mut self, done: Result<(), ClientError>) -> Result<(), ClientError> {
         match done {
             Ok(()) => self.failing_since = None,
@@ -143,7 +142,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether the bus did not answer for as long as it may.
+    /// Whether the bus has not answered for longer than allowed.
     fn is_over(&self) -> bool {
         let failing = self.failing_since.map_or(Duration::ZERO, |since| since.elapsed());
         self.gives_up_after.is_some_and(|limit| failing >= limit)
@@ -152,13 +151,13 @@ impl Watch {
     async fn rest(&mut self, error: &ClientError) {
         if self.failing_since.is_none() {
             let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-            warn!(build = %self.key, %error, cause, "cannot read the build's events, trying again");
+            warn!(build = %self.key, %error, cause, "cannot read the build's events, retrying");
             self.failing_since = Some(Instant::now());
         }
         tokio::time::sleep(RETRY_DELAY).await;
     }
 
-    /// Listens first, so that nothing falls between what is read and what is heard.
+    /// Subscribes before reading, so that no event is missed in between.
     async fn open(&mut self) -> Result<(), ClientError> {
         if self.live.is_none() {
             let subject = EventSubject::live_of(&self.key);
@@ -169,7 +168,7 @@ impl Watch {
             self.live = Some(live);
         }
         let Some((position, record)) = self.bus.latest(&self.key).await? else {
-            let message = format!("there is no build {} in group {}", self.key.id, self.key.group);
+            let message = format!("build {} not found in group {}", self.key.id, self.key.group);
             return Err(ClientError::api(ErrorCode::NotFound, message));
         };
         let ended = record.state() == State::Finished && position <= self.seen.cursor();
@@ -249,13 +248,13 @@ impl Watch {
         }
     }
 
-    /// Counts an event as seen and hands it out if its kind is wanted.
+    /// Marks an event as seen and queues it if its kind is wanted.
     fn take(&mut self, stored: &Stored) -> Result<(), ClientError> {
         let event = WatchEvent::read(stored)?;
         let kind = event.as_ref().map(WatchEvent::kind);
         self.seen.advance(stored.sequence, kind, RunPlace::read(stored.headers.as_ref()));
         let Some(event) = event else {
-            debug!(position = %stored.sequence, subject = stored.subject, "an event of an unknown form");
+            debug!(position = %stored.sequence, subject = stored.subject, "ignoring an event in an unknown format");
             return Ok(());
         };
         if event.is_last() {

@@ -1,4 +1,4 @@
-//! Running actions on the server.
+//! Runs actions on the server under test.
 
 use std::time::Duration;
 
@@ -24,15 +24,15 @@ use crate::{
 
 pub(crate) use execution_stage::Value as Stage;
 
-/// A message of an operation's stream.
+/// One message of an operation's stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Update {
-    /// Since the call.
+    /// Time since the call.
     pub(crate) at: Duration,
     pub(crate) operation: Operation,
 }
 
-/// The stream of an operation.
+/// The stream of a running operation.
 pub(crate) struct Running {
     begun: Instant,
     stream: Streaming<Operation>,
@@ -40,7 +40,6 @@ pub(crate) struct Running {
     pub(crate) updates: Vec<Update>,
 }
 
-/// An operation that completed.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     pub(crate) name: String,
@@ -49,7 +48,7 @@ pub(crate) struct Run {
     pub(crate) response: ExecuteResponse,
 }
 
-/// The message in an `Any`.
+/// Decodes the message in an `Any`.
 pub(crate) fn unpack<M: Message + Default>(any: Option<&Any>, name: &str, what: &str) -> Result<M, Stop> {
     let Some(any) = any else { fail!("the operation has no {what}") };
     let full = format!("build.bazel.remote.execution.v2.{name}");
@@ -57,17 +56,17 @@ pub(crate) fn unpack<M: Message + Default>(any: Option<&Any>, name: &str, what: 
     M::decode(&*any.value).map_err(|error| Stop::Fail(format!("the {what} cannot be decoded: {error}")))
 }
 
-/// The metadata of an operation.
+/// Decodes the metadata of an operation.
 pub(crate) fn metadata(operation: &Operation) -> Result<ExecuteOperationMetadata, Stop> {
     unpack(operation.metadata.as_ref(), "ExecuteOperationMetadata", "metadata")
 }
 
-/// Where an operation is.
+/// Returns the current stage of an operation.
 pub(crate) fn stage(operation: &Operation) -> Result<Stage, Stop> {
     Ok(metadata(operation)?.stage())
 }
 
-/// What an operation that is done came to.
+/// Returns the response of an operation that is done.
 pub(crate) fn response(operation: &Operation) -> Result<ExecuteResponse, Stop> {
     match &operation.result {
         Some(operation::Result::Response(any)) => unpack(Some(any), "ExecuteResponse", "response"),
@@ -83,14 +82,14 @@ impl Running {
         Self { begun, stream, action, updates: Vec::new() }
     }
 
-    /// The next message.
+    /// Reads the next message of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<&Operation>, Status> {
         let Some(operation) = self.stream.message().await? else { return Ok(None) };
         self.updates.push(Update { at: self.begun.elapsed(), operation });
         Ok(self.updates.last().map(|update| &update.operation))
     }
 
-    /// The name of the operation, once there is a message.
+    /// Returns the name of the operation, after waiting for a message if necessary.
     pub(crate) async fn name(&mut self) -> Result<String, Stop> {
         if self.updates.is_empty() {
             self.next().await?;
@@ -119,7 +118,7 @@ impl Running {
         }
     }
 
-    /// Reads to the end.
+    /// Reads to the end of the stream.
     pub(crate) async fn finish(mut self) -> Result<Run, Stop> {
         while self.next().await?.is_some() {}
         let Some(last) = self.updates.last() else {
@@ -133,13 +132,13 @@ impl Running {
 }
 
 impl Run {
-    /// How the server ended it.
+    /// Returns the status with which the server ended the operation.
     pub(crate) fn status(&self) -> (Code, &str) {
         let status = self.response.status.as_ref();
         status.map_or((Code::Ok, ""), |status| (Code::from(status.code), &*status.message))
     }
 
-    /// What the action came to.
+    /// Returns the result of the action.
     pub(crate) fn result(&self) -> Result<&ActionResult, Stop> {
         match &self.response.result {
             Some(result) => Ok(result),
@@ -147,14 +146,14 @@ impl Run {
         }
     }
 
-    /// The same of an action that had to run to its end with this exit code.
+    /// Returns the result of an action that must exit with this code.
     pub(crate) fn exited(&self, wanted: i32) -> Result<&ActionResult, Stop> {
         let (code, message) = self.status();
         need!(code == Code::Ok, "an action ended with {}", named(code, message));
         let result = self.result()?;
         need!(
             result.exit_code == wanted,
-            "the action exited with {}, {wanted} was expected{}",
+            "the action exited with {}, expected {wanted}{}",
             result.exit_code,
             remark(&result.stderr_raw)
         );
@@ -168,12 +167,12 @@ fn remark(stderr: &[u8]) -> String {
 }
 
 impl Cx {
-    /// The blobs of an action.
+    /// Encodes the blobs of an action.
     pub(crate) fn prepare(&self, job: &Job) -> Prepared {
         Prepared::new(&self.client, job, platform(&self.options.platform))
     }
 
-    /// Calls Execute.
+    /// Calls Execute for an uploaded action.
     pub(crate) async fn execute(&self, prepared: &Prepared, job: &Job) -> Result<Running, Status> {
         let begun = Instant::now();
         let policy = ExecutionPolicy { priority: job.priority };
@@ -199,32 +198,32 @@ impl Cx {
         Ok(self.execute(&prepared, job).await?)
     }
 
-    /// Uploads an action and runs it to its end, whatever that is.
+    /// Uploads an action and runs it to its end, whatever the outcome.
     pub(crate) async fn run(&self, job: &Job) -> Result<Run, Stop> {
         self.start(job).await?.finish().await
     }
 
-    /// Runs an action that has to exit with zero.
+    /// Runs an action that must exit with 0.
     pub(crate) async fn ok(&self, job: &Job) -> Result<Run, Stop> {
         let run = self.run(job).await?;
         run.exited(0)?;
         Ok(run)
     }
 
-    /// Runs an action that has to exit with zero and is asked for its output.
+    /// Runs an action that must exit with 0 and returns its standard output.
     pub(crate) async fn output(&self, job: &Job) -> Result<String, Stop> {
         let run = self.ok(job).await?;
         self.stdout(run.result()?).await
     }
 
-    /// The error of an action that must not run: of the call or in the response.
+    /// Returns the error of an action that must be refused: of the call or in the response.
     pub(crate) async fn refusal(&self, job: &Job, what: &str) -> Result<rpc::Status, Stop> {
         let prepared = self.prepare(job);
         self.client.put_all(&prepared.all()).await?;
         self.refusal_of(&prepared, job, what).await
     }
 
-    /// The same for an action of which not all is uploaded.
+    /// Like [`Self::refusal`], for an action whose blobs are not all uploaded.
     pub(crate) async fn refusal_of(
         &self,
         prepared: &Prepared,
@@ -251,7 +250,7 @@ impl Cx {
         }
     }
 
-    /// Follows an operation from where it is.
+    /// Calls `WaitExecution` for an operation.
     pub(crate) async fn wait(&self, name: &str) -> Result<Running, Status> {
         let begun = Instant::now();
         let request = WaitExecutionRequest { name: name.to_owned() };
@@ -259,12 +258,12 @@ impl Cx {
         Ok(Running::new(stream, Digest::default(), begun))
     }
 
-    /// What an action printed.
+    /// Returns the standard output of an action.
     pub(crate) async fn stdout(&self, result: &ActionResult) -> Result<String, Stop> {
         text(&self.client, &result.stdout_raw, result.stdout_digest.as_ref()).await
     }
 
-    /// What an action printed as errors.
+    /// Returns the standard error of an action.
     pub(crate) async fn stderr(&self, result: &ActionResult) -> Result<String, Stop> {
         text(&self.client, &result.stderr_raw, result.stderr_digest.as_ref()).await
     }
@@ -278,7 +277,7 @@ async fn text(client: &Client, raw: &[u8], digest: Option<&Digest>) -> Result<St
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
 
-/// The error of a call as messages have it.
+/// Converts the error of a call to the message type.
 fn plain(status: &Status) -> rpc::Status {
     rpc::Status::decode(status.details()).ok().filter(|whole| !whole.details.is_empty()).unwrap_or_else(
         || rpc::Status {

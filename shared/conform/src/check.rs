@@ -1,36 +1,34 @@
-//! What a check is, and the list of all.
+//! Definition of a check, and the list of all checks.
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::{context::Cx, groups, stop::Judged};
 
-/// What a statement is about.
+/// The area that a statement belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Group {
-    /// Capabilities and what holds for every call.
+    /// Capabilities and rules that apply to every call.
     A,
-    /// Byte streams.
+    /// Reads and writes of byte streams.
     B,
-    /// The unary calls of the content-addressable store.
+    /// Unary calls of the content-addressable store (CAS).
     C,
-    /// Splitting and splicing.
+    /// Splitting and splicing of blobs.
     D,
-    /// The action cache.
     E,
-    /// Which actions are accepted.
+    /// Rules for accepting actions.
     F,
-    /// Operations and their streams.
+    /// Operations and their event streams.
     G,
-    /// What executors do, and outputs.
+    /// Behaviour of executors, and outputs of actions.
     H,
     /// Log streams, remote assets, build events.
     I,
 }
 
 impl Group {
-    /// Its title.
     pub fn title(self) -> &'static str {
         match self {
             Self::A => "Capabilities and general",
@@ -38,7 +36,7 @@ impl Group {
             Self::C => "CAS",
             Self::D => "SplitBlob and SpliceBlob",
             Self::E => "Action cache",
-            Self::F => "Execute: what is accepted",
+            Self::F => "Execute: accepted actions",
             Self::G => "Operations",
             Self::H => "Executors and outputs",
             Self::I => "Log streams, remote assets, build events",
@@ -50,9 +48,9 @@ impl Group {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// The specification demands it.
+    /// The specification requires it.
     Must,
-    /// The specification advises it.
+    /// The specification recommends it.
     Should,
     /// The specification allows or describes it.
     May,
@@ -60,33 +58,31 @@ pub enum Level {
     Practical,
 }
 
-/// What the server must say it can do for the check to make sense.
+/// Capability that the server must announce for the check to apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Nothing.
     Nothing,
-    /// A content-addressable store.
+    /// A content-addressable store (CAS).
     Store,
-    /// An action cache that may be written.
+    /// A writable action cache.
     Cache,
-    /// Execution.
     Execution,
 }
 
-/// When it runs.
+/// When a check runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// From the start, beside the others, outside their bound.
+    /// From the start, in parallel with the others and outside their limit of parallel checks.
     Long,
-    /// With the others.
+    /// In parallel with the others.
     Usual,
-    /// Alone, when the others are done.
+    /// On its own, after all usual checks.
     Alone,
-    /// At the end.
+    /// At the end of the run.
     Last,
 }
 
-/// One check.
+/// One check of the server.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
     pub(crate) id: u16,
@@ -94,7 +90,7 @@ pub(crate) struct Check {
     pub(crate) level: Level,
     pub(crate) needs: Needs,
     pub(crate) phase: Phase,
-    /// Whether it runs once for each digest function.
+    /// Whether the check runs once per digest function.
     pub(crate) each_function: bool,
     pub(crate) title: &'static str,
     pub(crate) run: for<'a> fn(&'a Cx) -> BoxFuture<'a, Judged>,
@@ -110,7 +106,7 @@ impl Check {
     }
 }
 
-/// A check: number, group, level, what it needs, title, function.
+/// Defines a check: number, group, level, needs, title, function.
 macro_rules! check {
     ($id:literal, $group:ident, $level:ident, $needs:ident, $title:literal, $run:path) => {
         $crate::check::Check {
@@ -128,27 +124,25 @@ macro_rules! check {
 
 pub(crate) use check;
 
-/// All checks in the order of their numbers.
+/// Returns all checks, ordered by number.
 pub(crate) fn all() -> Vec<Check> {
     let mut all: Vec<Check> = groups::CHECKS.iter().flat_map(|checks| checks.iter().copied()).collect();
     all.sort_by_key(|check| check.id);
     all
 }
 
-/// A statement that is checked.
+/// A statement about the server that a check verifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Statement {
-    /// Its number.
+    /// Number of the statement, from 1.
     pub id: u16,
-    /// What it is about.
     pub group: Group,
-    /// How binding it is.
     pub level: Level,
-    /// What it says.
+    /// Text of the statement.
     pub title: &'static str,
 }
 
-/// Every statement that is checked, in order.
+/// Returns all statements, ordered by number.
 pub fn statements() -> Vec<Statement> {
     let statement =
         |check: Check| Statement { id: check.id, group: check.group, level: check.level, title: check.title };

@@ -1,4 +1,4 @@
-//! A client of one instance and one digest function.
+//! Client of one instance and one digest function.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use crate::{
     watched::Watched,
 };
 
-/// A client of one instance and one digest function.
+/// Client of one instance and one digest function.
 #[derive(Clone)]
 pub(crate) struct Client {
     transport: Watched,
@@ -41,9 +41,9 @@ pub(crate) struct Client {
 }
 
 const MESSAGE_MAX: usize = 64 << 20;
-/// What is sent in one message of a byte stream.
+/// Number of bytes sent in one message of a byte stream.
 pub(crate) const PIECE: usize = 256 << 10;
-/// Blobs above this are uploaded by themselves.
+/// Blobs larger than this are uploaded separately, not in a batch.
 const BATCHED_MAX: usize = 512 << 10;
 
 macro_rules! services {
@@ -56,7 +56,7 @@ macro_rules! services {
     };
 }
 
-/// What a URL of the API is for the transport: `grpc://` is its usual scheme.
+/// Converts a URL of the API for the transport: `grpc://` is its usual scheme.
 fn url(endpoint: &str) -> String {
     if let Some(rest) = endpoint.strip_prefix("grpc://") {
         format!("http://{rest}")
@@ -67,7 +67,7 @@ fn url(endpoint: &str) -> String {
     }
 }
 
-/// Opens a connection of its own.
+/// Opens a separate connection to the endpoint.
 pub(crate) async fn connect(endpoint: &str) -> Result<Watched, Error> {
     let endpoint = Endpoint::from_shared(url(endpoint))?
         .connect_timeout(Duration::from_secs(10))
@@ -99,17 +99,17 @@ impl Client {
         &self.transport
     }
 
-    /// The same for another instance.
+    /// Returns a client of another instance.
     pub(crate) fn of_instance(&self, instance: &str) -> Self {
         Self { instance: instance.to_owned(), ..self.clone() }
     }
 
-    /// The same with another digest function.
+    /// Returns a client with another digest function.
     pub(crate) fn of_function(&self, function: DigestFunction) -> Self {
         Self { function, ..self.clone() }
     }
 
-    /// The digest function as requests name it.
+    /// Returns the number of the digest function in requests.
     pub(crate) fn function_value(&self) -> i32 {
         match self.function {
             DigestFunction::Sha256 => digest_function::Value::Sha256.into(),
@@ -122,7 +122,7 @@ impl Client {
         Digest { hash: digest.hex(), size_bytes: i64::try_from(digest.size).unwrap_or(i64::MAX) }
     }
 
-    /// A digest that names nothing anywhere.
+    /// Returns a random digest that no blob has.
     pub(crate) fn absent(&self) -> Digest {
         self.digest(names::fresh_text().as_bytes())
     }
@@ -143,7 +143,7 @@ impl Client {
         names::compressed_write_name(&self.instance, self.function, digest)
     }
 
-    /// Those that the server lacks.
+    /// Returns the digests that the server lacks.
     pub(crate) async fn missing(&self, blob_digests: Vec<Digest>) -> Result<Vec<Digest>, Status> {
         let request = FindMissingBlobsRequest {
             instance_name: self.instance.clone(),
@@ -153,7 +153,7 @@ impl Client {
         Ok(self.cas().find_missing_blobs(request).await?.into_inner().missing_blob_digests)
     }
 
-    /// Whether the server has it.
+    /// Returns whether the server has the blob.
     pub(crate) async fn has(&self, digest: &Digest) -> Result<bool, Status> {
         Ok(self.missing(vec![digest.clone()]).await?.is_empty())
     }
@@ -184,7 +184,7 @@ impl Client {
         Ok(self.cas().batch_read_blobs(request).await?.into_inner())
     }
 
-    /// One blob by the batch call.
+    /// Reads one blob with the batch call.
     pub(crate) async fn batch_read_one(
         &self,
         digest: &Digest,
@@ -196,7 +196,6 @@ impl Client {
         }
     }
 
-    /// Uploads one blob.
     pub(crate) async fn put(&self, content: &[u8]) -> Result<Digest, Stop> {
         let digest = self.digest(content);
         if content.len() <= BATCHED_MAX {
@@ -207,7 +206,7 @@ impl Client {
         Ok(digest)
     }
 
-    /// Uploads blobs.
+    /// Uploads blobs, in batches where possible.
     pub(crate) async fn put_all(&self, contents: &[Vec<u8>]) -> Result<(), Stop> {
         let (small, large): (Vec<&[u8]>, Vec<&[u8]>) =
             contents.iter().map(Vec::as_slice).partition(|content| content.len() <= BATCHED_MAX);
@@ -238,7 +237,7 @@ impl Client {
         Ok(())
     }
 
-    /// The part of a batch upload that is this blob.
+    /// Returns the request for this blob in a batch upload.
     pub(crate) fn update(&self, content: &[u8]) -> batch_update_blobs_request::Request {
         batch_update_blobs_request::Request {
             digest: Some(self.digest(content)),
@@ -247,7 +246,7 @@ impl Client {
         }
     }
 
-    /// Reads by resource name.
+    /// Reads a byte stream by resource name.
     pub(crate) async fn read_at(&self, name: &str, offset: i64, limit: i64) -> Result<Vec<u8>, Status> {
         let mut content = Vec::new();
         for piece in self.read_pieces(name, offset, limit).await? {
@@ -256,7 +255,7 @@ impl Client {
         Ok(content)
     }
 
-    /// Reads by resource name, as it was cut.
+    /// Reads a byte stream by resource name and returns its messages separately.
     pub(crate) async fn read_pieces(
         &self,
         name: &str,
@@ -272,19 +271,19 @@ impl Client {
         Ok(pieces)
     }
 
-    /// A blob.
+    /// Reads a whole blob.
     pub(crate) async fn read(&self, digest: &Digest) -> Result<Vec<u8>, Status> {
         self.read_at(&self.read_name(digest), 0, 0).await
     }
 
-    /// A message that is a blob.
+    /// Reads a blob and decodes it as a message.
     pub(crate) async fn read_message<M: Message + Default>(&self, digest: &Digest) -> Result<M, Stop> {
         let content = self.read(digest).await?;
         M::decode(&*content)
             .map_err(|error| Stop::Fail(format!("blob {} cannot be decoded: {error}", digest.hash)))
     }
 
-    /// Writes to a resource name; the answer is the committed size.
+    /// Writes to a resource name and returns the committed size.
     pub(crate) async fn write(&self, name: &str, mut requests: Vec<WriteRequest>) -> Result<i64, Status> {
         if let Some(first) = requests.first_mut()
             && first.resource_name.is_empty()
@@ -321,7 +320,7 @@ impl Client {
         Ok(pages)
     }
 
-    /// All directories of a tree.
+    /// Returns all directories of a tree.
     pub(crate) async fn tree_directories(&self, root: &Digest) -> Result<Vec<Directory>, Status> {
         Ok(self.tree(root, 0, "").await?.into_iter().flat_map(|page| page.directories).collect())
     }
@@ -363,7 +362,7 @@ impl Client {
     }
 }
 
-/// The messages that write this content; the first still lacks its name.
+/// Splits content into write requests; the caller adds the name to the first.
 pub(crate) fn pieces(content: &[u8], size: usize) -> Vec<WriteRequest> {
     let mut requests = Vec::new();
     let mut offset = 0;
@@ -385,17 +384,17 @@ pub(crate) fn pieces(content: &[u8], size: usize) -> Vec<WriteRequest> {
     requests
 }
 
-/// Compresses as the API's ZSTD.
+/// Compresses as ZSTD of the API.
 pub(crate) fn zstd(content: &[u8]) -> Result<Vec<u8>, Stop> {
     zstd::stream::encode_all(content, 1)
         .map_err(|error| Stop::Fail(format!("the tool cannot compress: {error}")))
 }
 
-/// Decompresses what a server sent.
+/// Decompresses data sent by a server.
 pub(crate) fn unzstd(content: &[u8]) -> Result<Vec<u8>, Stop> {
     if content.is_empty() {
         return Ok(Vec::new());
     }
     zstd::stream::decode_all(content)
-        .map_err(|error| Stop::Fail(format!("what was sent is not a zstd stream: {error}")))
+        .map_err(|error| Stop::Fail(format!("the server sent an invalid zstd stream: {error}")))
 }

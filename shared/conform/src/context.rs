@@ -1,4 +1,4 @@
-//! What a check has at hand.
+//! The context of a check.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,60 +13,60 @@ use crate::{
     stop::{Judged, Stop},
 };
 
-/// What was left on the server at the start, to be looked at in the end.
+/// State left on the server at the start of the run, to be checked at the end.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Early {
-    /// Blobs that were found present then.
+    /// Blobs that were present at the start.
     pub(crate) blobs: Vec<Digest>,
-    /// An operation that completed then.
+    /// An operation that completed at the start.
     pub(crate) operation: Option<String>,
 }
 
-/// What a check has at hand.
+/// The context of a check.
 #[derive(Clone)]
 pub(crate) struct Cx {
     pub(crate) options: Arc<Options>,
     pub(crate) capabilities: Arc<ServerCapabilities>,
     pub(crate) early: Arc<Early>,
     pub(crate) client: Client,
-    /// When the run began.
+    /// Start of the run.
     pub(crate) begun: tokio::time::Instant,
 }
 
 impl Cx {
-    /// What the server says of its cache.
+    /// Returns the announced cache capabilities.
     pub(crate) fn cache(&self) -> Option<&CacheCapabilities> {
         self.capabilities.cache_capabilities.as_ref()
     }
 
-    /// What the server says of execution.
+    /// Returns the announced execution capabilities.
     pub(crate) fn executing(&self) -> Option<&ExecutionCapabilities> {
         self.capabilities.execution_capabilities.as_ref()
     }
 
-    /// Whether it offers zstd for byte streams.
+    /// Returns whether the server offers zstd for byte streams.
     pub(crate) fn zstd(&self) -> bool {
         self.cache()
             .is_some_and(|cache| cache.supported_compressors.contains(&compressor::Value::Zstd.into()))
     }
 
-    /// What it does with absolute symlinks.
+    /// Returns how the server treats absolute symlinks.
     pub(crate) fn symlink_strategy(&self) -> symlink_absolute_path_strategy::Value {
         self.cache().map(CacheCapabilities::symlink_absolute_path_strategy).unwrap_or_default()
     }
 
-    /// The most bytes of a batch, if there is a limit.
+    /// Maximum number of bytes in a batch, if there is a limit.
     pub(crate) fn batch_max(&self) -> Option<usize> {
         let limit = usize::try_from(self.cache()?.max_batch_total_size_bytes).ok()?;
         (limit > 0).then_some(limit)
     }
 
-    /// The most bytes of a blob, if there is a limit.
+    /// Maximum number of bytes in a blob, if there is a limit.
     pub(crate) fn blob_max(&self) -> Option<i64> {
         self.cache().map(|cache| cache.max_cas_blob_size_bytes).filter(|limit| *limit > 0)
     }
 
-    /// A client of the store that is said to be full, if one was named.
+    /// Returns a client of the full store, if one was configured.
     pub(crate) async fn full(&self) -> Result<Option<Client>, Stop> {
         let Some(endpoint) = &self.options.full_endpoint else { return Ok(None) };
         let transport = crate::client::connect(endpoint)
@@ -76,7 +76,7 @@ impl Cx {
     }
 }
 
-/// Waits for an answer, but not for ever.
+/// Waits for an answer until the time limit.
 pub(crate) async fn within<T>(
     limit: Duration,
     what: &str,
@@ -84,16 +84,16 @@ pub(crate) async fn within<T>(
 ) -> Result<T, Stop> {
     tokio::time::timeout(limit, answer)
         .await
-        .map_err(|_| Stop::Fail(format!("{what} had no answer within {} s", limit.as_secs())))
+        .map_err(|_| Stop::Fail(format!("{what} was not answered within {} s", limit.as_secs())))
 }
 
-/// A statement about something that the server does not offer holds, whatever it says.
+/// Passes because the server does not offer the subject of the statement.
 #[expect(clippy::unnecessary_wraps, reason = "it is the value of a check")]
 pub(crate) fn vacuous(what: &str) -> Judged {
-    Ok(format!("{what}, so there is nothing to hold"))
+    Ok(format!("{what}, so the statement does not apply"))
 }
 
-/// Passes with a remark about what was not looked at.
+/// Passes with a remark about parts that were not checked.
 #[expect(clippy::unnecessary_wraps, reason = "it is the value of a check")]
 pub(crate) fn noted(remark: &str) -> Judged {
     Ok(remark.to_owned())

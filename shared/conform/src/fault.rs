@@ -1,7 +1,7 @@
-//! A proxy that makes a good server wrong in one way: the counter-check of the checks.
+//! A proxy that adds one fault to a correct server: it verifies that the checks detect faults.
 //!
-//! Each fault is one that servers in use have. What a proxy cannot make an executor do is made to look so in the
-//! answer.
+//! Each fault occurs in servers in use. Where a proxy cannot make an executor misbehave, it changes the answer to
+//! look as if it had.
 
 mod blobs;
 mod bytes;
@@ -30,17 +30,17 @@ use upstream::Upstream;
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident = $id:literal),+ $(,)?) => {
-        /// One way to be wrong.
+        /// One way in which a server is wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Fault {
             $($(#[$doc])* $name),+
         }
 
         impl Fault {
-            /// All of them.
+            /// All faults, in the order of their checks.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// The number of the check that has to fail.
+            /// Returns the number of the check that must fail.
             pub fn caught_by(self) -> u16 {
                 match self {
                     $(Self::$name => $id),+
@@ -51,17 +51,17 @@ macro_rules! faults {
 }
 
 faults! {
-    /// Priorities are announced from 0 on.
+    /// Priority ranges are announced from 0 upwards.
     PrioritiesFromZero = 6,
     /// Reads with a limit are not implemented.
     NoReadLimit = 27,
-    /// Compressed reads begin at the beginning.
+    /// Compressed reads ignore the offset.
     CompressedOffsetIgnored = 29,
     /// A write with a wrong hash is accepted, and can be read.
     WrongHashAccepted = 34,
     /// A compressed write commits -1 bytes.
     CompressedSizeUnknown = 40,
-    /// `QueryWriteStatus` is not implemented.
+    /// The call `QueryWriteStatus` is not implemented.
     NoWriteStatus = 42,
     /// Compressors of batch uploads are ignored.
     CompressorIgnored = 52,
@@ -69,53 +69,53 @@ faults! {
     AbsentTreeEmpty = 57,
     /// A tree with an absent directory is an error.
     TreeEndsAtAbsent = 58,
-    /// Trees come in one page.
+    /// Trees are returned in one page.
     PageSizeIgnored = 59,
     /// A failure is the operation's error.
     OperationError = 84,
     /// A missing blob is `NOT_FOUND`.
     MissingIsNotFound = 85,
-    /// Of several missing blobs the first is named.
+    /// Of several missing blobs only the first is named.
     FirstMissingOnly = 87,
-    /// An action that nothing can run waits for ever.
+    /// An action that no executor can run waits forever.
     UnknownPropertyWaits = 91,
-    /// A higher priority starts sooner.
+    /// Larger priority values start sooner.
     PriorityInverted = 98,
     /// Results of `do_not_cache` actions are cached.
     DoNotCacheIgnored = 99,
-    /// `skip_cache_lookup` is not looked at.
+    /// The flag `skip_cache_lookup` is ignored.
     SkipCacheLookupIgnored = 100,
-    /// `CancelOperation` is not implemented.
+    /// The call `CancelOperation` is not implemented.
     NoCancel = 111,
-    /// `GetOperation` and its like are not implemented.
+    /// The call `GetOperation` and related calls are not implemented.
     NoOperations = 112,
-    /// A timed-out action brings nothing that it printed.
+    /// The result of a timed-out action lacks its output.
     TimeoutWithoutOutput = 114,
-    /// Every signal is exit code 9.
+    /// Every signal is reported as exit code 9.
     SignalIsNine = 117,
     /// The output of a running action cannot be read.
     NoLiveOutput = 119,
-    /// There are no server logs.
+    /// Responses have no server logs.
     NoServerLogs = 121,
-    /// The parents of outputs are not made.
+    /// The parent directories of outputs are not created.
     NoParents = 126,
     /// Output symlinks are reported as files.
     SymlinksFollowed = 130,
     /// Absolute output symlinks are reported as files.
     AbsoluteSymlinksFollowed = 131,
-    /// Output directories come as Trees only.
+    /// Output directories are reported as Trees only.
     TreesOnly = 136,
 }
 
-/// Why there is no proxy.
+/// The proxy could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("the proxy cannot listen on the loopback interface: {0}")]
 pub struct ProxyError(#[from] std::io::Error);
 
-/// A proxy; it ends when this is dropped.
+/// A running proxy; dropping the handle stops it.
 #[derive(Debug)]
 pub struct ProxyHandle {
-    /// Where it listens: `grpc://HOST:PORT`.
+    /// URL of the proxy: `grpc://HOST:PORT`.
     pub endpoint: String,
     serving: JoinHandle<()>,
 }
@@ -128,7 +128,7 @@ impl Drop for ProxyHandle {
 
 const MESSAGE_MAX: usize = 64 << 20;
 
-/// Starts a proxy of a server that is wrong in one way.
+/// Starts a proxy that adds `fault` to the server `upstream`.
 pub async fn proxy(upstream: Uri, fault: Fault) -> Result<ProxyHandle, ProxyError> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let endpoint = format!("grpc://{}", listener.local_addr()?);
@@ -153,7 +153,7 @@ pub async fn proxy(upstream: Uri, fault: Fault) -> Result<ProxyHandle, ProxyErro
         .add_service(served!(FetchServer))
         .add_service(served!(PushServer));
     let serving = tokio::spawn(async move {
-        // It ends with its handle; there is nobody to tell before.
+        // The proxy stops with its handle, which cannot receive an error.
         let _ = router.serve_with_incoming(TcpListenerStream::new(listener)).await;
     });
     Ok(ProxyHandle { endpoint, serving })

@@ -1,4 +1,4 @@
-//! The checks, by group.
+//! All checks, one module per topic.
 
 mod a_digests;
 mod a_endpoints;

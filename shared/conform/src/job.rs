@@ -1,4 +1,4 @@
-//! Actions to run.
+//! Actions that the checks run.
 
 #![expect(deprecated, reason = "clients of older versions use these fields")]
 
@@ -20,7 +20,7 @@ pub(crate) struct InputFile {
     pub(crate) properties: Option<NodeProperties>,
 }
 
-/// An input root.
+/// The contents of an input root.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inputs {
     files: BTreeMap<String, InputFile>,
@@ -29,17 +29,17 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// With a file at a path.
+    /// Adds a file at a path.
     pub(crate) fn file(self, path: &str, content: impl Into<Vec<u8>>) -> Self {
         self.with(path, InputFile { content: content.into(), ..InputFile::default() })
     }
 
-    /// With a program at a path.
+    /// Adds an executable file at a path.
     pub(crate) fn program(self, path: &str, content: &str) -> Self {
         self.with(path, InputFile { content: content.into(), executable: true, properties: None })
     }
 
-    /// With a file at a path.
+    /// Adds a file with properties at a path.
     pub(crate) fn with(mut self, path: &str, file: InputFile) -> Self {
         match path.split_once('/') {
             Some((parent, rest)) => {
@@ -51,19 +51,19 @@ impl Inputs {
         self
     }
 
-    /// With an empty directory.
+    /// Adds an empty directory.
     pub(crate) fn directory(mut self, name: &str) -> Self {
         self.directories.insert(name.to_owned(), Self::default());
         self
     }
 
-    /// With a symbolic link.
+    /// Adds a symbolic link.
     pub(crate) fn symlink(mut self, name: &str, target: &str) -> Self {
         self.symlinks.insert(name.to_owned(), target.to_owned());
         self
     }
 
-    /// The digest of the root; the blobs it needs are added.
+    /// Returns the digest of the root, and appends its blobs to `blobs`.
     pub(crate) fn encode(&self, client: &Client, blobs: &mut Vec<Vec<u8>>) -> Digest {
         let file = |blobs: &mut Vec<Vec<u8>>, name: &String, file: &InputFile| {
             blobs.push(file.content.clone());
@@ -98,12 +98,12 @@ impl Inputs {
     }
 }
 
-/// An action to run, and how.
+/// An action to run, and the options of its execution.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) command: Command,
     pub(crate) inputs: Inputs,
-    /// The root where it is not made of `inputs`.
+    /// Digest of the input root, if it is not built from `inputs`.
     pub(crate) root: Option<Digest>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) do_not_cache: bool,
@@ -115,7 +115,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Runs a program; no other run has the same action.
+    /// Runs a program with these arguments; the action is unique.
     pub(crate) fn program<const N: usize>(arguments: [&str; N]) -> Self {
         let path = EnvironmentVariable { name: "PATH".into(), value: "/usr/bin:/bin".into() };
         Self {
@@ -136,12 +136,12 @@ impl Job {
         }
     }
 
-    /// Runs a script of the shell.
+    /// Runs a shell script.
     pub(crate) fn sh(script: &str) -> Self {
         Self::program(["/bin/sh", "-c", script])
     }
 
-    /// Prints something else each time it runs.
+    /// Prints different output each time it runs.
     pub(crate) fn random() -> Self {
         Self::sh("cat /proc/sys/kernel/random/uuid 2>/dev/null || date +%s%N")
     }
@@ -186,12 +186,12 @@ impl Job {
         Self { priority, ..self }
     }
 
-    /// The same command as another action.
+    /// Returns the same command as a different action.
     pub(crate) fn again(&self) -> Self {
         Self { salt: names::fresh_text().into_bytes(), ..self.clone() }
     }
 
-    /// With this property besides those of the run.
+    /// Adds this property to those of the run.
     pub(crate) fn property(mut self, name: &str, value: &str) -> Self {
         let property = Property { name: name.to_owned(), value: value.to_owned() };
         self.platform.get_or_insert_default().properties.push(property);
@@ -199,7 +199,7 @@ impl Job {
     }
 }
 
-/// Properties in canonical order.
+/// Returns the properties in canonical order.
 pub(crate) fn platform(pairs: &[(String, String)]) -> Option<Platform> {
     let mut pairs = pairs.to_vec();
     pairs.sort();
@@ -207,7 +207,7 @@ pub(crate) fn platform(pairs: &[(String, String)]) -> Option<Platform> {
     if properties.is_empty() { None } else { Some(Platform { properties }) }
 }
 
-/// An action as blobs.
+/// An action encoded as blobs.
 #[derive(Debug, Clone)]
 pub(crate) struct Prepared {
     pub(crate) action: Digest,
@@ -215,7 +215,7 @@ pub(crate) struct Prepared {
     pub(crate) root: Digest,
     pub(crate) action_blob: Vec<u8>,
     pub(crate) command_blob: Vec<u8>,
-    /// Input files and directories.
+    /// Encoded input files and directories.
     pub(crate) blobs: Vec<Vec<u8>>,
 }
 
@@ -256,7 +256,7 @@ impl Prepared {
         Self::of(client, &action, root, command_blob, blobs)
     }
 
-    /// An action that was made by hand.
+    /// Encodes an action from messages that the check built.
     pub(crate) fn of(
         client: &Client,
         action: &Action,
@@ -275,7 +275,7 @@ impl Prepared {
         }
     }
 
-    /// Every blob of it.
+    /// Returns all blobs of the action.
     pub(crate) fn all(&self) -> Vec<Vec<u8>> {
         let mut all = self.blobs.clone();
         all.push(self.command_blob.clone());

@@ -1,6 +1,6 @@
-//! Checks a server of the Remote Execution API from outside: one check per statement that a client relies on, over
-//! gRPC alone, against any implementation. [`fault`] is the counter-check: a proxy that makes a good server wrong in
-//! one way, so that the check for it must fail.
+//! Checks a server of the Remote Execution API from the outside: one check per statement that a client relies on,
+//! over gRPC alone, against any implementation. [`fault`] tests the checks themselves: a proxy adds one fault to a
+//! correct server, so that the corresponding check must fail.
 
 mod actions;
 mod check;

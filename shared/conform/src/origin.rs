@@ -1,4 +1,4 @@
-//! A web server of some resources, for remote assets to be fetched from.
+//! A small web server from which remote assets are fetched.
 
 use std::{
     sync::{
@@ -14,7 +14,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The server; it ends when this is dropped.
+/// The web server; it stops when this is dropped.
 pub(crate) struct Origin {
     base: String,
     hits: Arc<AtomicUsize>,
@@ -28,7 +28,7 @@ impl Drop for Origin {
 }
 
 impl Origin {
-    /// Serves `content` as `/blob`, and `/forbidden`, `/slow`; nothing else is there.
+    /// Serves `content` as `/blob`, and also `/forbidden` and `/slow`; other paths are not found.
     pub(crate) async fn start(host: &str, content: Vec<u8>) -> std::io::Result<Self> {
         let local = matches!(host, "127.0.0.1" | "localhost");
         let listener = TcpListener::bind((if local { "127.0.0.1" } else { "0.0.0.0" }, 0)).await?;
@@ -43,12 +43,12 @@ impl Origin {
         Ok(Self { base, hits, serving })
     }
 
-    /// The URL of a path.
+    /// Returns the URL of a path.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
 
-    /// How often `/blob` was asked for.
+    /// Number of requests for `/blob`.
     pub(crate) fn hits(&self) -> usize {
         self.hits.load(Ordering::SeqCst)
     }
@@ -83,7 +83,7 @@ async fn answer(mut stream: TcpStream, content: Arc<Vec<u8>>, hits: Arc<AtomicUs
     };
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
-    // A client that leaves early is its own affair.
+    // A client may disconnect early.
     if stream.write_all(head.as_bytes()).await.is_ok() && !is_head && stream.write_all(body).await.is_ok() {
         let _ = stream.shutdown().await;
     }

@@ -1,4 +1,4 @@
-//! What came out.
+//! Results of a conformance run.
 
 use std::fmt::Write as _;
 
@@ -6,20 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Group, Level};
 
-/// How a check came out.
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The statement holds.
+    /// The statement holds for the server.
     Pass,
-    /// It does not.
+    /// The statement does not hold.
     Fail,
-    /// It cannot be told.
+    /// The check could not decide.
     Skip,
 }
 
 impl Verdict {
-    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -29,27 +28,24 @@ impl Verdict {
     }
 }
 
-/// What one check found.
+/// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckResult {
-    /// The number of the statement.
+    /// Number of the statement.
     pub id: u16,
-    /// What it says.
+    /// Text of the statement.
     pub title: String,
-    /// What it is about.
     pub group: Group,
-    /// How binding it is.
     pub level: Level,
-    /// How it came out.
     pub result: Verdict,
-    /// Why; may be empty for a pass.
+    /// Reason for the verdict; may be empty for a pass.
     pub reason: String,
-    /// How long it took.
+    /// Duration of the check in milliseconds.
     pub millis: u64,
 }
 
 impl CheckResult {
-    /// The result as one line of text.
+    /// Formats the result as one line of text.
     pub fn line(&self) -> String {
         let mut line = format!("{} {:>3} {}", self.result.as_str(), self.id, self.title);
         if !self.reason.is_empty() {
@@ -59,22 +55,22 @@ impl CheckResult {
     }
 }
 
-/// What a whole run found.
+/// Result of a whole run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The server that was checked.
+    /// URL of the server under test.
     pub endpoint: String,
-    /// The instance name that was used.
+    /// Instance name that the checks used.
     pub instance: String,
-    /// How many statements hold.
+    /// Number of statements that hold.
     pub pass: usize,
-    /// How many do not.
+    /// Number of statements that do not hold.
     pub fail: usize,
-    /// How many could not be told.
+    /// Number of statements that could not be decided.
     pub skip: usize,
-    /// How long the run took.
+    /// Duration of the run in milliseconds.
     pub millis: u64,
-    /// Each check, in the order of the numbers.
+    /// Result of each check, ordered by number.
     pub results: Vec<CheckResult>,
 }
 
@@ -93,17 +89,17 @@ impl Report {
         }
     }
 
-    /// Whether any statement does not hold.
+    /// Returns whether any statement does not hold.
     pub fn failed(&self) -> bool {
         self.fail > 0
     }
 
-    /// The result of one check.
+    /// Returns the result of the check with this number.
     pub fn result(&self, id: u16) -> Option<&CheckResult> {
         self.results.iter().find(|result| result.id == id)
     }
 
-    /// The whole report as text: failures and skips with their reasons by group, then the counts.
+    /// Formats the report as text: failures and skips with their reasons by group, then the counts.
     pub fn text(&self, with_passes: bool) -> String {
         let mut text = String::new();
         let mut group = None;
@@ -118,7 +114,7 @@ impl Report {
         text
     }
 
-    /// The counts in one line.
+    /// Formats the counts as one line.
     pub fn summary(&self) -> String {
         let seconds = std::time::Duration::from_millis(self.millis).as_secs_f64();
         format!("{} pass, {} fail, {} skip in {seconds:.1} s", self.pass, self.fail, self.skip)

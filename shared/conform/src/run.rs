@@ -1,4 +1,4 @@
-//! Running the checks.
+//! Runs the checks against a server.
 
 use std::{
     collections::BTreeSet,
@@ -20,16 +20,16 @@ use crate::{
     stop::{Judged, Stop, describe},
 };
 
-/// What to check, and how.
+/// Options of a conformance run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The server: `grpc://HOST:PORT`.
+    /// URL of the server: `grpc://HOST:PORT`.
     pub endpoint: String,
-    /// A second endpoint, of the same store or another, that serves no execution.
+    /// A second endpoint, of the same store or another, that does not serve execution.
     pub cache_endpoint: Option<String>,
     /// A second endpoint whose store has no space left.
     pub full_endpoint: Option<String>,
-    /// The instance to work in.
+    /// Instance name that the checks use.
     pub instance: String,
     /// An instance whose name has several segments.
     pub nested_instance: String,
@@ -37,13 +37,13 @@ pub struct Options {
     pub unknown_instance: String,
     /// Platform properties for every action.
     pub platform: Vec<(String, String)>,
-    /// The numbers of the checks to run; empty for all.
+    /// Numbers of the checks to run; empty for all.
     pub only: BTreeSet<u16>,
-    /// How many checks run at once.
+    /// Number of checks that run in parallel.
     pub jobs: usize,
-    /// How long a check may take.
+    /// Time limit of a check.
     pub time_limit: Duration,
-    /// The name of this machine as the server can reach it, for fetches of remote assets.
+    /// Host name of this machine as seen by the server, for fetches of remote assets.
     pub origin_host: String,
 }
 
@@ -65,32 +65,28 @@ impl Default for Options {
     }
 }
 
-/// Why nothing could be checked.
+/// Reason why the server could not be checked at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ConformError {
-    /// There is no connection.
-    #[error("cannot connect to {endpoint}; is it a gRPC endpoint without TLS, and is the server up?")]
+    /// The connection to the server failed.
+    #[error("cannot connect to {endpoint}; check that the server is up and serves gRPC without TLS")]
     Connect {
-        /// Where.
         endpoint: String,
-        /// Why not.
         source: tonic::transport::Error,
     },
-    /// The server does not say what it can do.
+    /// The server did not return its capabilities.
     #[error(
-        "{endpoint} does not tell its capabilities for instance {instance:?} ({reason}); is the instance right?"
+        "{endpoint} did not return its capabilities for instance {instance:?} ({reason}); check the instance name"
     )]
     Capabilities {
-        /// Where.
         endpoint: String,
-        /// The instance.
         instance: String,
-        /// Its answer.
+        /// Answer of the server.
         reason: String,
     },
 }
 
-/// Runs the checks and tells each result as it comes.
+/// Runs the checks and passes each result to `on_result` when it is ready.
 pub async fn run(options: Options, mut on_result: impl FnMut(&CheckResult)) -> Result<Report, ConformError> {
     let begun = Instant::now();
     let cx = prepare(options).await?;
@@ -156,7 +152,7 @@ async fn prepare(options: Options) -> Result<Cx, ConformError> {
     Ok(cx)
 }
 
-/// Leaves something to be looked at in the end.
+/// Leaves state on the server to be checked at the end.
 async fn early(cx: &Cx) -> Early {
     let wanted = |id| cx.options.only.is_empty() || cx.options.only.contains(&id);
     let mut early = Early::default();
@@ -180,7 +176,7 @@ fn executes(capabilities: &ServerCapabilities) -> bool {
     capabilities.execution_capabilities.as_ref().is_some_and(|execution| execution.exec_enabled)
 }
 
-/// The digest functions that the server announces and this tool knows.
+/// Returns the digest functions that both the server and this tool support.
 pub(crate) fn functions(capabilities: &ServerCapabilities) -> Vec<DigestFunction> {
     let announced = match (&capabilities.cache_capabilities, &capabilities.execution_capabilities) {
         (Some(cache), _) => cache.digest_functions.clone(),
@@ -190,7 +186,7 @@ pub(crate) fn functions(capabilities: &ServerCapabilities) -> Vec<DigestFunction
     known(&announced)
 }
 
-/// Those of execution.
+/// Returns the digest functions that the execution capabilities announce.
 pub(crate) fn execution_functions(execution: &ExecutionCapabilities) -> Vec<i32> {
     if execution.digest_functions.is_empty() {
         vec![execution.digest_function]
@@ -199,7 +195,7 @@ pub(crate) fn execution_functions(execution: &ExecutionCapabilities) -> Vec<i32>
     }
 }
 
-/// Those of them that this tool knows.
+/// Returns the announced digest functions that this tool supports.
 pub(crate) fn known(announced: &[i32]) -> Vec<DigestFunction> {
     let value = |function| match function {
         DigestFunction::Sha256 => i32::from(digest_function::Value::Sha256),
@@ -208,7 +204,7 @@ pub(crate) fn known(announced: &[i32]) -> Vec<DigestFunction> {
     DigestFunction::ALL.into_iter().filter(|function| announced.contains(&value(*function))).collect()
 }
 
-/// Runs one check; whatever it does, there is a result.
+/// Runs one check; even a panic yields a result.
 async fn guarded(check: Check, cx: Cx, bound: Option<Arc<Semaphore>>) -> CheckResult {
     let permit = match bound {
         Some(bound) => bound.acquire_owned().await.ok(),
@@ -219,7 +215,7 @@ async fn guarded(check: Check, cx: Cx, bound: Option<Arc<Semaphore>>) -> CheckRe
         Some(reason) => Err(Stop::Skip(reason.to_owned())),
         None => match tokio::spawn(judge(check, cx)).await {
             Ok(judged) => judged,
-            Err(error) => Err(Stop::Fail(format!("the check itself broke: {error}"))),
+            Err(error) => Err(Stop::Fail(format!("the check itself failed: {error}"))),
         },
     };
     drop(permit);
@@ -247,7 +243,7 @@ fn unmet(needs: Needs, capabilities: &ServerCapabilities) -> Option<&'static str
     match needs {
         Needs::Nothing => None,
         Needs::Store => cache.is_none().then_some("the server announces no cache"),
-        Needs::Cache => (!writable).then_some("the server announces no action cache that may be written"),
+        Needs::Cache => (!writable).then_some("the server announces no writable action cache"),
         Needs::Execution => (!executes(capabilities)).then_some("the server announces no execution"),
     }
 }

@@ -2,16 +2,16 @@
 
 use tonic::{Code, Status};
 
-/// Why a check did not pass.
+/// Reason why a check did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The server does something else.
+    /// The server violates the statement.
     Fail(String),
-    /// It cannot be told from outside.
+    /// The statement cannot be checked from outside.
     Skip(String),
 }
 
-/// A check passed, with a remark that may be empty, or did not.
+/// Outcome of a check: a pass with a remark, which may be empty, or a [`Stop`].
 pub(crate) type Judged = Result<String, Stop>;
 
 impl From<Status> for Stop {
@@ -20,24 +20,24 @@ impl From<Status> for Stop {
     }
 }
 
-/// A check that passed and has nothing to add.
+/// A pass without a remark.
 #[expect(clippy::unnecessary_wraps, reason = "it is the value of a check")]
 pub(crate) fn pass() -> Judged {
     Ok(String::new())
 }
 
-/// An error in one line.
+/// Describes an error in one line.
 pub(crate) fn describe(status: &Status) -> String {
     named(status.code(), status.message())
 }
 
-/// An error in one line.
+/// Describes a code and its message in one line.
 pub(crate) fn named(code: Code, message: &str) -> String {
     let short: String = message.chars().take(200).collect();
     format!("{}: {short}", code_name(code))
 }
 
-/// A code as the specification writes it.
+/// Returns a code as the specification writes it.
 pub(crate) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
@@ -64,27 +64,27 @@ fn names(codes: &[Code]) -> String {
     codes.iter().map(|code| code_name(*code)).collect::<Vec<_>>().join(" or ")
 }
 
-/// The error of a call that had to be refused with one of these codes.
+/// Requires that a call was refused with one of these codes, and returns its error.
 pub(crate) fn refused<T>(answer: Result<T, Status>, codes: &[Code], what: &str) -> Result<Status, Stop> {
     match answer {
-        Ok(_) => Err(Stop::Fail(format!("{what} was accepted, {} was expected", names(codes)))),
+        Ok(_) => Err(Stop::Fail(format!("{what} was accepted, expected {}", names(codes)))),
         Err(status) if codes.contains(&status.code()) => Ok(status),
         Err(status) => Err(Stop::Fail(format!(
-            "{what} was answered with {}, {} was expected",
+            "{what} was answered with {}, expected {}",
             describe(&status),
             names(codes)
         ))),
     }
 }
 
-/// Like [`refused`] for a code within a message.
+/// Like [`refused`], for a status within a message.
 pub(crate) fn has_code(status: Option<&reapi::rpc::Status>, codes: &[Code], what: &str) -> Result<(), Stop> {
     let (code, message) = status.map_or((Code::Ok, ""), |status| (Code::from(status.code), &*status.message));
     if codes.contains(&code) {
         return Ok(());
     }
     Err(Stop::Fail(format!(
-        "{what} was answered with {}, {} was expected",
+        "{what} was answered with {}, expected {}",
         named(code, message),
         names(codes)
     )))
@@ -99,12 +99,10 @@ macro_rules! need {
     };
 }
 
-/// Fails the check.
 macro_rules! fail {
     ($($why:tt)+) => { return Err($crate::stop::Stop::Fail(format!($($why)+))) };
 }
 
-/// Leaves the check undecided.
 macro_rules! skip {
     ($($why:tt)+) => { return Err($crate::stop::Stop::Skip(format!($($why)+))) };
 }

@@ -1,4 +1,4 @@
-//! A channel that remembers the refusals it has seen.
+//! A channel that records refusals.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -15,18 +15,18 @@ use tonic::{
     transport::{Channel, Error},
 };
 
-/// An error that a call was answered with at once.
+/// An error that the server returned for a call immediately.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
-    /// The method, as `/package.Service/Method`.
+    /// Name of the method: `/package.Service/Method`.
     pub(crate) method: String,
     pub(crate) code: Code,
     pub(crate) message: String,
-    /// The types of its details.
+    /// Type URLs of its details.
     pub(crate) details: Vec<String>,
 }
 
-/// The channel.
+/// A channel that records refusals.
 #[derive(Clone)]
 pub(crate) struct Watched {
     inner: Channel,
@@ -40,7 +40,7 @@ impl Watched {
         Self { inner, seen: Arc::default() }
     }
 
-    /// The refusals so far.
+    /// Returns the refusals recorded so far.
     pub(crate) fn refusals(&self) -> Vec<Refusal> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,27 +1,28 @@
-//! What is left of a disk, and how much of that each part of the farm leaves alone.
+//! Free disk space, and the reserve that each part of the farm keeps.
 //!
-//! The parts stop one after the other, so that the bus, which keeps the truth, never meets a full disk: first workers and
-//! executors take nothing new, then the stores refuse writes and builds that grow are ended; the rest is nats-server's.
+//! The parts stop one after the other, so that the bus, which holds the authoritative state, never meets a full
+//! disk: first workers and executors accept nothing new, then stores reject writes and growing builds are ended; the
+//! rest is for nats-server.
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
 use nix::sys::statvfs::statvfs;
 
-/// What a file system has, and what is left of that to everyone.
+/// Size and free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// Its bytes.
+    /// Total bytes of the file system.
     pub bytes: u64,
-    /// Those that are left.
+    /// Free bytes for unprivileged processes.
     pub bytes_left: u64,
-    /// Its inodes; 0 where they are made as they are needed.
+    /// Total inodes; 0 if they are created on demand.
     pub inodes: u64,
-    /// Those that are left.
+    /// Free inodes for unprivileged processes.
     pub inodes_left: u64,
 }
 
 impl Space {
-    /// Of the file system that `path` is on.
+    /// Reads the file system that contains `path`.
     pub fn of(path: &Path) -> io::Result<Self> {
         let stat = statvfs(path)?;
         Ok(Self {
@@ -32,13 +33,13 @@ impl Space {
         })
     }
 
-    /// How many bytes are missing for `wanted` to be left.
+    /// Number of bytes missing to have `wanted` bytes free.
     pub fn missing(self, wanted: u64) -> u64 {
         wanted.saturating_sub(self.bytes_left)
     }
 }
 
-/// Bytes of disk that a folder and all below it take. What cannot be read takes nothing.
+/// Disk usage in bytes of a folder and everything below it. Unreadable entries count as zero.
 pub fn used(folder: &Path) -> u64 {
     let (mut bytes, mut folders) = (0_u64, vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -53,44 +54,44 @@ pub fn used(folder: &Path) -> u64 {
     bytes
 }
 
-/// The share of a disk that is kept for others: the setting `disk_left_percent`.
+/// Share of a disk that is reserved: the setting `disk_left_percent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserve {
     percent: u8,
 }
 
 impl Reserve {
-    /// `percent` of the disk; 0: nothing is kept.
+    /// Reserves `percent` of the disk; 0 reserves nothing.
     pub fn new(percent: u8) -> Self {
         Self { percent: percent.min(100) }
     }
 
-    /// Bytes below which workers and executors take nothing new.
+    /// Free bytes below which workers and executors accept nothing new.
     pub fn for_new_work(self, bytes: u64) -> u64 {
         (u128::from(bytes) * u128::from(self.percent) / 100).try_into().unwrap_or(u64::MAX)
     }
 
-    /// Bytes below which stores refuse writes and builds that grow are ended.
+    /// Free bytes below which stores reject writes and growing builds are ended.
     pub fn for_stores(self, bytes: u64) -> u64 {
         self.for_new_work(bytes) / 2
     }
 
-    /// Bytes that the bus leaves.
+    /// Free bytes below which the bus stops growing.
     pub fn for_bus(self, bytes: u64) -> u64 {
         self.for_new_work(bytes) / 4
     }
 
-    /// Why nothing new is taken; `None` where there is room.
+    /// Why no new work is accepted; `None` if there is enough free space.
     pub fn shortage(self, space: Space) -> Option<String> {
         let percent = |left: u64, all: u64| left as f64 / all.max(1) as f64 * 100.0;
         let room = percent(space.bytes_left, space.bytes);
         let inodes = percent(space.inodes_left, space.inodes);
         let wanted = f64::from(self.percent);
         let short = |left: f64, what: &str| {
-            format!("{left:.1} % of its disk's {what} is left, and {wanted} % must be (disk_left_percent)")
+            format!("{left:.1} % of the disk's {what} is free, {wanted} % must be (disk_left_percent)")
         };
         if room < wanted {
-            Some(short(room, "room"))
+            Some(short(room, "space"))
         } else if space.inodes > 0 && inodes < wanted {
             Some(short(inodes, "inodes"))
         } else {
@@ -120,7 +121,7 @@ mod tests {
         let plenty = Space { bytes: 1000, bytes_left: 20, inodes: 1000, inodes_left: 20 };
         assert_eq!(reserve.shortage(plenty), None);
         let why = reserve.shortage(Space { bytes_left: 19, ..plenty }).unwrap();
-        assert_eq!(why, "1.9 % of its disk's room is left, and 2 % must be (disk_left_percent)");
+        assert_eq!(why, "1.9 % of the disk's space is free, 2 % must be (disk_left_percent)");
         assert!(reserve.shortage(Space { inodes_left: 19, ..plenty }).is_some());
         assert_eq!(reserve.shortage(Space { inodes: 0, inodes_left: 0, ..plenty }), None);
         assert_eq!(Reserve::new(0).shortage(Space { bytes_left: 0, ..plenty }), None);

@@ -1,19 +1,19 @@
--- Takes an executor's heartbeat.
+-- Applies an executor's heartbeat.
 --
 -- ARGV[1]  executor
 -- ARGV[2]  now_ms
--- ARGV[3]  expires_ms  when it counts as gone without another one
--- ARGV[4]  gone        1: it goes away now
+-- ARGV[3]  expires_ms  when it counts as gone without another heartbeat
+-- ARGV[4]  gone        1: it shuts down now
 -- ARGV[5]  pool
 -- ARGV[6]  host
--- ARGV[7]  grace_ms    after which an execution that it should have and does not name is in doubt
+-- ARGV[7]  grace_ms    time after which an execution that it should hold and does not name is unconfirmed
 -- ARGV[8]  heartbeat   as it was sent
--- ARGV[9...]  executions (group/id) that it has in hand
--- returns  {whether the index is ready, {executions that wait again}, {those that it has and that do not live},
---           {execution, demand, ... of those that it has, as was not known, and for which no copy is due}}
--- cost     O((executions it has + its claims) * log(executions))
+-- ARGV[9...]  executions (group/id) that it holds
+-- returns  {whether the index is ready, {requeued executions}, {executions that it holds and that have ended},
+--           {execution, demand, ... of those that it holds, that were not known, and that have no copy due}}
+-- cost     O((executions it holds + its claims) * log(executions))
 --
--- Naming one makes it its claim, whoever else has it: it runs there.
+-- Naming an execution makes it this executor's claim, even if others hold it: it runs there.
 assert(#KEYS == 1 and #ARGV >= 8, 'action_announce: 1 key, 8 args and 1 an execution')
 local executor, now, pool = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 local it, ready, again, dead, found = P .. 'executor:' .. executor, is_ready(), {}, {}, {}
@@ -45,7 +45,7 @@ for i = 9, #ARGV do
     if #holders(key) >= wanted then
       unwait(key, of)
     else
-      -- A copy more was wanted before the index was built anew.
+      -- Another copy was due before the index was rebuilt.
       redis.call('ZREM', P .. 'expires', key)
     end
     if text and not redis.call('ZSCORE', P .. 'hedges', key) then
@@ -59,7 +59,7 @@ for _, key in ipairs(redis.call('SMEMBERS', P .. 'claims:' .. executor)) do
     if redis.call('ZSCORE', P .. 'asked', executor .. ' ' .. key) then
       if give_back(key, executor, now) then again[#again + 1] = key end
     else
-      -- It may be on its way there, or its end on its way here.
+      -- The claim may be on its way there, or its end on its way here.
       redis.call('ZADD', P .. 'doubtful', 'NX', now + tonumber(ARGV[7]), executor .. ' ' .. key)
     end
   end

@@ -3,17 +3,17 @@
 -- ARGV[1]  from      position up to which the caller had read before these events
 -- ARGV[2]  to        position up to which it has read with them
 -- ARGV[3]  token     '' while following; the rebuild's token while rebuilding
--- ARGV[4]  ttl_ms    how long the rebuild's token lives on
+-- ARGV[4]  ttl_ms    time to live of the rebuild's token from now on
 -- ARGV[5]  now_ms
 -- ARGV[6]  count     of events; then fourteen fields each:
 --          op, seq, key, pool, priority (from 0 on), expires_ms, cost (thousandths of ESU), length (its cost to its
---          invocation), invocation, merge (group and digest by which it may be joined, or ''), executor, record, demand,
---          used (what it did cost its invocation)
---          op W: waits, for the first time or again; U: as before, with another record; H: one copy more waits; C: the copy of
---          executor ended; F: finished, by executor or ''
--- returns  {status, watermark, {key, executor, ...}, {key, ...}}: 'applied', 'gap' (from is ahead of the watermark), 'empty'
---          (no index), 'rebuilding' (someone else does), 'lost' (the token is another's); executions that ended without an
---          executor that has them; those that wait since these events, and not before
+--          invocation), invocation, merge (join key, or ''), executor, record, demand,
+--          used (actual minus estimated cost to its invocation)
+--          op W: waits, initially or again; U: unchanged, with another record; H: one more copy waits; C: the copy on
+--          executor has ended; F: finished, by executor or ''
+-- returns  {status, watermark, {key, executor, ...}, {key, ...}}: 'applied', 'gap' (from is ahead of the watermark),
+--          'empty' (no index), 'rebuilding' (by another), 'lost' (another's token); executions that ended while other
+--          executors still hold them; executions that wait since these events, and did not before
 -- cost     O(count * log(executions))
 assert(#KEYS == 1 and #ARGV == 6 + 14 * tonumber(ARGV[6]), 'action_apply: 1 key, 6 args and 14 an event')
 local from, to, token, now = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[5])
@@ -32,9 +32,10 @@ else
   redis.call('PEXPIRE', P .. 'rebuild', ARGV[4])
 end
 
--- The start tag of an execution: invocations of a group with the same priority take turns by what they cost (start-time
--- fair queueing). What starts moves the group's clock on; an invocation that comes anew begins there. What an invocation
--- cost less than was thought is made up for, but never so that its own executions overtake each other.
+-- The start tag of an execution: invocations of a group with the same priority take turns according to their
+-- cost (start-time fair queueing). Each start advances the group's virtual time; a new invocation begins there.
+-- If an execution costs less than estimated, its invocation is credited, but never so much that its own
+-- executions overtake each other.
 local function tag(key, pool, invocation, length)
   local tags = P .. 'tags:' .. pool .. ' ' .. group_of(key)
   local known = redis.call('HMGET', tags, '', 'i' .. invocation, 'l' .. invocation)
@@ -89,14 +90,14 @@ for i = 0, tonumber(ARGV[6]) - 1 do
       elseif known and op == 'C' then
         unclaim(key, executor, old_pool, old_cost, now)
       end
-      -- What it holds is counted by what it held before.
+      -- The current holders are accounted with the old cost; correct them to the new cost.
       local held = known and #holders(key) or 0
       if held > 0 and old_cost ~= ARGV[b + 6] then
         hold(old_pool, group_of(key), held * (tonumber(ARGV[b + 6]) - tonumber(old_cost)), now)
       end
       if op == 'H' then redis.call('ZREM', P .. 'hedges', key) end
       keep(score)
-      -- An index that was rebuilt knows of no holder yet: then one copy waits until they are heard of.
+      -- A rebuilt index does not know the holders yet: one copy waits until their heartbeats arrive.
       if op == 'W' or op == 'H' or waited or held == 0 then
         wait(key, score, ARGV[b + 5], pool)
         if not waited then fresh[#fresh + 1] = key end

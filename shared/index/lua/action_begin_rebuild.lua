@@ -1,11 +1,11 @@
--- Takes the right to rebuild the action index and empties it.
+-- Acquires the right to rebuild the action index and empties it.
 --
 -- ARGV[1]  token   of this rebuild
--- ARGV[2]  ttl_ms  how long the right lasts without progress
--- returns  1 taken, 0 someone else rebuilds
+-- ARGV[2]  ttl_ms  time to live of the right without progress
+-- returns  1 acquired, 0 another process rebuilds
 -- cost     O(claims + pools * groups), the rest is freed in the background
 --
--- Executors stay known; what they run they say again.
+-- Executors stay known; their heartbeats name their executions again.
 assert(#KEYS == 1 and #ARGV == 2, 'action_begin_rebuild: 1 key, 2 args')
 if not redis.call('SET', P .. 'rebuild', ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
 for _, all in ipairs(redis.call('HVALS', P .. 'claims')) do
@@ -17,7 +17,7 @@ for _, pool in ipairs(redis.call('SMEMBERS', P .. 'pools')) do
   end
   redis.call('UNLINK', P .. 'groups:' .. pool)
 end
--- What groups hold is counted anew, and what they used is forgotten with it.
+-- The current use of groups is counted from zero; their past use is lost with it.
 for _, pool in ipairs(redis.call('HKEYS', P .. 'running')) do redis.call('UNLINK', P .. 'use:' .. pool) end
 local all = {'live', 'records', 'demands', 'positions', 'claims', 'doubtful', 'asked', 'expires', 'hedges', 'merge', 'waiting',
   'running', 'pools', 'awaited'}

@@ -1,9 +1,9 @@
--- Moves executions that were granted from their queue to their executor, if they still wait.
+-- Moves granted executions from their queue to their executor, if they still wait.
 --
 -- ARGV[1]  now_ms
--- ARGV[2]  count  of grants; then four fields each: key, executor, when one copy more is due (0: never), thousandths of ESU that
+-- ARGV[2]  count  of grants; then four fields each: key, executor, when another copy is due (0: never), milli-ESU that
 --          it holds there
--- returns  {seq, record, ...}, two a grant: 0 and '' where it does not hold any more
+-- returns  {seq, record, ...}, two for each grant: 0 and '' if it is no longer valid
 -- cost     O(count * log(executions))
 assert(#KEYS == 1 and #ARGV == 2 + 4 * tonumber(ARGV[2]), 'action_commit: 1 key, 2 args and 4 a grant')
 local now = tonumber(ARGV[1])
@@ -23,7 +23,7 @@ for i = 0, tonumber(ARGV[2]) - 1 do
     end
     claim(key, executor, pool, cost, now)
     if ARGV[b + 2] ~= '0' then redis.call('ZADD', P .. 'hedges', ARGV[b + 2], key) end
-    -- The group's clock moves on, unless its last one has just left.
+    -- Advance the group's virtual time, unless its last execution has just left.
     local tags = P .. 'tags:' .. pool .. ' ' .. group_of(key)
     if redis.call('EXISTS', tags) == 1 then
       local start = score % TAGS

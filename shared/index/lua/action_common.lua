@@ -1,19 +1,19 @@
--- In front of every script of the action index. KEYS[1] is forebay:{actions}:meta; the prefix of every other key is taken
--- from it. The keys are listed in src/actions/script.rs.
+-- Prepended to every script of the action index. KEYS[1] is forebay:{actions}:meta; the prefix of every other key is
+-- derived from it. The keys are listed in src/actions/script.rs.
 local P = string.sub(KEYS[1], 1, -5)
 
--- Seconds after which what was used counts 1/e: policy::actions::HALF_LIFE / ln 2.
+-- Seconds after which past use counts 1/e: policy::actions::HALF_LIFE / ln 2.
 local LIFE = 60 / math.log(2)
--- Milliseconds that what is given back may wait at least.
+-- Minimum time in milliseconds that a returned execution may wait.
 local AGAIN = 60000
--- Room for start tags below the priority in a score.
+-- Range of start tags below the priority in a score.
 local TAGS = 2 ^ 38
 
 local function is_ready() return redis.call('HGET', KEYS[1], 'ready') == '1' end
 
 local function whole(number) return string.format('%.0f', number) end
 
--- Position, score, latest time, thousandths of ESU that it holds, and pool of an unfinished execution.
+-- Position, score, expiry time, thousandths of ESU of one copy, and pool of an unfinished execution.
 local function entry(key)
   local text = redis.call('HGET', P .. 'live', key)
   if text then return string.match(text, '^(%d+) (%d+) (%d+) (%d+) (.+)$') end
@@ -23,7 +23,7 @@ local function group_of(key) return string.match(key, '^[^/]+') end
 
 local function queue_of(key, pool) return P .. 'waiting:' .. pool .. ' ' .. group_of(key) end
 
--- What a group used of a pool until now, in thousandths of ESU times seconds, and what it holds.
+-- A group's use of a pool until now, in thousandths of ESU times seconds, and the resources that it holds.
 local function standing(pool, group, now)
   local text = redis.call('HGET', P .. 'use:' .. pool, group)
   if not text then return 0, 0 end
@@ -32,17 +32,17 @@ local function standing(pool, group, now)
   return used * left + held * LIFE * (1 - left), tonumber(held)
 end
 
--- It holds so much more from now on.
+-- Adds `more` thousandths of ESU to the resources that the group holds.
 local function hold(pool, group, more, now)
   local used, held = standing(pool, group, now)
   redis.call('HSET', P .. 'use:' .. pool, group, string.format('%.3f %.0f %.0f', used, math.max(0, held + more), now))
 end
 
--- Whether it failed already, and only another copy that runs can change that: without one it is about to be ended, and
--- nobody begins it. policy::actions::waits_until says so.
+-- Whether the execution has already failed and only another running copy can change that: without one it is about to
+-- be ended, and no executor starts it. See policy::actions::waits_until.
 local function ends_alone(expires) return tonumber(expires) <= 1 end
 
--- Those who have a copy.
+-- The executors that hold a copy.
 local function holders(key)
   local found = {}
   for executor in string.gmatch(redis.call('HGET', P .. 'claims', key) or '', '%S+') do found[#found + 1] = executor end
@@ -64,7 +64,7 @@ local function claim(key, executor, pool, cost, now)
   hold(pool, group_of(key), tonumber(cost), now)
 end
 
--- Takes the copy of one executor, or of all with nil, out. Returns those who had one.
+-- Removes the copy of one executor, or all copies if executor is nil. Returns the executors that held them.
 local function unclaim(key, executor, pool, cost, now)
   local gone, left = {}, {}
   for _, holder in ipairs(holders(key)) do
@@ -79,7 +79,7 @@ local function unclaim(key, executor, pool, cost, now)
   if #left == 0 then
     redis.call('HDEL', P .. 'claims', key)
     redis.call('ZREM', P .. 'hedges', key)
-    -- A copy that waited beside it is all that is left.
+    -- Only a waiting copy is left.
     local _, _, expires = entry(key)
     if expires and redis.call('ZSCORE', queue_of(key, pool), key) then redis.call('ZADD', P .. 'expires', expires, key) end
   else
@@ -92,13 +92,13 @@ end
 
 local function wait(key, score, expires, pool)
   if redis.call('ZADD', queue_of(key, pool), score, key) == 1 then redis.call('HINCRBY', P .. 'waiting', pool, 1) end
-  -- One copy more of what runs may wait as long as that runs.
+  -- A further copy of a running execution may wait as long as the execution runs.
   if redis.call('HEXISTS', P .. 'claims', key) == 0 then redis.call('ZADD', P .. 'expires', expires, key) end
   redis.call('SADD', P .. 'pools', pool)
   redis.call('SADD', P .. 'groups:' .. pool, group_of(key))
 end
 
--- Whether it waited.
+-- Removes an execution from its queue; returns whether it waited.
 local function unwait(key, pool)
   local queue = queue_of(key, pool)
   if redis.call('ZREM', queue, key) == 0 then return false end
@@ -114,7 +114,7 @@ local function unwait(key, pool)
   return true
 end
 
--- The copy of an executor that has it not: back to its queue. Whether it waits again.
+-- Requeues the copy of an executor that does not hold it; returns whether the execution waits again.
 local function give_back(key, executor, now)
   local seq, score, expires, cost, pool = entry(key)
   if not seq then
@@ -124,25 +124,25 @@ local function give_back(key, executor, now)
     return false
   end
   if #unclaim(key, executor, pool, cost, now) == 0 then return false end
-  -- What was taken in time has not waited too long: it gets the time to be taken once more.
+  -- A claim in time means that it did not wait too long: it gets the time to be claimed once more.
   wait(key, score, ends_alone(expires) and expires or math.max(tonumber(expires), now + AGAIN), pool)
   return true
 end
 
--- Whether it is in doubt no more that an executor has it.
+-- Marks the claim as confirmed by its executor.
 local function sure(key, executor)
   redis.call('ZREM', P .. 'doubtful', executor .. ' ' .. key)
   redis.call('ZREM', P .. 'asked', executor .. ' ' .. key)
 end
 
--- It lives no more. Its claims stay.
+-- Removes an executor from the live ones. Its claims stay.
 local function bury(executor)
   local pool = redis.call('HGET', P .. 'executor:' .. executor, 'pool')
   redis.call('ZREM', P .. 'executors', executor)
   if pool then redis.call('ZREM', P .. 'members:' .. pool, executor) end
 end
 
--- An executor that was awaited after a rebuild is heard of, or will not be.
+-- An executor that was awaited after a rebuild has sent a heartbeat, or will not send one.
 local function heard(executor)
   if redis.call('SREM', P .. 'awaited', executor) == 1 and redis.call('EXISTS', P .. 'awaited') == 0 then
     redis.call('HSET', KEYS[1], 'hold', 0, 'guard', 0)

@@ -1,9 +1,9 @@
--- Executions for which something is due, for one caller to do it: those that have waited too long, or of which one copy
--- more is to be started.
+-- Executions with an action due, each returned to one caller: those that have waited too long, or that are to get
+-- another copy.
 --
 -- ARGV[1]  what      expires or hedges
 -- ARGV[2]  now_ms
--- ARGV[3]  again_ms  when they are handed out again, if it is still due
+-- ARGV[3]  again_ms  when they are returned again if the action is still due
 -- ARGV[4]  max
 -- returns  {key, seq, record, ...}
 -- cost     O(max * log(executions))

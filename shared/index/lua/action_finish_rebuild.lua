@@ -2,9 +2,9 @@
 --
 -- ARGV[1]  token      of this rebuild
 -- ARGV[2]  watermark  position up to which the index holds everything
--- ARGV[3]  hold_ms    until then nothing is offered, unless all of the executors below are heard of before
--- ARGV[4]  guard_ms   until then nothing counts as overdue, likewise: it may run
--- ARGV[5...]  executors that live and may be running something
+-- ARGV[3]  hold_ms    until then nothing is granted, unless all of the executors below send a heartbeat before
+-- ARGV[4]  guard_ms   until then nothing counts as overdue, since it may run; the same exception applies
+-- ARGV[5...]  live executors that may be running executions
 -- returns  1 ready, 0 the right was lost
 -- cost     O(executors)
 assert(#KEYS == 1 and #ARGV >= 4, 'action_finish_rebuild: 1 key, 4 args and 1 an executor')

@@ -1,4 +1,4 @@
--- Where a rebuild may start to read: every unfinished execution has its last record behind this position.
+-- Position from which a rebuild may start to read: every unfinished execution has its last record after it.
 --
 -- returns  the position, or false when there is no index
 -- cost     O(log(executions))

@@ -1,12 +1,12 @@
--- Looks after claims in doubt, then reads what a decision needs: the first of each group's queue, and what groups had.
+-- Handles unconfirmed claims, then reads the state for a decision: the heads of the groups' queues and the groups' use.
 --
 -- ARGV[1]  now_ms
--- ARGV[2]  max       executions of a pool at most
--- ARGV[3]  grace_ms  how long an executor may take to say whether it has what is in doubt
--- ARGV[4]  pools     how many; their names follow
--- ARGV[...] executions, to learn which of them are unfinished no more
--- returns  {ready, waiting, in doubt, claimed, next look at what is in doubt, next time an execution is overdue, next time
---           a copy is due, until when nothing is granted (each '0' for none), executors to ask, {executions that ended},
+-- ARGV[2]  max       maximum number of executions of a pool
+-- ARGV[3]  grace_ms  time limit for an executor to confirm its unconfirmed executions
+-- ARGV[4]  pools     number of pools; their names follow
+-- ARGV[...] executions, to learn which of them have ended
+-- returns  {ready, waiting, unconfirmed, claimed, next check of unconfirmed, next time an execution is overdue,
+--           next time a copy is due, until when nothing is granted (each '0' for none), executors to ask, {ended executions},
 --           {pool, executions that wait there, {group, used, held, {key, demand, holders, ...}, ...}, ...}}
 -- cost     O(pools * (groups + max) + executions)
 assert(#KEYS == 1 and #ARGV >= 4 + tonumber(ARGV[4]), 'action_heads: 1 key, 4 args, 1 a pool and 1 an execution')
@@ -46,7 +46,7 @@ if tonumber(until_ms) <= now then
   for i = 5, 4 + pools do
     local pool, queues = ARGV[i], {}
     local groups = redis.call('SMEMBERS', P .. 'groups:' .. pool)
-    -- Who had much and is not reached this time is no worse off: the others go first anyhow.
+    -- A heavy user that this limit cuts off is no worse off: the other groups come first in any case.
     local each = #groups > 0 and math.max(8, math.ceil(max / #groups)) or max
     for _, group in ipairs(groups) do
       local keys = redis.call('ZRANGE', P .. 'waiting:' .. pool .. ' ' .. group, 0, math.min(each, max) - 1)

@@ -1,4 +1,4 @@
--- Takes an executor out that was lost, and says what it had. Its claims stay until what follows is written.
+-- Removes a lost executor and returns its executions. Its claims stay until the events that follow are written.
 --
 -- ARGV[1]  executor
 -- returns  {host or '', key, seq, record, ...}

@@ -1,9 +1,9 @@
--- Why an execution waits.
+-- Explains why an execution waits.
 --
 -- ARGV[1]  now_ms
 -- ARGV[2]  pool
 -- ARGV[3]  execution (group/id), or ''
--- returns  {ready, live executors, waiting, claimed, place in its group's queue from 0 on or -1, who has it or ''}
+-- returns  {ready, live executors, waiting, claimed, place in its group's queue from 0 on or -1, its executor or ''}
 -- cost     O(log(executions))
 assert(#KEYS == 1 and #ARGV == 3, 'action_queue: 1 key, 3 args')
 local pool, key = ARGV[2], ARGV[3]

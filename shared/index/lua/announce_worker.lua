@@ -1,11 +1,11 @@
--- Takes a worker's heartbeat.
+-- Applies a worker's heartbeat.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  worker
 -- ARGV[2]  expires_ms  when it counts as gone
 -- ARGV[3]  status      ready, draining, full or gone
 -- ARGV[4]  heartbeat   as it was sent
--- ARGV[5...] one a workspace: 'idle', 'broken', or the build (group/id) that it runs
+-- ARGV[5...] one for each workspace: 'idle', 'broken', or the build (group/id) that it runs
 -- returns  {whether the index is ready, workspaces that became idle}
 -- cost     O(slots)
 assert(#KEYS == 1 and #ARGV >= 4, 'announce_worker: 1 key, 4 args and 1 a workspace')

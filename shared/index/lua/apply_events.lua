@@ -1,16 +1,16 @@
 -- Applies lifecycle events to the index, in order, each once.
 --
--- KEYS[1]  forebay:{index}:meta   HASH; the prefix of every other key is taken from it
+-- KEYS[1]  forebay:{index}:meta   HASH; the prefix of every other key is derived from it
 -- ARGV[1]  from      position up to which the caller had read before these events
 -- ARGV[2]  to        position up to which it has read with them
 -- ARGV[3]  token     '' while following; the rebuild's token while rebuilding
--- ARGV[4]  ttl_ms    how long the rebuild's token lives on
+-- ARGV[4]  ttl_ms    time to live of the rebuild's token from now on
 -- ARGV[5]  count     of events; then nine fields each:
 --          op, seq, group, id, score, time, deadline_ms, workspace, extra
 --          op E: waits (time: when it expires); S: started (time: when); F: finished (time: when)
 --          (E and F: deadline_ms 1 says that the build is new); extra: '' or 'use occupancy' of its entry
 -- returns  {status, watermark}: 'applied', 'gap' (from is ahead of the watermark), 'empty' (no index),
---          'rebuilding' (someone else does), 'lost' (the token is another's)
+--          'rebuilding' (by another process), 'lost' (another holds the token)
 -- cost     O(count * log(builds))
 assert(#KEYS == 1 and #ARGV == 5 + 9 * tonumber(ARGV[5]), 'apply_events: 1 key, 5 args and 9 an event')
 local meta = KEYS[1]
@@ -31,7 +31,7 @@ local builds, expires, running = P .. 'builds', P .. 'expires', P .. 'running'
 local deadlines, offered, offers = P .. 'deadlines', P .. 'offered', P .. 'offers'
 local idle, taken = P .. 'idle', P .. 'taken'
 
--- Takes the build out of wherever it is; returns the workspace that it was offered to.
+-- Removes the build from its current state; returns the workspace that it was offered to.
 local function leave(key, group, id)
   if queue_out(group, id) then
     redis.call('ZREM', expires, key)
@@ -68,12 +68,12 @@ for i = 0, tonumber(ARGV[5]) - 1 do
       queue_in(group, id, ARGV[b + 4])
       redis.call('ZADD', expires, ARGV[b + 5], key)
     elseif op == 'S' then
-      -- It goes on counting as what it was offered as.
+      -- The build keeps counting with the traits that it was offered with.
       local before = redis.call('HGET', builds, key)
       if before then entry = string.match(entry, '^%S+ %S+ %S+') .. (string.match(before, '^%S+ %S+ %S+( .*)$') or '') end
       redis.call('HSET', builds, key, entry)
       count(group, entry, '')
-      -- What was not offered by the index that is: a budget that was read before has changed.
+      -- This index did not make the offer: a budget read before has changed.
       if not freed then redis.call('HINCRBY', P .. 'versions', group, 1) end
       redis.call('ZADD', running, ARGV[b + 5], key)
       redis.call('ZADD', deadlines, ARGV[b + 6], key)

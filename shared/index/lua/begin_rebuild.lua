@@ -1,9 +1,9 @@
--- Takes the right to rebuild the index and empties it.
+-- Acquires the right to rebuild the index and empties it.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  token   of this rebuild
--- ARGV[2]  ttl_ms  how long the right lasts without progress
--- returns  1 taken, 0 someone else rebuilds
+-- ARGV[2]  ttl_ms  time to live of the right without progress
+-- returns  1 acquired, 0 another process rebuilds
 -- cost     O(groups), the keys themselves are freed in the background
 assert(#KEYS == 1 and #ARGV == 2, 'begin_rebuild: 1 key, 2 args')
 if not redis.call('SET', P .. 'rebuild', ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
@@ -17,7 +17,7 @@ end
 for _, name in ipairs({'groups', 'seen', 'builds', 'expires', 'running', 'deadlines', 'offered', 'offers', 'taken', 'idle'}) do
   redis.call('UNLINK', P .. name)
 end
--- The names of waiting groups that a dispatcher remembers are those of another time.
+-- Group names that a dispatcher remembers are outdated: change their version.
 local groups_version = (tonumber(redis.call('HGET', KEYS[1], 'groups_version')) or 0) + 1
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'ready', 0, 'groups_version', groups_version)

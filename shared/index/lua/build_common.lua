@@ -1,20 +1,20 @@
--- What the scripts of builds share. It stands before each of them, so that P and the functions below are theirs.
+-- Prepended to every script of the build index; defines P and the functions below.
 local P = string.sub(KEYS[1], 1, -5)
 
--- A build's entry is 'position score time', and for a build that is not the usual one ' use occupancy' as well: use is 'w'
--- for one that asks for a warm workspace, else '-'; occupancy is 'type:micro-ESU,...'. The usual one occupies 1 ESU of x86.
--- At the end ' ~ms' says how long its run is expected to take, where that is known.
+-- A build's entry is 'position score time', followed by ' use occupancy' unless the build has the default traits: use
+-- is 'w' if it requests a warm workspace, else '-'; occupancy is 'type:micro-ESU,...'. The default occupancy is 1 ESU
+-- of x86. A final ' ~ms' is the expected run time, if known.
 local function entry_of(build)
   local seq, score, time, use, occupancy = string.match(build, '^(%S+) (%S+) (%S+) ?([w-]?) ?([^%s~]*)')
   return seq, score, time, use == 'w', use == '' and 'x86:1000000' or occupancy
 end
 
--- Adds what a build occupies to a sum, as of what is in progress of its group (sign ''), or takes it away (sign '-'). The digits stay
--- text: as a number of Lua a large amount would be written with an exponent.
+-- Adds a build's occupancy to a sum, such as its group's total in progress (sign ''), or subtracts it (sign '-'). The
+-- digits stay text: Lua would write a large number with an exponent.
 local function add_up(key, build, sign)
   local _, _, _, _, occupancy = entry_of(build)
   for kind, micros in string.gmatch(occupancy, '([^:,]+):(%d+)') do
-    -- '-0' is no number to Redis.
+    -- Redis does not accept '-0' as a number.
     if tonumber(micros) > 0 and redis.call('HINCRBY', key, kind, sign .. micros) == 0 then
       redis.call('HDEL', key, kind)
     end
@@ -30,7 +30,7 @@ local function queue_in(group, id, score)
   if redis.call('SADD', P .. 'groups', group) == 1 then redis.call('HINCRBY', KEYS[1], 'groups_version', 1) end
 end
 
--- Says whether it was there.
+-- Removes the build from its queue; returns whether it was there.
 local function queue_out(group, id)
   if redis.call('ZREM', P .. 'queue:' .. group, id) == 0 then return false end
   if redis.call('EXISTS', P .. 'queue:' .. group) == 0 and redis.call('SREM', P .. 'groups', group) == 1 then
@@ -39,7 +39,7 @@ local function queue_out(group, id)
   return true
 end
 
--- The workspace is idle, if its worker is there and takes builds, and no other build has it.
+-- Marks the workspace as idle, if its worker is live and accepts builds, and no other build has it.
 local function release(ws)
   local worker = string.match(ws, '^(.*)/')
   if redis.call('ZSCORE', P .. 'workers', worker) and redis.call('SISMEMBER', P .. 'draining', worker) == 0
@@ -48,7 +48,7 @@ local function release(ws)
   end
 end
 
--- Takes a build out of the offered; returns the workspace that it was offered to.
+-- Removes a build from the offered ones; returns the workspace that it was offered to.
 local function take_out(key)
   local ws = redis.call('HGET', P .. 'offers', key)
   local build = redis.call('HGET', P .. 'builds', key)
@@ -58,7 +58,7 @@ local function take_out(key)
   return ws
 end
 
--- Puts a build back to its place in its queue; says whether it is there.
+-- Returns a build to its place in its queue; returns whether it is there.
 local function requeue(key)
   local build = redis.call('HGET', P .. 'builds', key)
   if not build then return false end

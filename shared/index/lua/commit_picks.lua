@@ -1,16 +1,16 @@
--- Moves picked builds from their queue to the offered, if nothing changed since they were read.
+-- Moves picked builds from their queue to the offered ones, if nothing changed since they were read.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
--- ARGV[1]  deadline_ms  when an offer is void
--- ARGV[2]  count        of picks, those of a group in its order; then six fields each: group, version, id, seq, workspace,
---          extra ('' or 'use occupancy': as what it counts, where that is not what its entry says)
---          version: that of the group's budget when its head was read. Another dispatcher that committed since spent of
---          the same budget; then the group's picks do not hold.
--- returns  {when, in us of Redis' clock: all dispatchers' picks are in its order,
---           a pick each: 1 held, 0 not (the build or the budget is another's), 2 not (the workspace is not idle)}
+-- ARGV[1]  deadline_ms  when the offers expire
+-- ARGV[2]  count        of picks, those of a group in queue order; then six fields each: group, version,
+--          id, seq, workspace, extra ('' or 'use occupancy': the traits it counts with, if they differ from its entry)
+--          version: that of the group's budget when its head was read. Another dispatcher's commit since spent from
+--          the same budget and invalidates the group's picks.
+-- returns  {time of the commit in us of Redis' clock, which orders the picks of all dispatchers,
+--           for each pick: 1 offered, 0 not (build or budget used by another), 2 not (workspace not idle)}
 -- cost     O(count * log(builds))
 --
--- Where a build's workspace is gone meanwhile, the later ones of its group wait too: they would overtake it.
+-- If a build's workspace is no longer idle, the later picks of its group wait too: they would overtake it.
 assert(#KEYS == 1 and #ARGV == 2 + 6 * tonumber(ARGV[2]), 'commit_picks: 1 key, 2 args and 6 a pick')
 local time = redis.call('TIME')
 local done, held_up, stands, spent = {time[1] * 1000000 + time[2]}, {}, {}, {}

@@ -1,7 +1,7 @@
--- Reads what groups ask of the governor.
+-- Reads the groups' demands for the governor.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
--- ARGV[1]  depth  builds at most of each queue
+-- ARGV[1]  depth  maximum number of builds of each queue
 -- ARGV[2...]  groups
 -- returns  {{type, micro-ESU in progress, ...}, builds in the queue, {id, entry, ...},
 --           {type, micro-ESU of builds that ended since the index was built, ...}, ... for each group}

@@ -3,7 +3,7 @@
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  token      of this rebuild
 -- ARGV[2]  watermark  position up to which the index holds everything
--- ARGV[3]  order      by which the builds in the queues were ranked
+-- ARGV[3]  order      name of the order of the queues
 -- returns  1 ready, 0 the right was lost
 -- cost     O(1)
 assert(#KEYS == 1 and #ARGV == 3, 'finish_rebuild: 1 key, 3 args')

@@ -1,14 +1,14 @@
--- Reads what a dispatch decision needs: idle workspaces and the heads of waiting groups.
+-- Reads the state for a dispatch decision: idle workspaces and the heads of waiting groups.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  now_ms
--- ARGV[2]  idle_max        workspaces at most
--- ARGV[3]  depth_min       builds of each head; as many as there are idle workspaces when those are more
--- ARGV[4]  groups_max      up to so many waiting groups all are read; of more, those that are named
--- ARGV[5]  groups_version  of the names that the caller knows
--- ARGV[6...]  groups that the caller chose
+-- ARGV[2]  idle_max        maximum number of workspaces
+-- ARGV[3]  depth_min       minimum number of builds of each head; with more idle workspaces, their number
+-- ARGV[4]  groups_max      number of waiting groups up to which all are read; beyond it, the named ones
+-- ARGV[5]  groups_version  version of the names that the caller knows
+-- ARGV[6...]  groups chosen by the caller
 -- returns  {ready, watermark, waiting groups, offered, running, next offer's deadline or 0, {workspace...},
---           groups_version or 0, {name of every waiting group...; none when all are read, or known},
+--           groups_version or 0, {name of every waiting group...; none if all are read, or already known},
 --           {group, version of its budget, {type, micro-ESU in progress, ...}, {id, entry, ...}, ...}}
 -- cost     O(groups + heads * depth)
 assert(#KEYS == 1 and #ARGV >= 5, 'read_heads: 1 key, 5 args and the groups')
@@ -26,7 +26,7 @@ for _, worker in ipairs(redis.call('ZRANGEBYSCORE', P .. 'workers', '-inf', ARGV
 end
 local waiting = redis.call('SCARD', P .. 'groups')
 local counts = {redis.call('ZCARD', P .. 'offered'), redis.call('ZCARD', P .. 'running')}
--- Of the names that the caller is told of, or knows; 0 where none were needed.
+-- Version of the names that the caller receives or already knows; 0 if none are needed.
 local current, version = tonumber(state[3]) or 0, 0
 local idle, names, heads, wanted = {}, {}, {}, {}
 if waiting > 0 then idle = redis.call('SRANDMEMBER', P .. 'idle', ARGV[2]) end

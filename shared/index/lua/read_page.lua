@@ -1,9 +1,9 @@
--- Reads a part of a group's queue.
+-- Reads part of a group's queue.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  group
--- ARGV[2]  offset  how many builds before it
--- ARGV[3]  count   builds at most
+-- ARGV[2]  offset  number of builds to skip
+-- ARGV[3]  count   maximum number of builds
 -- returns  {id, entry, ...}
 -- cost     O(log(queue) + count)
 assert(#KEYS == 1 and #ARGV == 3, 'read_page: 1 key, 3 args')

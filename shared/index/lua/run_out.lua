@@ -1,4 +1,4 @@
--- Reads the builds whose offers ran out.
+-- Reads the builds whose offers have expired.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  now_ms

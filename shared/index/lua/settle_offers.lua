@@ -1,12 +1,12 @@
--- Settles offers that were not taken.
+-- Settles offers that were not accepted.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  count  of offers; then five fields each: key (group/id), seq, workspace, verdict, retry_ms
---          verdict busy: back to the queue, the workspace is not free
---                  gone: back to the queue, the worker is not there
---                  failed: back to the queue at retry_ms, the workspace is free
---                  stale: out of the index, the workspace is free
--- returns  builds back in their queue
+--          verdict busy: requeue the build, the workspace is not free
+--                  gone: requeue the build, the worker is gone
+--                  failed: requeue the build at retry_ms, the workspace is free
+--                  stale: remove the build from the index, the workspace is free
+-- returns  number of requeued builds
 -- cost     O(count * log(builds))
 assert(#KEYS == 1 and #ARGV == 1 + 5 * tonumber(ARGV[1]), 'settle_offers: 1 key, 1 arg and 5 an offer')
 local back = 0
@@ -16,10 +16,10 @@ for i = 0, tonumber(ARGV[1]) - 1 do
   local key, seq, verdict = ARGV[b], ARGV[b + 1], ARGV[b + 3]
   local build = redis.call('HGET', P .. 'builds', key)
   local same = build and string.match(build, '^%d+') == seq
-  -- The same build may have been offered to another workspace since: that offer is not this one.
+  -- The same build may have been offered to another workspace since: settle only this offer.
   if same and redis.call('HGET', P .. 'offers', key) == ARGV[b + 2] then
     if verdict == 'failed' then
-      -- The offer stays as one without a workspace, which runs out soon.
+      -- Keep the offer without a workspace; it expires soon.
       local ws = redis.call('HGET', P .. 'offers', key)
       redis.call('HDEL', P .. 'offers', key)
       if ws then redis.call('HDEL', P .. 'taken', ws) release(ws) end

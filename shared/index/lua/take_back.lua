@@ -1,13 +1,14 @@
--- Returns builds to their queues whose offers ran out, once it is known that they were not started.
+-- Requeues builds whose offers expired, once it is known that they were not started.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  now_ms
--- ARGV[2]  later_ms  when those are looked at again that were started: the event that tells is on its way
--- ARGV[3]  count     of builds (group/id) that were started; these, then those that were not
--- returns  {builds back in their queue, workers that let a deadline pass}
+-- ARGV[2]  later_ms  when the started ones are checked again: their start event is on its way
+-- ARGV[3]  count     number of builds (group/id) that were started; these follow, then those that were not started
+-- returns  {number of requeued builds, number of workers that let a deadline pass}
 -- cost     O(builds * log(builds))
 --
--- A worker that let a deadline pass hangs, or was never asked: its workspaces are offered nothing until it is heard of again.
+-- A worker that let a deadline pass hangs, or was never asked: its workspaces are offered nothing
+-- until its next heartbeat.
 assert(#KEYS == 1 and #ARGV >= 3 + tonumber(ARGV[3]), 'take_back: 1 key, 3 args and the builds')
 local back, silent, quiet = 0, 0, {}
 local started = tonumber(ARGV[3])

@@ -1,16 +1,16 @@
--- Reads what explains why a build waits.
+-- Reads the state that explains why a build waits.
 --
 -- KEYS[1]  forebay:{index}:meta   HASH
 -- ARGV[1]  group
 -- ARGV[2]  id
--- ARGV[3]  ahead_max    builds before it at most
--- ARGV[4]  running_max  builds in progress at most
--- ARGV[5]  busy_max     builds in progress of all groups at most
--- ARGV[6]  groups_max   names of waiting groups at most
--- returns  {ready, place in its group's queue from 0 or -1, builds in that queue, {id, entry, ... of those before it and of
---           itself, from the head}, {type, micro-ESU in progress, ...}, {id, entry, ... in progress}, idle workspaces,
---           {when its group's last runs ended, in ms, newest first}, busy workspaces,
---           {1 if of this group else 0, entry, ... that run}, {likewise, that are offered}, waiting groups, {some of them}}
+-- ARGV[3]  ahead_max    maximum number of builds before it
+-- ARGV[4]  running_max  maximum number of builds in progress
+-- ARGV[5]  busy_max     maximum number of builds in progress of all groups
+-- ARGV[6]  groups_max   maximum number of names of waiting groups
+-- returns  {ready, place in its group's queue from 0 or -1, builds in that queue, {id, entry, ... of those before
+--           it and of itself, from the head}, {type, micro-ESU in progress, ...}, {id, entry, ... in progress},
+--           idle workspaces, {when its group's last runs ended, in ms, newest first}, busy workspaces,
+--           {1 if of this group else 0, entry, ... that run}, {same for offers}, waiting groups, {some of them}}
 -- cost     O(log(queue) + ahead_max + builds in progress)
 assert(#KEYS == 1 and #ARGV == 6, 'why: 1 key, 6 args')
 local group, id = ARGV[1], ARGV[2]

@@ -1,6 +1,7 @@
-//! The index of actions: which executions wait for which pool, which executor has which, and what groups had.
+//! The index of actions: executions waiting for each pool, executions held by each executor, and
+//! resource use of groups.
 //!
-//! Everything here can be rebuilt from the stream of executions and the executors' heartbeats.
+//! The whole index can be rebuilt from the stream of executions and the executors' heartbeats.
 
 mod dispatch;
 mod event;
@@ -24,7 +25,7 @@ use crate::Index;
 pub struct Actions(Index);
 
 impl Index {
-    /// The index of actions, over the same connection.
+    /// Returns the index of actions on the same connection.
     pub fn actions(&self) -> Actions {
         Actions(self.clone())
     }

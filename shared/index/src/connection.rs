@@ -1,4 +1,4 @@
-//! The connection, which comes back by itself.
+//! The connection to Redis, which is restored automatically.
 
 use std::time::Duration;
 
@@ -7,45 +7,36 @@ use tracing::warn;
 
 use crate::{actions::script::Scripts as ActionScripts, script::Scripts};
 
-/// Redis could not be asked.
+/// A failed call to Redis.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The URL is none.
-    #[error("redis URL {url:?} is not valid")]
+    #[error("invalid redis URL {url:?}")]
     Url {
-        /// The URL.
         url: String,
-        /// Why.
         #[source]
         source: redis::RedisError,
     },
-    /// No server answers.
     #[error("redis at {url} is not reachable")]
     Unreachable {
-        /// Where.
         url: String,
-        /// Why.
         #[source]
         source: redis::RedisError,
     },
-    /// A call failed.
     #[error("redis call {what} failed")]
     Call {
-        /// Which.
         what: &'static str,
-        /// Why.
         #[source]
         source: redis::RedisError,
     },
-    /// An answer is not what it should be.
-    #[error("redis answered {what} with something unexpected")]
+    /// Redis returned an answer of an unexpected type or shape.
+    #[error("unexpected answer of redis to {what}")]
     Answer {
-        /// Which call.
+        /// Name of the call.
         what: &'static str,
     },
 }
 
-/// The index. Cheap to clone.
+/// The index of builds. Cheap to clone.
 #[derive(Clone)]
 pub struct Index {
     pub(crate) connection: ConnectionManager,
@@ -60,7 +51,7 @@ impl std::fmt::Debug for Index {
 }
 
 impl Index {
-    /// Connects to `url`; waits for a server that is not there when `wait` says so.
+    /// Connects to `url`; if `wait` is set, waits until the server is available.
     pub async fn connect(url: &str, wait: bool) -> Result<Self, IndexError> {
         let client =
             redis::Client::open(url).map_err(|source| IndexError::Url { url: url.to_owned(), source })?;

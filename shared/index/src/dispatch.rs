@@ -1,4 +1,4 @@
-//! What the dispatcher reads, commits and settles.
+//! The dispatcher's calls: reading heads, committing picks and settling offers.
 
 use model::{
     BuildId, BuildKey, Esu, Group, Heartbeat, Millis, Occupancy, Sequence, WorkerStatus, Workspace,
@@ -8,126 +8,119 @@ use redis::{FromRedisValue, Value};
 
 use crate::{Index, IndexError, Traits, script::META};
 
-/// What a dispatch decision needs.
+/// State of the index that a dispatch decision needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Heads {
-    /// Whether there is an index.
+    /// Whether the index exists and is complete.
     pub ready: bool,
-    /// The position of the event stream that it stands at.
+    /// Position in the event stream up to which the index is current.
     pub watermark: Sequence,
-    /// Groups with waiting builds.
+    /// Number of groups with waiting builds.
     pub waiting_groups: u64,
-    /// Builds that are offered and not yet started.
+    /// Number of builds that are offered and not yet started.
     pub offered: u64,
-    /// Builds that run.
+    /// Number of running builds.
     pub running: u64,
-    /// When the next offer runs out.
+    /// When the next offer expires.
     pub next_offer: Option<Millis>,
-    /// Idle workspaces, a bounded sample.
+    /// A bounded random sample of idle workspaces.
     pub idle: Vec<Workspace>,
-    /// Of the names of all waiting groups, where these are many and were asked for.
+    /// Version of the names of all waiting groups; set only if they exceed `groups_max`.
     pub groups_version: Option<u64>,
-    /// The names of all waiting groups, when they are many and changed since the caller last knew them.
+    /// Names of all waiting groups, if they exceed `groups_max` and changed since the version that the caller knows.
     pub names: Vec<Group>,
     /// The waiting groups that were read, each with its first builds.
     pub groups: Vec<WaitingGroup>,
 }
 
-/// Which heads to read.
+/// Limits and selection of the heads to read.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// Idle workspaces at most.
+    /// Maximum number of idle workspaces.
     pub idle_max: usize,
-    /// Builds of each head at least; as many as there are idle workspaces when those are more.
+    /// Minimum number of builds of each head; with more idle workspaces, their number.
     pub depth_min: usize,
-    /// Up to so many waiting groups all are read.
+    /// Number of waiting groups up to which all groups are read.
     pub groups_max: usize,
-    /// Of the names that the caller knows.
+    /// Version of the group names that the caller knows.
     pub groups_version: u64,
-    /// Of more waiting groups, those that the caller chose.
+    /// Groups to read when there are more than `groups_max`.
     pub groups: &'a [Group],
 }
 
-/// A group's first waiting builds.
+/// The first waiting builds of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingGroup {
-    /// The group.
     pub group: Group,
-    /// Of its budget: a pick holds only while nobody else spends of it.
+    /// Version of the group's budget: a pick is valid only while no other dispatcher spends from it.
     pub version: u64,
-    /// The estimates of its builds that are offered or run.
+    /// Sum of the estimates of the group's builds that are offered or running.
     pub in_progress: Occupancy,
-    /// In the order in which they must start.
+    /// Builds in the order in which they must start.
     pub builds: Vec<WaitingBuild>,
 }
 
-/// A waiting build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingBuild {
-    /// Its id.
     pub id: BuildId,
     /// Position of its BUILD_ENQUEUED.
     pub sequence: Sequence,
-    /// What else matters of it.
+    /// Further properties that dispatch needs.
     pub traits: Traits,
 }
 
 /// A build picked for a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pick {
-    /// The build.
     pub key: BuildKey,
-    /// Of its group's budget, as it was read.
+    /// Version of the group's budget when it was read.
     pub version: u64,
     /// Position of its BUILD_ENQUEUED.
     pub sequence: Sequence,
-    /// The workspace.
     pub workspace: Workspace,
-    /// How that was chosen, for a build that asks for a warm one.
+    /// How the workspace was chosen, for a build that requests a warm one.
     pub kind: Option<WorkspaceKind>,
-    /// As what it counts from now on, where that is not what it was estimated at.
+    /// Traits that the build counts with from now on, if they differ from its estimate.
     pub counts_as: Option<Traits>,
 }
 
-/// What became of a pick.
+/// Outcome of committing a pick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// The build is offered.
+    /// The build is now offered.
     Yes,
-    /// The build does not wait any more, or its group's budget was spent of by another.
+    /// The build no longer waits, or another dispatcher has spent from its group's budget.
     No,
     /// The workspace is not idle.
     NotIdle,
 }
 
-/// How an offer ended that was not taken.
+/// Reason why an offer was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The workspace is not free.
     Busy,
-    /// The worker is not there.
+    /// The worker is not reachable.
     Gone,
-    /// It could not be claimed now; again at this time.
+    /// The worker could not claim the build; it is offered again at this time.
     Failed(Millis),
-    /// The build does not wait any more.
+    /// The build no longer waits.
     Stale,
 }
 
-/// An offer and how it ended.
+/// An offer and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
-    /// The build.
     pub key: BuildKey,
-    /// The position that was offered.
+    /// Position of the BUILD_ENQUEUED that was offered.
     pub sequence: Sequence,
-    /// The workspace it was offered to.
+    /// The workspace that the build was offered to.
     pub workspace: Workspace,
-    /// How it ended.
     pub verdict: Verdict,
 }
 
 impl Index {
-    /// Reads idle workspaces and heads of groups.
+    /// Reads idle workspaces and the heads of waiting groups.
     pub async fn heads(&self, now: Millis, wanted: Wanted<'_>) -> Result<Heads, IndexError> {
         let what = "read_heads";
         let mut invocation = self.scripts.read_heads.prepare_invoke();
@@ -143,7 +136,7 @@ impl Index {
         read_heads(&raw).ok_or(IndexError::Answer { what })
     }
 
-    /// Reads `count` builds of a group's queue behind the first `offset`.
+    /// Reads `count` builds of a group's queue after the first `offset`.
     pub async fn page(
         &self,
         group: &Group,
@@ -163,8 +156,8 @@ impl Index {
         read_builds(&flat).ok_or(IndexError::Answer { what })
     }
 
-    /// Commits `picks`, offered until `deadline`; says when, in microseconds since the Unix epoch, and for each
-    /// whether it still held.
+    /// Commits `picks` as offers that expire at `deadline`. Returns the time of the commit, in microseconds since the
+    /// Unix epoch, and the outcome of each pick.
     pub async fn commit(&self, picks: &[Pick], deadline: Millis) -> Result<(u64, Vec<Held>), IndexError> {
         let mut invocation = self.scripts.commit_picks.prepare_invoke();
         invocation.key(META).arg(deadline.0).arg(picks.len());
@@ -186,7 +179,7 @@ impl Index {
         Ok((*at, held.collect()))
     }
 
-    /// Settles offers that were not taken. Returns how many builds wait again.
+    /// Settles offers that were not accepted. Returns the number of requeued builds.
     pub async fn settle(&self, settlements: &[Settlement]) -> Result<u64, IndexError> {
         let what = "settle_offers";
         let mut invocation = self.scripts.settle_offers.prepare_invoke();
@@ -207,7 +200,7 @@ impl Index {
             .map_err(|source| IndexError::Call { what, source })
     }
 
-    /// Builds whose offers ran out before `at`, at most `most`, each with the position that was offered.
+    /// Up to `most` builds whose offers expired before `at`, each with the position that was offered.
     pub async fn run_out(&self, at: Millis, most: usize) -> Result<Vec<(BuildKey, Sequence)>, IndexError> {
         let what = "run_out";
         let script = &self.scripts.run_out;
@@ -226,9 +219,9 @@ impl Index {
         flat.chunks(2).map(read).collect::<Option<_>>().ok_or(IndexError::Answer { what })
     }
 
-    /// Returns builds whose offers ran out before `at` and that were `not_started` to their queues; those that were
-    /// `started` stay as they are until their event tells, and are looked at again `later`. Returns how many builds wait
-    /// again, and how many workers let an offer run out: they are offered nothing until they are heard of again.
+    /// Requeues the `not_started` builds whose offers expired before `at`; the `started` ones stay as they are until
+    /// their event arrives, and are checked again at `later`. Returns the number of requeued builds, and the number of
+    /// workers that let an offer expire: they are offered nothing until their next heartbeat.
     pub async fn take_back(
         &self,
         at: Millis,
@@ -248,7 +241,7 @@ impl Index {
             .map_err(|source| IndexError::Call { what, source })
     }
 
-    /// Takes a worker's heartbeat. Returns whether the index is ready and how many workspaces became idle.
+    /// Applies a worker's heartbeat. Returns whether the index is ready and the number of workspaces that became idle.
     pub async fn announce(
         &self,
         heartbeat: &Heartbeat,
@@ -257,7 +250,7 @@ impl Index {
     ) -> Result<(bool, u64), IndexError> {
         let status = match heartbeat.status {
             WorkerStatus::Ready => "ready",
-            // What these run goes on, and frees no workspace for another build.
+            // Their running builds continue, but no workspace becomes free for another build.
             WorkerStatus::Draining => "draining",
             WorkerStatus::Full => "full",
             WorkerStatus::Gone => "gone",
@@ -319,17 +312,17 @@ fn read_group(parts: &[Value]) -> Option<WaitingGroup> {
     })
 }
 
-/// Types and millionths of ESU in turn.
+/// Parses alternating executor types and millionths of ESU.
 pub(crate) fn read_amounts(flat: &[String]) -> Option<Occupancy> {
     let read = |pair: &[String]| {
         let [kind, micros] = pair else { return None };
-        // Never below nothing: a count that went wrong must not grant more than the target.
+        // Never negative: an incorrect count must not grant more than the target.
         Some((kind.parse().ok()?, Esu::from_micros(micros.parse().ok()?).or_zero()))
     };
     flat.chunks(2).map(read).collect()
 }
 
-/// Ids and entries in turn.
+/// Parses alternating build ids and entries.
 pub(crate) fn read_builds(flat: &[String]) -> Option<Vec<WaitingBuild>> {
     let read = |pair: &[String]| {
         let [id, entry] = pair else { return None };

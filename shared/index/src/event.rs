@@ -1,76 +1,72 @@
-//! A lifecycle message, as the index sees it.
+//! Lifecycle messages in the form that the index needs.
 
 use model::{BuildKey, Esu, ExecutorType, Millis, Occupancy, Priority, Sequence, Workspace};
 
-/// One lifecycle message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexEvent {
-    /// The build.
     pub key: BuildKey,
-    /// The message's position.
+    /// Position of the message.
     pub sequence: Sequence,
-    /// What it means here.
+    /// Effect on the index.
     pub change: Change,
 }
 
-/// What a lifecycle message means to the index.
+/// Effect of a lifecycle message on the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The build waits.
+    /// The build waits in its queue.
     Enqueued {
-        /// Its priority.
         priority: Priority,
         /// Its order among builds of its group and priority, below 2^48.
         rank: u64,
         /// Whether this is its first BUILD_ENQUEUED.
         first: bool,
-        /// When it has waited too long.
+        /// When its time in the queue expires.
         expires_at: Millis,
-        /// What it is, besides.
+        /// Further properties that dispatch needs.
         traits: Traits,
     },
-    /// The build runs.
+    /// The build is running.
     Started {
-        /// Since when.
         started_at: Millis,
-        /// When it has run too long.
+        /// When its run time limit expires.
         deadline: Millis,
-        /// Where.
+        /// The workspace that it runs in.
         workspace: Workspace,
-        /// What it is, besides.
+        /// Further properties that dispatch needs.
         traits: Traits,
     },
-    /// The build has its result.
+    /// The build has ended.
     Finished {
-        /// When.
         ended_at: Millis,
-        /// Where it ran, if it did.
+        /// The workspace that it ran in, if it ran.
         workspace: Option<Workspace>,
-        /// Whether this is all there ever was (it was refused).
+        /// Whether this is the build's only message: it was rejected.
         only: bool,
     },
 }
 
-/// What dispatch must know of a build.
+/// Properties of a build that dispatch needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Traits {
-    /// Whether it asks for a warm workspace.
+    /// Whether it requests a warm workspace.
     pub warm: bool,
-    /// What it is expected to occupy.
+    /// Expected occupancy by executor type.
     pub occupancy: Occupancy,
-    /// Milliseconds that its run is expected to take, where anything is known of that.
+    /// Expected run time in milliseconds, if there is an estimate.
     pub expected_ms: Option<u64>,
 }
 
 impl Traits {
-    /// The traits that cost no memory: 1 ESU of x86, no warm workspace, and nothing known of how long it will take.
+    /// The default traits, which take no memory in an entry: 1 ESU of x86, no warm workspace and
+    /// no estimated run time.
     pub fn usual() -> Self {
         let occupancy = Occupancy::of_each([ExecutorType::x86()], Esu::ONE);
         Self { warm: false, occupancy, expected_ms: None }
     }
 
-    /// As the entry of a build holds them; empty for the usual ones, and for a build of which no type is known: a record of
-    /// an older version.
+    /// The text form in a build's entry; empty for the default traits, and for a build without any executor type (a
+    /// record of an older version).
     pub(crate) fn to_text(&self) -> String {
         let occupancy = &self.occupancy;
         let one_x86 = occupancy.0.len() == 1 && occupancy.get(&ExecutorType::x86()) == Esu::ONE;
@@ -90,7 +86,7 @@ impl Traits {
         text
     }
 
-    /// Reads the last fields of an entry.
+    /// Parses the trailing fields of a build's entry.
     pub(crate) fn from_fields<'a>(fields: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut traits = Self::usual();
         for field in fields {
@@ -110,17 +106,17 @@ impl Traits {
     }
 }
 
-/// Room for positions: at a million builds a second it lasts for nine years. Two bits of priority above 48 of place
-/// fit the 53 bits that a sorted set's double keeps exactly.
+/// Range of positions within a priority: at a million builds per second it lasts for nine years. Two bits of priority
+/// above 48 bits of position fit the 53 bits that a sorted set's double stores exactly.
 const PLACES: u64 = 1 << 48;
 
-/// The score of a waiting build: strict priority, then the order of its band.
+/// The score of a waiting build: strict priority, then its order within the priority.
 pub(crate) fn score(priority: Priority, rank: u64) -> u64 {
     u64::from(priority.rank()) * PLACES + rank % PLACES
 }
 
 impl IndexEvent {
-    /// The nine arguments of the script.
+    /// Appends the nine arguments that the script expects for each event.
     pub(crate) fn write(&self, invocation: &mut redis::ScriptInvocation<'_>) {
         let BuildKey { group, id } = &self.key;
         let id = id.to_string();
@@ -166,7 +162,7 @@ mod tests {
         ] {
             assert_eq!(Traits::from_fields(traits.to_text().split_whitespace()), Some(traits));
         }
-        assert_eq!(Traits::usual().to_text(), "", "a million of them cost nothing");
+        assert_eq!(Traits::usual().to_text(), "", "the default takes no memory");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The Redis indexes: which builds wait, are offered or run, and which workspaces are idle; in [`actions`] the same for
-//! executions of actions and their executors.
+//! The Redis indexes: waiting, offered and running builds and idle workspaces; in [`actions`] the same for executions
+//! of actions and their executors.
 //!
-//! Everything here can be rebuilt from the event stream and the workers' heartbeats. Keys are spelt in this crate
-//! only; what must be atomic is a script in `lua/`.
+//! The indexes can be rebuilt from the event stream and the workers' heartbeats. Only this crate contains the names of
+//! keys; atomic operations are scripts in `lua/`.
 
 pub mod actions;
 mod connection;

@@ -1,4 +1,4 @@
-//! What the reaper, the API and `doctor` ask.
+//! Queries of the reaper, the API and `doctor`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,43 +13,44 @@ use crate::{
     script::{META, key},
 };
 
-/// How much there is of what.
+/// Numbers of unfinished builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Builds that wait or are offered.
+    /// Number of builds that wait or are offered.
     pub waiting: u64,
-    /// Builds that run.
+    /// Number of running builds.
     pub running: u64,
 }
 
-/// Whether the index can be used.
+/// State of the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// It is complete up to the watermark.
+    /// Whether the index is complete up to the watermark.
     pub ready: bool,
-    /// The position of the event stream that it stands at.
+    /// Position in the event stream up to which the index is current.
     pub watermark: Sequence,
-    /// Changes whenever it was rebuilt.
+    /// Identity of the index; changes at every rebuild.
     pub epoch: String,
 }
 
 impl Index {
-    /// Builds that have waited too long at `now`, some of them.
+    /// Up to `max` builds whose time in the queue has expired at `now`.
     pub async fn expired(&self, now: Millis, max: isize) -> Result<Vec<BuildKey>, IndexError> {
         self.until("expires", now, max).await
     }
 
-    /// Builds that have run too long at `now`, some of them.
+    /// Up to `max` builds whose run time limit has expired at `now`.
     pub async fn overrun(&self, now: Millis, max: isize) -> Result<Vec<BuildKey>, IndexError> {
         self.until("deadlines", now, max).await
     }
 
-    /// Builds that run since before `since`.
+    /// Up to `max` builds that have been running since before `since`.
     pub async fn running_since(&self, since: Millis, max: isize) -> Result<Vec<BuildKey>, IndexError> {
         self.until("running", since, max).await
     }
 
-    /// All builds that wait, are offered or run. Several calls, so not one moment: what changes meanwhile may be there or not.
+    /// All builds that wait, are offered or run. Takes several calls: a build that changes state between them may
+    /// be included or missing.
     pub async fn unfinished(&self) -> Result<Vec<BuildKey>, IndexError> {
         let what = "unfinished";
         let mut found = std::collections::BTreeSet::new();
@@ -66,14 +67,14 @@ impl Index {
         }
     }
 
-    /// How many builds wait and run.
+    /// Numbers of waiting and running builds.
     pub async fn counts(&self) -> Result<Counts, IndexError> {
         let waiting = self.ask("counts", cmd("ZCARD").arg(key("expires"))).await?;
         let running = self.ask("counts", cmd("ZCARD").arg(key("running"))).await?;
         Ok(Counts { waiting, running })
     }
 
-    /// Whether the index can be used; `None` when there is none.
+    /// State of the index; `None` if there is no index.
     pub async fn health(&self) -> Result<Option<Health>, IndexError> {
         let fields = ["ready", "watermark", "epoch"];
         let found: (Option<u8>, Option<u64>, Option<String>) =
@@ -85,13 +86,13 @@ impl Index {
         }))
     }
 
-    /// By what the queues are ordered, as it was said when the index was built.
+    /// The order of the queues, as recorded when the index was built.
     pub async fn order(&self) -> Result<String, IndexError> {
         let found: Option<String> = self.ask("order", cmd("HGET").arg(META).arg("order")).await?;
         Ok(found.unwrap_or_default())
     }
 
-    /// Groups that had a build lately.
+    /// Groups that recently had a build.
     pub async fn groups(&self) -> Result<Vec<Group>, IndexError> {
         let found: Vec<String> = self.ask("groups", cmd("SMEMBERS").arg(key("seen"))).await?;
         let mut groups: Vec<Group> = found.iter().filter_map(|text| text.parse().ok()).collect();
@@ -115,7 +116,7 @@ impl Index {
         Ok(found.iter().filter_map(|text| text.parse().ok()).collect())
     }
 
-    /// The last heartbeat of every worker that is not gone at `now`.
+    /// The last heartbeat of every worker that is live at `now`.
     pub async fn workers(&self, now: Millis) -> Result<Vec<Vec<u8>>, IndexError> {
         let what = "workers";
         let later = format!("({}", now.0);
@@ -129,14 +130,14 @@ impl Index {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The builds that run, the newest ones first, at most `max`.
+    /// Up to `max` running builds, newest first.
     pub async fn running(&self, max: isize) -> Result<Vec<BuildKey>, IndexError> {
         let newest = cmd("ZREVRANGE").arg(key("running")).arg(0).arg(max - 1).to_owned();
         let found: Vec<String> = self.ask("running", &newest).await?;
         Ok(found.iter().filter_map(|text| text.parse().ok()).collect())
     }
 
-    /// Workspaces that a build is offered to.
+    /// Workspaces that have been offered a build.
     pub async fn taken(&self) -> Result<HashMap<Workspace, BuildKey>, IndexError> {
         let found: HashMap<String, String> = self.ask("taken", cmd("HGETALL").arg(key("taken"))).await?;
         let read =
@@ -156,7 +157,8 @@ impl Index {
         Ok(known.map(|(build, _)| build.clone()).collect())
     }
 
-    /// How many workers live at `now`, and how many of them take no builds. Names only: heartbeats are long.
+    /// Number of live workers at `now`, and how many of them accept no builds. Reads names only,
+    /// since heartbeats are long.
     pub async fn worker_counts(&self, now: Millis) -> Result<WorkerCounts, IndexError> {
         let what = "worker_counts";
         let later = format!("({}", now.0);
@@ -177,7 +179,7 @@ impl Index {
         })
     }
 
-    /// Bytes that Redis uses for its data.
+    /// Memory that Redis uses for its data, in bytes.
     pub async fn memory_bytes(&self) -> Result<u64, IndexError> {
         let what = "memory_bytes";
         let text: String = self.ask(what, cmd("INFO").arg("memory")).await?;
@@ -192,8 +194,8 @@ impl Index {
         Ok(found.iter().filter_map(|text| text.parse().ok()).collect())
     }
 
-    /// Asks again where the connection was found dead: a question changes nothing, and the next connection is
-    /// there in milliseconds.
+    /// Runs a query, and retries it once on a broken connection: a query changes nothing, and the next connection
+    /// is ready within milliseconds.
     pub(crate) async fn ask<T: FromRedisValue>(
         &self,
         what: &'static str,
@@ -213,7 +215,7 @@ impl Index {
     }
 }
 
-/// Entries that are asked for at once.
+/// Number of entries requested in one call.
 const PAGE: usize = 1000;
 const ASK_AGAIN: u32 = 3;
 const ASK_PAUSE: Duration = Duration::from_millis(50);

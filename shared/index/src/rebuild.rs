@@ -1,21 +1,21 @@
-//! Following the event stream, and starting over when Redis forgot.
+//! Applying the event stream, and rebuilding the index after Redis has lost it.
 
 use model::Sequence;
 
 use crate::{Index, IndexError, IndexEvent, script::META};
 
-/// What became of a batch of events.
+/// Outcome of applying a batch of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
-    /// They are in the index, or were before.
+    /// The events are in the index, now or already before.
     Done,
-    /// The index stands at this earlier position: read again from there.
+    /// The index is at this earlier position: read again from there.
     Gap(Sequence),
     /// There is no index: rebuild it.
     Empty,
-    /// Another projector rebuilds it: try again soon.
+    /// Another projector is rebuilding it: retry soon.
     Rebuilding,
-    /// This rebuild was taken over by another.
+    /// Another projector took over this rebuild.
     Lost,
 }
 
@@ -23,7 +23,8 @@ pub enum Applied {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RebuildToken(pub(crate) String);
 
-/// Renewed with every batch, which takes milliseconds: so long a dead projector keeps the others from rebuilding.
+/// Time to live of the rebuild token in milliseconds, renewed with every batch, which takes milliseconds. After a
+/// projector's death, others can rebuild when it expires.
 pub(crate) const REBUILD_TTL_MS: u64 = 3000;
 
 impl Index {
@@ -37,7 +38,7 @@ impl Index {
         self.apply_as("", from, to, events).await
     }
 
-    /// Takes the right to rebuild the index, and empties it; `None` when another has it.
+    /// Acquires the right to rebuild the index, and empties it; `None` if another projector has it.
     pub async fn begin_rebuild(&self) -> Result<Option<RebuildToken>, IndexError> {
         let token = uuid::Uuid::new_v4().simple().to_string();
         let script = &self.scripts.begin_rebuild;
@@ -56,7 +57,8 @@ impl Index {
         self.apply_as(&token.0, Sequence(0), Sequence(0), events).await
     }
 
-    /// Declares the index ready at `watermark`; false when the right was lost. `order` names by what its queues are ordered.
+    /// Declares the index ready at `watermark`; returns false if the right was lost. `order` names the
+    /// order of its queues.
     pub async fn finish_rebuild(
         &self,
         token: &RebuildToken,

@@ -1,22 +1,24 @@
-//! The scripts and the keys.
+//! The Lua scripts and the keys that they use.
 
 use std::sync::Arc;
 
 use redis::Script;
 
-/// Every key has this prefix; the braces keep them in one slot of a cluster.
+/// Every key has this prefix; the braces keep all keys in one slot of a cluster.
 ///
-/// - `meta` HASH: `ready`, `watermark`, `epoch`, `order` (of the queues), `groups_version` (of the names in `groups`). No TTL. Its absence means:
-///   rebuild. `rebuild` STRING with TTL: who rebuilds.
+/// - `meta` HASH: `ready`, `watermark`, `epoch`, `order` (of the queues), `groups_version` (of the names in
+///   `groups`). No TTL. If it is missing, the index must be rebuilt. `rebuild` STRING with TTL: token of
+///   the process that rebuilds.
 /// - `groups` SET: groups with waiting builds. `queue:<group>` ZSET: its waiting builds by priority, then their order.
 ///   `recent:<group>` LIST and `seen` SET: for listing. `ends:<group>` LIST: when its last runs ended, in ms.
-/// - `inprogress:<group>` HASH: micro-ESU by executor type of its builds that are offered or run, by their estimates.
-///   `ended:<group>` HASH: the same of all its runs that ended. `versions` HASH: of the budget of each group; changes whenever builds of it are offered.
-/// - `builds` HASH: position, score, time and, where it is not the usual one, use and occupancy of every unfinished build, and
-///   how long it is expected to run.
+/// - `inprogress:<group>` HASH: micro-ESU by executor type of its builds that are offered or running, by their
+///   estimates. `ended:<group>` HASH: the same of all its runs that ended. `versions` HASH: version of each group's
+///   budget; changes whenever builds of the group are offered.
+/// - `builds` HASH: for every unfinished build its position, score, time, use and occupancy (unless they are the
+///   default) and expected run time.
 /// - `expires`, `offered`, `running`, `deadlines` ZSET by time in ms. `offers` HASH: build to workspace.
-/// - `idle` SET and `taken` HASH of workspaces. `workers` ZSET by expiry, `workerinfo`, `slots` HASH, `draining` SET: takes no builds;
-///   `full` SET: those of them that do so because their disk is full.
+/// - `idle` SET and `taken` HASH of workspaces. `workers` ZSET by expiry, `workerinfo`, `slots` HASH, `draining` SET:
+///   workers that accept no builds; `full` SET: those of them whose disk is full.
 pub(crate) const META: &str = "forebay:{index}:meta";
 
 pub(crate) fn key(name: &str) -> String {

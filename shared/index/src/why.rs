@@ -1,4 +1,4 @@
-//! What explains why a build waits, and what the governor must know of the groups.
+//! Queries that explain why a build waits, and the demand of groups for the governor.
 
 use model::{BuildKey, Group, Millis, Occupancy};
 use redis::{FromRedisValue, Value, cmd};
@@ -9,76 +9,75 @@ use crate::{
     script::{META, key},
 };
 
-/// Where a build stands.
+/// The place of a build in its queue, and the load of the farm.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Standing {
-    /// Whether there is an index.
+    /// Whether the index exists and is complete.
     pub ready: bool,
-    /// Builds of its group that stand before it; `None`: it does not wait in the queue.
+    /// Number of builds of its group ahead of it; `None` if it is not in the queue.
     pub place: Option<u64>,
-    /// Builds in its group's queue.
+    /// Number of builds in its group's queue.
     pub queued: u64,
-    /// Those before it, from the head, a bounded part; and itself, at the end.
+    /// The builds ahead of it, from the head, bounded; the build itself is last.
     pub ahead: Vec<WaitingBuild>,
-    /// The estimates of its group's builds that are offered or run.
+    /// Sum of the estimates of its group's builds that are offered or running.
     pub in_progress: Occupancy,
-    /// These builds, some of them.
+    /// A bounded number of these builds.
     pub running: Vec<WaitingBuild>,
-    /// Idle workspaces of the farm.
+    /// Number of idle workspaces in the farm.
     pub idle: u64,
-    /// When runs of its group ended, newest first.
+    /// Times at which runs of its group ended, newest first.
     pub ends: Vec<Millis>,
-    /// Workspaces of the farm that have a build.
+    /// Number of workspaces in the farm that have a build.
     pub busy: u64,
-    /// What these have, of any group; a bounded part.
+    /// The builds in these workspaces, of any group, bounded.
     pub busy_with: Vec<BusyWith>,
-    /// Groups that have builds waiting.
+    /// Number of groups with waiting builds.
     pub waiting_groups: u64,
-    /// Some of these, by chance.
+    /// A random sample of these groups.
     pub some_waiting: Vec<Group>,
 }
 
-/// What a workspace is busy with.
+/// The build that a workspace is busy with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyWith {
-    /// Whether the build is of the group that was asked about.
+    /// Whether the build is of the group in question.
     pub own: bool,
-    /// Since when it runs; `None`: it is offered.
+    /// When the build started; `None` if it is only offered.
     pub since: Option<Millis>,
-    /// Milliseconds that its run is expected to take, where anything is known of that.
+    /// Expected run time in milliseconds, if there is an estimate.
     pub expected_ms: Option<u64>,
 }
 
-/// How much of a standing is wanted.
+/// Limits on the size of a [`Standing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StandingLimits {
-    /// Builds before the one that is asked about.
+    /// Maximum number of builds ahead of the one in question.
     pub ahead: usize,
-    /// Builds of its group in progress.
+    /// Maximum number of builds of its group in progress.
     pub running: usize,
-    /// Builds of all groups in progress.
+    /// Maximum number of builds of all groups in progress.
     pub busy: usize,
-    /// Names of waiting groups.
+    /// Maximum number of waiting groups.
     pub groups: usize,
 }
 
-/// What a group asks of the governor.
+/// Demand of a group for quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// The group.
     pub group: Group,
-    /// The estimates of its builds that are offered or run.
+    /// Sum of the estimates of its builds that are offered or running.
     pub in_progress: Occupancy,
     /// The first builds of its queue.
     pub waiting: Vec<WaitingBuild>,
-    /// Builds in its queue.
+    /// Number of builds in its queue.
     pub queued: u64,
-    /// The estimates of all its runs that ended since the index was built.
+    /// Sum of the estimates of all its runs that ended since the index was built.
     pub ended: Occupancy,
 }
 
 impl Index {
-    /// Where a build stands, with at most so much of everything.
+    /// The place of a build, with the amounts limited by `most`.
     pub async fn standing(&self, of: &BuildKey, most: StandingLimits) -> Result<Standing, IndexError> {
         let what = "why";
         let mut invocation = self.scripts.why.prepare_invoke();
@@ -91,8 +90,8 @@ impl Index {
         read_standing(&raw).ok_or(IndexError::Answer { what })
     }
 
-    /// What all groups ask that have builds waiting or in progress: of each queue at most `depth` builds. Several calls, so
-    /// not one moment; enough for whoever looks again soon.
+    /// Demands of all groups that have builds waiting or in progress, with at most `depth` builds of each queue. Takes
+    /// several calls, so the result is not one consistent snapshot; sufficient for callers that repeat the query soon.
     pub async fn demands(&self, depth: usize) -> Result<Vec<Demand>, IndexError> {
         let what = "demands";
         let groups = self.groups().await?;
@@ -115,7 +114,7 @@ impl Index {
         Ok(demands)
     }
 
-    /// Whether any build waits or is in progress.
+    /// Whether no build waits or is in progress.
     pub async fn is_idle(&self) -> Result<bool, IndexError> {
         let unfinished: u64 = self.ask("is_idle", cmd("HLEN").arg(key("builds"))).await?;
         Ok(unfinished == 0)
@@ -157,13 +156,13 @@ fn read_standing(raw: &[Value]) -> Option<Standing> {
     })
 }
 
-/// Whether of the group, and entries, in turn.
+/// Parses alternating flags (1 if of the group in question) and entries.
 fn read_busy(flat: &[String], running: bool) -> Option<Vec<BusyWith>> {
     let read = |pair: &[String]| {
         let [own, entry] = pair else { return None };
         let mut fields = entry.split(' ');
         let _position_and_score = (fields.next()?, fields.next()?);
-        // Of one that is offered it says when it would have waited too long.
+        // For an offered build, the entry holds the time at which it expires in the queue.
         let since = Millis(fields.next()?.parse().ok()?);
         let expected_ms = Traits::from_fields(fields)?.expected_ms;
         Some(BusyWith { own: own == "1", since: running.then_some(since), expected_ms })

@@ -1,4 +1,4 @@
-//! The index of actions against a real Redis: what waits, who has what, and what follows when nobody says so.
+//! The index of actions on a real Redis: waiting executions, claims, heartbeats, losses and rebuilds.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 mod support;
@@ -51,13 +51,13 @@ async fn an_end_tells_whom_it_passed_by() {
     let effects = test.apply(&events).await;
     assert_eq!(effects.astray, [Astray { key: keys[1].clone(), executor: id("x") }]);
     assert_eq!(test.counts().await, (0, 0));
-    // Each event counts once, whoever applies it again.
+    // Each event counts once, even if it is applied again.
     let all: Vec<&Event> = events.iter().collect();
     let again = test.actions.apply(Sequence(2), Sequence(4), &all, NOW).await.unwrap();
     assert_eq!(again, Applied::Done(Effects::default()));
     let ahead = test.actions.apply(Sequence(99), Sequence(100), &[], NOW).await.unwrap();
     assert_eq!(ahead, Applied::Gap(Sequence(test.last)));
-    // Whoever still has it is told by the next heartbeat.
+    // An executor that still holds it learns that at its next heartbeat.
     assert_eq!(test.announce(&heartbeat("x", &keys)).await.dead, keys);
 }
 
@@ -74,7 +74,7 @@ async fn one_copy_more_waits_beside_the_one_that_runs_and_all_end_together() {
     let heads = test.heads(NOW).await;
     assert_eq!((heads.waiting, heads.next_hedge), (1, None));
     assert_eq!(heads.pools[0].groups[0].waiting[0].holders, [id("x")]);
-    assert_eq!(test.commit(&one, "x").await, None, "it has one");
+    assert_eq!(test.commit(&one, "x").await, None, "it holds a copy");
     test.commit(&one, "y").await.unwrap();
     assert_eq!(test.counts().await, (0, 2));
     assert!((test.held().await - 2.0).abs() < 1e-6);
@@ -93,7 +93,7 @@ async fn what_runs_is_never_overdue_because_a_copy_of_it_waits() {
     let overdue = || test.actions.due(Due::Expiry, LATER, LATER.after(GRACE), 10);
     assert_eq!(overdue().await.unwrap(), []);
     assert_eq!(test.heads(NOW).await.waiting, 1);
-    // When the one that ran is gone, the copy is all that there is.
+    // Once the running copy is lost, the waiting copy is the only one left.
     let events = [test.copy_ended(&one, "x")];
     test.apply(&events).await;
     let overdue = test.actions.due(Due::Expiry, LATER, LATER.after(GRACE), 10).await.unwrap();
@@ -136,8 +136,8 @@ async fn invocations_of_a_group_take_turns() {
     test.apply(&events).await;
     let order = test.waiting(NOW).await;
     let last = order.iter().position(|key| *key == few[3]).unwrap();
-    assert!(last <= 8, "the few wait behind {last}");
-    // One that comes after others ran for a while begins where they are, not before.
+    assert!(last <= 8, "the smaller invocation waits behind {last}");
+    // An invocation that arrives after others have run for a while starts at their current start tag, not before.
     for key in order.iter().take(12) {
         test.commit(key, "x").await.unwrap();
     }
@@ -168,7 +168,7 @@ async fn what_groups_used_counts_less_the_longer_ago_it_is() {
     test.commit(&keys[0], "x").await.unwrap();
     let after = NOW.after(Duration::from_secs(60));
     let used = test.heads(after).await.pools[0].groups[0].used;
-    // One ESU for a minute. The script has its own half-life: it must be that of the policy.
+    // One ESU for a minute. The script has a half-life constant: it must be that of the policy.
     let minute = Duration::from_secs(60);
     let lasting = policy::actions::accrue(0.0, 1.0, minute);
     assert!((used - lasting).abs() < 0.01, "{used}");
@@ -192,7 +192,7 @@ async fn an_executor_that_goes_away_gives_back_what_it_has() {
     let gone = ExecutorHeartbeat { status: ExecutorStatus::Gone, ..heartbeat("y", &[]) };
     assert_eq!(test.announce(&gone).await.again, [keys[0].clone()]);
     assert_eq!(test.counts().await, (2, 0));
-    // And by its silence it is gone too.
+    // An executor without heartbeats is also removed.
     test.announce(&heartbeat("z", &[])).await;
     test.heads(LATER).await;
     assert_eq!(test.actions.executors(NOW).await.unwrap().len(), 0);
@@ -204,16 +204,16 @@ async fn a_claim_that_its_executor_does_not_know_of_comes_back() {
     let keys = test.accept(2).await;
     test.commit(&keys[0], "x").await.unwrap();
     test.commit(&keys[1], "x").await.unwrap();
-    // Not named once: it may be on its way there, or its end on its way here.
+    // Missing in one heartbeat: the claim may be on its way there, or its end on its way here.
     assert_eq!(test.announce(&heartbeat("x", &keys[..1])).await.again, []);
     assert_eq!(test.counts().await, (0, 2));
     let late = NOW.after(GRACE);
     let heads = test.heads(late).await;
-    assert_eq!((heads.silent, heads.waiting, heads.claimed), (1, 0, 2), "it is asked first");
+    assert_eq!((heads.silent, heads.waiting, heads.claimed), (1, 0, 2), "the executor is asked first");
     assert_eq!(heads.next_doubt, Some(late.after(GRACE)));
     assert_eq!(test.announce(&heartbeat("x", &keys[..1])).await.again, [keys[1].clone()]);
     assert_eq!(test.counts().await, (1, 1));
-    // What it names stays its own however much later.
+    // An execution that the executor names stays its own, however much later.
     assert_eq!(test.heads(LATER).await.claimed, 1);
 }
 
@@ -251,7 +251,7 @@ async fn a_lost_executor_leaves_its_claims_until_what_follows_is_applied() {
     let lost = test.actions.lost(&id("x")).await.unwrap();
     assert_eq!((lost.host.as_deref(), lost.executions.len()), (Some("machine"), 2));
     let again = test.actions.lost(&id("x")).await.unwrap();
-    assert_eq!((again.host, again.executions.len()), (None, 2), "whoever took it over finds the same");
+    assert_eq!((again.host, again.executions.len()), (None, 2), "a repeated call returns the same");
     assert_eq!(test.counts().await, (1, 2));
     let events: Vec<Event> = lost.executions.iter().map(|it| test.waits(&it.key, 0)).collect();
     assert_eq!(test.apply(&events).await.astray, []);
@@ -270,17 +270,17 @@ async fn a_forgotten_index_is_rebuilt_around_what_runs() {
     let all: Vec<&Event> = events.iter().collect();
     assert_eq!(test.actions.apply(Sequence(0), Sequence(4), &all, NOW).await.unwrap(), Applied::Empty);
     assert!(!test.heads(NOW).await.ready);
-    // One executor speaks before the index is there, which counts for nothing but its being there.
+    // One executor sends a heartbeat before the index exists, which registers only its liveness.
     assert!(!test.announce(&heartbeat("x", &keys[..1])).await.ready);
     test.rebuild(&events, &[id("x"), id("y")]).await;
     let heads = test.heads(NOW).await;
     assert_eq!((heads.ready, heads.waiting, heads.pools.len()), (true, 2, 0));
     assert_eq!(heads.hold, Some(NOW.after(Duration::from_millis(500))));
     assert_eq!(heads.next_overdue, Some(LATER));
-    assert_eq!(test.commit(&keys[0], "x").await, None, "held");
+    assert_eq!(test.commit(&keys[0], "x").await, None, "nothing is granted during the hold");
     test.announce(&heartbeat("x", &keys[..1])).await;
     assert_eq!(test.counts().await, (1, 1));
-    assert!(test.heads(NOW).await.hold.is_some(), "the other one is still awaited");
+    assert!(test.heads(NOW).await.hold.is_some(), "the other executor is still awaited");
     test.announce(&heartbeat("y", &[])).await;
     assert_eq!(test.heads(NOW).await.hold, None);
     assert_eq!(test.waiting(NOW).await, [keys[1].clone()]);
@@ -296,13 +296,13 @@ async fn a_rebuild_waits_for_the_silent_only_so_long() {
     assert!(test.heads(NOW).await.pools.is_empty());
     let after = NOW.after(Duration::from_millis(500));
     assert_eq!(test.waiting(after).await, [one]);
-    // Nothing is overdue before it is sure that it does not run.
+    // Nothing is overdue until it is certain that it does not run.
     let overdue = |now| test.actions.due(Due::Expiry, now, LATER.after(GRACE), 10);
     assert_eq!(overdue(after).await.unwrap().len(), 0);
     assert_eq!(overdue(LATER).await.unwrap().len(), 1);
-    assert_eq!(overdue(LATER).await.unwrap().len(), 0, "handed out once");
-    assert_eq!(overdue(LATER.after(GRACE)).await.unwrap().len(), 1, "and again, if nothing came of it");
-    // A lost executor is not awaited any longer.
+    assert_eq!(overdue(LATER).await.unwrap().len(), 0, "returned once");
+    assert_eq!(overdue(LATER.after(GRACE)).await.unwrap().len(), 1, "and again if it is still due");
+    // A lost executor is no longer awaited.
     test.rebuild(&events, &[id("dead")]).await;
     assert!(test.heads(NOW).await.hold.is_some());
     test.actions.lost(&id("dead")).await.unwrap();

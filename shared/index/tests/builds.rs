@@ -1,4 +1,4 @@
-//! The index of builds against a real Redis.
+//! The index of builds on a real Redis.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests fail by panicking")]
 
 use std::{slice::from_ref, time::Duration};
@@ -40,7 +40,7 @@ fn workspace(slot: u16) -> Workspace {
 }
 
 impl Test {
-    /// An empty index, and a worker with so many idle workspaces.
+    /// Starts with an empty index, and one worker with this number of idle workspaces.
     async fn start(workspaces: usize) -> Self {
         let servers = Servers::prepare(0);
         servers.start_redis().await;
@@ -143,7 +143,7 @@ async fn what_is_in_progress_is_counted_from_the_offer_to_the_end() {
         verdict: Verdict::Busy,
     };
     assert_eq!(test.index.settle(&[refused]).await.unwrap(), 1);
-    assert_eq!(test.in_progress("g").await, occupancy("x86=2.5 gpu=1"), "a refused offer counts no more");
+    assert_eq!(test.in_progress("g").await, occupancy("x86=2.5 gpu=1"), "a refused offer no longer counts");
     test.apply(&first, Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false }).await;
     assert_eq!(test.in_progress("g").await, Occupancy::default());
     let demand = test.index.demands(8).await.unwrap().remove(0);
@@ -162,12 +162,12 @@ async fn an_offer_that_ran_out_counts_until_it_is_known_that_nobody_took_it() {
     test.enqueue(&lost, "x86=3").await;
     let picked = picks(&test.heads().await, 0, &[0, 1]);
     assert_eq!(test.commit(&picked).await, [Held::Yes, Held::Yes]);
-    assert_eq!(test.index.run_out(NOW, 10).await.unwrap(), [], "there is time left");
+    assert_eq!(test.index.run_out(NOW, 10).await.unwrap(), [], "the deadline has not passed");
     let late = NOW.after(SOON + SOON);
     let mut found = test.index.run_out(late, 10).await.unwrap();
     found.sort_by_key(|(_, sequence)| *sequence);
     assert_eq!(found, [(taken.clone(), Sequence(1)), (lost.clone(), Sequence(2))]);
-    // The first was started, its event is on the way.
+    // The first was started and its event is on the way.
     let later = late.after(SOON);
     let back = test.index.take_back(late, later, from_ref(&taken), from_ref(&lost)).await.unwrap();
     assert_eq!(back, (1, 1));
@@ -175,7 +175,7 @@ async fn an_offer_that_ran_out_counts_until_it_is_known_that_nobody_took_it() {
     assert_eq!(test.index.run_out(late, 10).await.unwrap(), []);
     test.start_build(&taken, 0, "x86=2").await;
     assert_eq!(test.in_progress("g").await, occupancy("x86=2"), "counted once");
-    assert!(test.heads().await.idle.is_empty(), "who let one run out is offered nothing");
+    assert!(test.heads().await.idle.is_empty(), "a worker that let an offer expire is offered nothing");
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn a_build_of_nothing_goes_its_way_like_any_other() {
         .await;
     let heads = test.heads().await;
     assert_eq!(heads.idle, [workspace(0)], "its workspace is free again");
-    assert_eq!(heads.groups[0].builds[0].traits, Traits::usual(), "no type known: the usual one");
+    assert_eq!(heads.groups[0].builds[0].traits, Traits::usual(), "no known type: the default traits");
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn a_build_counts_as_what_it_was_offered_as() {
     test.start_build(&large, 0, "x86=5000").await;
     assert_eq!(test.in_progress("g").await, occupancy("x86=40"));
     test.apply(&large, Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false }).await;
-    assert!(test.index.demands(8).await.unwrap().is_empty(), "nothing is left of it");
+    assert!(test.index.demands(8).await.unwrap().is_empty(), "no demand is left");
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn two_dispatchers_do_not_spend_one_budget_twice() {
         test.enqueue(&key("g"), "x86=1").await;
     }
     test.enqueue(&key("h"), "x86=1").await;
-    // Both have read the same heads.
+    // Both dispatchers have read the same heads.
     let heads = test.heads().await;
     let of = |name: &str| heads.groups.iter().position(|head| head.group.as_str() == name).unwrap();
     let (one, mut other) = (picks(&heads, of("g"), &[0]), picks(&heads, of("g"), &[1, 1])[1..].to_vec());
@@ -246,10 +246,10 @@ async fn two_dispatchers_do_not_spend_one_budget_twice() {
     assert_eq!(
         test.commit(&other).await,
         [Held::No, Held::Yes],
-        "group g's budget was spent of, h's was not"
+        "group g's budget was spent from, h's was not"
     );
     let again = picks(&test.heads().await, 0, &[1]);
-    assert_eq!(test.commit(&again).await, [Held::Yes], "after another look it may");
+    assert_eq!(test.commit(&again).await, [Held::Yes], "after reading again the pick is valid");
 }
 
 #[tokio::test]
@@ -277,7 +277,7 @@ async fn of_many_groups_those_are_read_that_were_chosen() {
     let chosen = [heads.names[1].clone()];
     let heads = test.heads_of(2, &chosen).await;
     assert_eq!(heads.groups.iter().map(|head| &head.group).collect::<Vec<_>>(), [&chosen[0]]);
-    assert_eq!(test.heads().await.groups.len(), 3, "few groups are read at once");
+    assert_eq!(test.heads().await.groups.len(), 3, "a small number of groups is read at once");
 }
 
 #[tokio::test]
@@ -311,7 +311,7 @@ async fn why_tells_the_place_and_what_is_before_it() {
     test.apply(&keys[0], Change::Finished { ended_at: NOW, workspace: Some(workspace(0)), only: false })
         .await;
     assert_eq!(test.index.standing(&keys[2], MOST).await.unwrap().ends, [NOW]);
-    assert_eq!(test.index.standing(&keys[0], MOST).await.unwrap().place, None, "it waits no more");
+    assert_eq!(test.index.standing(&keys[0], MOST).await.unwrap().place, None, "it no longer waits");
 }
 
 #[tokio::test]
@@ -320,7 +320,7 @@ async fn how_long_builds_will_take_is_known_from_the_queue_to_the_end() {
     let (running, offered, waiting, other) = (key("g"), key("g"), key("g"), key("h"));
     for (at, key) in [&running, &offered, &waiting, &other].into_iter().enumerate() {
         let (rank, expires_at) = (test.last + 1, Millis(u64::MAX >> 12));
-        // The second is not the usual build, the others are.
+        // The second has other than the default traits.
         let occupancy = if at == 1 { occupancy("x86=2") } else { Traits::usual().occupancy };
         let traits = Traits { warm: false, occupancy, expected_ms: Some(1000 * (at as u64 + 1)) };
         let change = Change::Enqueued { priority: Priority::Batch, rank, first: true, expires_at, traits };

@@ -1,4 +1,4 @@
-//! Joining executions, against a real Redis.
+//! Joining executions on a real Redis.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::time::Duration;
@@ -146,7 +146,7 @@ async fn what_can_be_joined_lives_as_long_as_the_execution() {
     assert_eq!(test.join_within(&first, &[], short).await, Joined::First);
     let accepted = test.goes_on(&first, Move::Waits);
     test.apply(&accepted).await;
-    // Longer than the record of a pending one lives.
+    // Longer than the time to live of a pending record.
     tokio::time::sleep(2 * short).await;
     assert_eq!(test.join(&execution("g")).await, Joined::Other(first.key()));
     for step in [Move::Stays, Move::Hedged, Move::Waits] {
@@ -154,7 +154,7 @@ async fn what_can_be_joined_lives_as_long_as_the_execution() {
         test.apply(&event).await;
         assert_eq!(test.join(&execution("g")).await, Joined::Other(first.key()));
     }
-    // An index that is built anew knows it too.
+    // A rebuilt index knows it too.
     test.servers.flush_redis();
     test.rebuild(&[&accepted]).await;
     assert_eq!(test.join(&execution("g")).await, Joined::Other(first.key()));
@@ -179,11 +179,11 @@ async fn what_has_ended_is_not_joined_though_the_index_is_behind() {
     let mut test = Test::start().await;
     let first = execution("g");
     assert_eq!(test.join(&first).await, Joined::First);
-    // Its pending record alone.
+    // Known only from its pending record.
     let (second, third) = (execution("g"), execution("g"));
     assert_eq!(test.join_within(&second, &[first.key()], LONG).await, Joined::First);
     assert_eq!(test.join_within(&third, &[first.key()], LONG).await, Joined::Other(second.key()));
-    // And when it is projected: its end is not yet.
+    // And after it is projected, while its end is not.
     let accepted = test.goes_on(&first, Move::Waits);
     test.apply(&accepted).await;
     assert_eq!(test.join(&third).await, Joined::Other(first.key()));
@@ -193,7 +193,7 @@ async fn what_has_ended_is_not_joined_though_the_index_is_behind() {
     let both = [first.key(), second.key()];
     assert_eq!(test.join_within(&fourth, &both, LONG).await, Joined::First);
     assert_eq!(test.join_within(&third, &both, LONG).await, Joined::Other(fourth.key()));
-    // The end of the one takes nothing from the other.
+    // The end of one execution does not affect the other.
     let end = test.ends(&first);
     test.apply(&end).await;
     assert_eq!(test.join(&third).await, Joined::Other(fourth.key()));

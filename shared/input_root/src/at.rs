@@ -1,4 +1,4 @@
-//! The file-system calls that everything here is made of: relative to open directories, one name at a time, and
+//! The file-system calls that this crate is built on: relative to open directories, one name at a time, and
 //! never through a symlink.
 
 use std::{
@@ -17,11 +17,12 @@ use rustix::{
     path::Arg,
 };
 
-/// How directories are opened.
+/// Flags with which directories are opened.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What a user may set on a directory of his own that outlives its content and is neither mode nor attribute.
+/// Flags that users may set on their own directories, that outlive the content, and that are
+/// neither mode nor attribute.
 const SETTABLE: IFlags = IFlags::SYNC
     .union(IFlags::IMMUTABLE)
     .union(IFlags::APPEND)
@@ -38,7 +39,7 @@ pub(crate) fn open_dir(at: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(at, name, DIRECTORY, Mode::empty())?)
 }
 
-/// Opens a directory of our own by its path.
+/// Opens one of our own directories by its path.
 pub(crate) fn open_path(path: &Path) -> io::Result<OwnedFd> {
     open_dir(CWD, path)
 }
@@ -49,7 +50,7 @@ pub(crate) fn open_file(at: impl AsFd, name: impl Arg) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
-/// Opens the directory at a relative path, through symlinks too as long as they stay beneath `at`.
+/// Opens the directory at a relative path; follows symlinks that stay beneath `at`.
 pub(crate) fn open_beneath(at: impl AsFd, path: &str) -> io::Result<OwnedFd> {
     let at = at.as_fd();
     if path.is_empty() {
@@ -57,7 +58,7 @@ pub(crate) fn open_beneath(at: impl AsFd, path: &str) -> io::Result<OwnedFd> {
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    // EAGAIN: something was renamed meanwhile, so that nothing can be said about "..".
+    // EAGAIN: a concurrent rename made it impossible to resolve "..".
     let opened = rustix::io::retry_on_intr(|| {
         loop {
             match rustix::fs::openat2(at, path, flags, Mode::empty(), resolve) {
@@ -67,7 +68,7 @@ pub(crate) fn open_beneath(at: impl AsFd, path: &str) -> io::Result<OwnedFd> {
         }
     });
     match opened {
-        // An old kernel, or a filter of system calls: then without symlinks.
+        // An old kernel or a system-call filter: walk the path without following symlinks.
         Err(Errno::NOSYS | Errno::PERM) => walk(at, path),
         other => Ok(other?),
     }
@@ -82,8 +83,8 @@ fn walk(at: impl AsFd, path: &str) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Opens the directory at a relative path, making with `make` what is not there of it. Symlinks to directories
-/// beneath `root` are fine.
+/// Opens the directory at a relative path and creates its missing parts with `make`. Symlinks to directories
+/// beneath `root` are allowed.
 pub(crate) fn make_beneath(
     root: BorrowedFd<'_>,
     path: &str,
@@ -105,13 +106,11 @@ pub(crate) fn make_beneath(
 /// One name in a directory.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The name.
     pub(crate) name: CString,
-    /// What it names.
     pub(crate) kind: FileType,
 }
 
-/// Opens a directory even where its owner, if that is the user `us`, took away our right to.
+/// Opens a directory even if its owner, when that is the user `us`, removed our permission.
 pub(crate) fn open_any(at: BorrowedFd<'_>, name: &CStr, us: u32) -> io::Result<OwnedFd> {
     match open_dir(at, name) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -122,7 +121,7 @@ pub(crate) fn open_any(at: BorrowedFd<'_>, name: &CStr, us: u32) -> io::Result<O
     }
 }
 
-/// Gives ourselves, the user `us`, all rights to what is ours.
+/// Sets all owner permissions on a file that belongs to the user `us`, which is ourselves.
 pub(crate) fn unlock(at: BorrowedFd<'_>, name: &CStr, us: u32) -> io::Result<()> {
     let stat = stat(at, name)?;
     if stat.st_uid == us && FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
@@ -131,7 +130,7 @@ pub(crate) fn unlock(at: BorrowedFd<'_>, name: &CStr, us: u32) -> io::Result<()>
     Ok(())
 }
 
-/// All names in a directory, in no order.
+/// Lists all names in a directory, in no particular order.
 pub(crate) fn entries(fd: impl AsFd) -> io::Result<Vec<Entry>> {
     let fd = fd.as_fd();
     let mut buffer = Vec::with_capacity(32 << 10);
@@ -152,27 +151,27 @@ pub(crate) fn entries(fd: impl AsFd) -> io::Result<Vec<Entry>> {
     Ok(found)
 }
 
-/// What a name is, symlinks themselves included.
+/// Reads the metadata of a name; does not follow symlinks.
 pub(crate) fn stat(at: impl AsFd, name: impl Arg) -> io::Result<Stat> {
     Ok(rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// Permission bits.
+/// Returns the permission bits.
 pub(crate) fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
-/// When an inode was last changed in any way: nobody but the clock can set it.
+/// Returns the time of the last change of an inode; users cannot set it.
 pub(crate) fn changed_at(stat: &Stat) -> (i64, i64) {
     (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0))
 }
 
-/// The target of a symlink.
+/// Reads the target of a symlink.
 pub(crate) fn read_link(at: impl AsFd, name: impl Arg) -> io::Result<CString> {
     Ok(rustix::fs::readlinkat(at, name, Vec::with_capacity(256))?)
 }
 
-/// Sets both times of an open file: to the time given, or to now.
+/// Sets both times of an open file: to the given time, or to now.
 pub(crate) fn set_times(fd: impl AsFd, mtime: Option<Timespec>) -> io::Result<()> {
     let time = mtime.unwrap_or(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW });
     Ok(rustix::fs::futimens(fd, &Timestamps { last_access: time, last_modification: time })?)
@@ -184,23 +183,23 @@ pub(crate) fn set_link_times(at: impl AsFd, name: impl Arg, time: Timespec) -> i
     Ok(rustix::fs::utimensat(at, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
-/// Gives an open file to somebody.
+/// Changes the owner of an open file.
 pub(crate) fn give(fd: impl AsFd, uid: u32, gid: u32) -> io::Result<()> {
     Ok(rustix::fs::fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
 }
 
-/// Sets permission bits.
+/// Sets the permission bits of an open file.
 pub(crate) fn set_mode(fd: impl AsFd, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?)
 }
 
-/// Whether a file carries anything besides content, owner, mode and times: attributes (access lists are such) or
-/// flags.
+/// Whether a file carries more than content, owner, mode and times: extended attributes (which include
+/// access lists) or flags.
 pub(crate) fn has_extras(fd: impl AsFd) -> io::Result<bool> {
     let fd = fd.as_fd();
     let flagged = match rustix::fs::ioctl_getflags(fd) {
         Ok(flags) => flags.intersects(SETTABLE),
-        // The file system has none.
+        // The file system does not support flags.
         Err(Errno::NOTTY | Errno::NOTSUP | Errno::INVAL | Errno::NOSYS) => false,
         Err(error) => return Err(error.into()),
     };
@@ -210,7 +209,7 @@ pub(crate) fn has_extras(fd: impl AsFd) -> io::Result<bool> {
 fn has_attributes(fd: impl AsFd) -> io::Result<bool> {
     let mut names = Vec::with_capacity(4096);
     match rustix::fs::flistxattr(fd, rustix::buffer::spare_capacity(&mut names)) {
-        // Labels that the system puts on everything are nothing of the action's.
+        // Labels that the system puts on every file do not come from the action.
         Ok(_) => {
             Ok(names.split(|byte| *byte == 0).any(|name| !name.is_empty() && !name.starts_with(b"security.")))
         }
@@ -220,7 +219,7 @@ fn has_attributes(fd: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Whether an error says that something else than a directory has that name.
+/// Whether an error means that the name is not a directory.
 pub(crate) fn is_no_directory(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTDIR | Errno::LOOP))
 }

@@ -1,7 +1,7 @@
-//! After an action: puts a tree back into the state it was set up in, or finds that it cannot be.
+//! After an action: restores a tree to the state it was set up in, or finds that this is impossible.
 //!
-//! What the action added is moved away. What it removed or replaced is not repaired: the directory counts as broken,
-//! and so do those above it; those below and beside it stay usable.
+//! Files that the action added are moved away. Files that it removed or replaced are not repaired: the directory
+//! counts as broken, and so do the directories above it; those below and beside it stay usable.
 
 use std::{
     ffi::{CStr, CString},
@@ -19,16 +19,15 @@ use crate::{
     sweep::{DIRECTORY_MODE, Yard},
 };
 
-/// Checks trees.
 pub(crate) struct Audit<'a> {
     pub(crate) yard: &'a Yard,
-    /// Who owns what is shared with the store: us.
+    /// Owner of the files shared with the store: ourselves.
     pub(crate) uid: u32,
-    /// What was found too much, to be thrown away.
+    /// Unexpected files and directories, to be removed.
     pub(crate) junk: Vec<PathBuf>,
 }
 
-/// What a name is in a plan.
+/// The kind of a name in a plan.
 enum Planned {
     File(usize),
     Link(usize),
@@ -36,7 +35,7 @@ enum Planned {
     Nothing,
 }
 
-/// Which entries of a directory were found as they should be.
+/// The entries of a directory that are unchanged.
 struct Found {
     files: usize,
     links: usize,
@@ -45,7 +44,7 @@ struct Found {
 }
 
 impl Audit<'_> {
-    /// Checks the directory with that name. Afterwards `made` says what is still as it was set up.
+    /// Checks the directory `name`. Afterwards `made` contains what is still as it was set up.
     pub(crate) fn check(&mut self, at: BorrowedFd<'_>, name: &CStr, made: &mut Made) -> io::Result<()> {
         made.whole = false;
         let fd = self.yard.open_any(at, name)?;
@@ -67,7 +66,7 @@ impl Audit<'_> {
                 continue;
             };
             if self.check(fd, &CString::new(&**name)?, child).is_err() {
-                // Whatever it is, nobody will be given it.
+                // Whatever it is, no action will use it.
                 child.forget();
             }
             whole &= child.whole;
@@ -117,7 +116,7 @@ impl Audit<'_> {
     }
 
     /// Whether this is the file that was put there. The inode of a file of the store's can have become another file's
-    /// only when the store gave it up; ours would not be its only name otherwise.
+    /// only if the store gave it up; otherwise our name would not be its only one.
     fn is_file(&self, stat: &Stat, file: &PlanFile, stamp: Stamp) -> bool {
         let same = u64::try_from(stat.st_size).is_ok_and(|size| size == file.digest.size);
         same && match stamp {
@@ -132,13 +131,13 @@ impl Audit<'_> {
     }
 }
 
-/// The mode of an input file.
+/// Permissions of an input file.
 pub(crate) fn file_mode(executable: bool) -> u32 {
     if executable { 0o555 } else { 0o444 }
 }
 
 impl Made {
-    /// Nothing of it can be used.
+    /// Marks all of it as unusable.
     fn forget(&mut self) {
         self.whole = false;
         for child in self.dirs.iter_mut().flatten() {
@@ -147,7 +146,7 @@ impl Made {
     }
 }
 
-/// Gives a directory the mode and times it is planned to have, else those of a new one.
+/// Gives a directory its planned mode and times, or else those of a new one.
 pub(crate) fn restore(fd: BorrowedFd<'_>, plan: &Plan) -> io::Result<bool> {
     if let Some(mode) = plan.props.and_then(|props| props.mode) {
         at::set_mode(fd, mode)?;

@@ -1,129 +1,117 @@
-//! What can go wrong with input roots and outputs.
+//! Errors of input roots and outputs.
 
 use std::{io, path::Path};
 
 use cas::CasError;
 use model::BlobDigest;
 
-/// An input root that could not be set up.
+/// An input root could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// Blobs of the input root are not in the store: all that could be found missing.
-    #[error("{} blobs of the input root are not in the store, {} among them; upload them again", .0.len(), .0.first().map_or(String::new(), ToString::to_string))]
+    /// Blobs of the input root are not in the store. Lists all that could be found missing.
+    #[error("{} blobs of the input root are not in the store, including {}; upload them again", .0.len(), .0.first().map_or(String::new(), ToString::to_string))]
     Missing(Vec<BlobDigest>),
-    /// The action cannot be run anywhere: its input root or its paths are not valid.
+    /// The input root or a path of the action is invalid, so that no worker can run the action.
     #[error("{0}")]
     Invalid(String),
-    /// The disk failed.
+    /// A file-system operation failed.
     #[error("{what} {path} failed")]
     Io {
-        /// What was tried.
+        /// The operation that failed, as a participle: "reading folder".
         what: &'static str,
-        /// On which path.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The store failed.
     #[error(transparent)]
     Cas(#[from] CasError),
-    /// The process is stopping.
+    /// The process is shutting down.
     #[error("the process is stopping")]
     Stopping,
 }
 
 impl InputError {
-    /// What makes the error for `what` on `path`.
+    /// Returns a function that turns an I/O error of `what` on `path` into an error.
     pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, path: path.display().to_string(), source }
     }
 }
 
-/// Outputs that could not be kept. All paths are as the client named them.
+/// Outputs could not be stored. Paths appear as the client wrote them.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// An output that was asked for as a file is a directory, or the other way round.
-    #[error("output {path:?} is a {found}, and a {wanted} was asked for")]
+    /// An output requested as a file is a directory, or the reverse.
+    #[error("output {path:?} is a {found}, but the action declares a {wanted}")]
     WrongKind {
-        /// The output.
         path: String,
-        /// What it was asked for as.
+        /// The requested kind of output.
         wanted: &'static str,
-        /// What it is.
+        /// The actual kind of output.
         found: &'static str,
     },
-    /// A symlink with an absolute target, where those are not allowed.
+    /// A symlink has an absolute target where those are not allowed.
     #[error("output {path:?} is a symlink with the absolute target {target:?}, which is not allowed")]
     AbsoluteTarget {
-        /// The symlink.
+        /// Path of the symlink.
         path: String,
-        /// Its target.
         target: String,
     },
-    /// Something that cannot be kept.
-    #[error("output {path:?} is a {kind}, which cannot be kept")]
+    /// An output has a kind that cannot be stored.
+    #[error("output {path:?} is a {kind}, which cannot be stored")]
     Special {
-        /// The output.
         path: String,
-        /// What it is.
         kind: &'static str,
     },
-    /// The way to an output leads out of the input root.
+    /// The path of an output leads out of the input root.
     #[error(
-        "output {path:?} lies outside of the input root: a directory on its way is a symlink that leads out of it"
+        "output {path:?} is outside of the input root: a directory on its path is a symlink that leads out of it"
     )]
     Outside {
-        /// The output.
         path: String,
     },
-    /// A name that the protocol cannot carry.
+    /// A name cannot be represented in the protocol.
     #[error("output {path:?} has a name or target that is not UTF-8")]
     NotText {
-        /// The output, as well as it can be written.
+        /// The path with invalid parts replaced.
         path: String,
     },
-    /// More than is kept.
-    #[error("there are more than {max} files and directories in the outputs")]
+    /// The outputs exceed the limit of entries.
+    #[error("the outputs contain more than {max} files and directories")]
     TooMany {
-        /// The limit.
+        /// Maximum number of entries.
         max: u64,
     },
-    /// Deeper than is kept.
+    /// An output exceeds the limit of depth.
     #[error("output {path:?} is nested deeper than {max} directories")]
     TooDeep {
-        /// The output.
         path: String,
-        /// The limit.
+        /// Maximum depth in directories.
         max: u32,
     },
-    /// The disk failed.
+    /// A file-system operation failed.
     #[error("{what} {path} failed")]
     Io {
-        /// What was tried.
+        /// The operation that failed, as a participle: "reading output".
         what: &'static str,
-        /// On which path.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The store failed.
     #[error(transparent)]
     Cas(#[from] CasError),
-    /// The process is stopping.
+    /// The process is shutting down.
     #[error("the process is stopping")]
     Stopping,
 }
 
 impl CollectError {
-    /// What makes the error for `what` on `path`.
+    /// Returns a function that turns an I/O error of `what` on `path` into an error.
     pub(crate) fn io(what: &'static str, path: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }
     }
 
-    /// Whether the action is to blame, so that another attempt would end the same: `FAILED_PRECONDITION`.
+    /// Whether the action caused the error, so that another attempt would fail too: `FAILED_PRECONDITION`.
     pub fn is_the_actions(&self) -> bool {
         match self {
             Self::WrongKind { .. }

@@ -1,11 +1,11 @@
-//! Input roots and outputs of actions: a folder is set up from the store before an action runs, and what the action
-//! put out goes to the store afterwards.
+//! Input roots and outputs of actions: a folder is set up from the store before an action runs, and the outputs of
+//! the action are stored afterwards.
 //!
-//! - [`InputRoots::prepare`]: files are hard links to the store's own, read-only and not the action's; whole
-//!   directories of earlier actions are taken over by one rename.
+//! - [`InputRoots::prepare`]: files are hard links to the store's own, read-only and not owned by the action; whole
+//!   directories of earlier actions are reused with one rename.
 //! - [`InputRoots::collect`]: outputs, standard output and standard error as fields of an action result.
-//! - [`InputRoots::release`]: the folder is checked and kept for actions to come, else thrown away; not on the path
-//!   of any action.
+//! - [`InputRoots::release`]: the folder is checked and kept for later actions, or else removed; this happens outside
+//!   the critical path of actions.
 //! - [`local`]: the same for the machine of a client: folders to blobs, results to folders.
 
 mod at;
@@ -48,53 +48,51 @@ use crate::{
     sweep::{Junk, Sweeper, Yard},
 };
 
-/// Input roots that were released and are not checked or thrown away yet, at most. Who releases another waits.
+/// Maximum number of released input roots that wait to be checked or removed. Further releases wait.
 const BACKLOG: u32 = 256;
 
-/// Entries of directories that are remembered.
+/// Number of directory entries that are remembered.
 const PLANNED_ENTRIES: u64 = 400_000;
 
-/// Who runs the actions.
+/// The user that runs the actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// User.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
 }
 
-/// How input roots are set up.
+/// Configuration of input roots.
 #[derive(Clone)]
 pub struct InputRootsConfig {
-    /// Where blobs are.
+    /// The store with the blobs.
     pub cas: Cas,
-    /// A folder of our own; slots lie on the same file system, and the store does so that files can be linked.
+    /// Work folder, owned by this process; slots lie on the same file system, and so does the store
+    /// if files are linked.
     pub root: PathBuf,
-    /// Who runs the actions, if it is somebody else than us: directories are given to them. It has to be, for files
-    /// to be linked: an owner could write to them.
+    /// The user that runs the actions, if that is another user: it becomes the owner of directories. Files are linked
+    /// only if it is set, since the owner of a file could write to it.
     pub owner: Option<Owner>,
     /// Link files instead of copying them, where it is safe.
     pub link: bool,
-    /// Files, directories and symlinks that are kept of earlier actions.
+    /// Maximum number of files, directories and symlinks that are kept of earlier actions.
     pub kept_entries_max: u64,
-    /// Bytes of those; a file that the store has too counts here as well.
+    /// Maximum bytes of kept files; files that are shared with the store count too.
     pub kept_bytes_max: u64,
-    /// What nobody used for so long is not kept, so that what the store evicts does not stay on the disk.
+    /// How long unused trees are kept. Limits how long evicted blobs of the store still occupy the disk.
     pub kept_idle: Duration,
-    /// Empty directories that are made in advance, while nobody waits for them.
+    /// Number of empty directories that are created in advance while no action waits for them.
     pub stock: usize,
-    /// Files, directories and symlinks of an input root at most.
+    /// Maximum number of files, directories and symlinks of an input root.
     pub entries_max: u64,
-    /// Files, directories and symlinks that are kept of one action at most.
+    /// Maximum number of files, directories and symlinks in the outputs of an action.
     pub output_entries_max: u64,
-    /// Whether symlinks may have absolute targets.
     pub absolute_targets: AbsoluteTargets,
-    /// Bytes of standard output, and of standard error, that are put into the result itself. 0: none.
+    /// Maximum bytes of standard output, and of standard error, that are put into the result itself. 0: none.
     pub inline_bytes: u64,
 }
 
 impl InputRootsConfig {
-    /// The defaults.
+    /// The defaults, for a store, a work folder and an owner.
     pub fn new(cas: Cas, root: impl Into<PathBuf>, owner: Option<Owner>) -> Self {
         Self {
             cas,
@@ -128,26 +126,25 @@ struct Inner {
     keeper: Keeper,
     backlog: Arc<Semaphore>,
     next: AtomicU64,
-    /// Files are linked.
+    /// Whether files are linked.
     link: bool,
-    /// The clock that marks changes of files is so coarse that one may go unseen.
+    /// Whether the clock of file changes is so coarse that a change may go unnoticed.
     coarse_clock: bool,
 }
 
-/// The folder of an action. Thrown away when dropped without [`InputRoots::release`].
+/// The folder of an action. Removed when dropped without [`InputRoots::release`].
 pub struct InputRoot {
     folder: Arc<Folder>,
     made: Made,
 }
 
 impl InputRoot {
-    /// The folder.
     pub fn path(&self) -> &Path {
         &self.folder.path
     }
 }
 
-/// A folder that is thrown away when nobody uses it any more, unless it was moved by then.
+/// A folder that is removed once unused, unless it was moved by then.
 struct Folder {
     path: PathBuf,
     sweeper: Arc<Sweeper>,
@@ -159,7 +156,7 @@ impl Folder {
         Self { path, sweeper: Arc::clone(sweeper), moved: AtomicBool::new(false) }
     }
 
-    /// Gives it another path, where it is somebody else's.
+    /// Moves the folder to a path where another owner is responsible for it.
     fn move_to(&self, path: &Path) -> std::io::Result<()> {
         at::rename(rustix::fs::CWD, &*self.path, rustix::fs::CWD, path)?;
         self.moved.store(true, Ordering::Relaxed);
@@ -173,16 +170,16 @@ impl Drop for Folder {
             return;
         }
         if let Err(error) = self.sweeper.discard(&self.path, None) {
-            tracing::warn!(path = %self.path.display(), %error, "an input root cannot be thrown away");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove an input root");
         }
     }
 }
 
 impl InputRoots {
-    /// Takes the work folder; what an earlier process left in it is thrown away.
+    /// Opens the work folder and removes what an earlier process left in it.
     pub fn open(config: InputRootsConfig) -> Result<Self, InputError> {
         let folders = Folders::of(&config.root);
-        let make = |path: &Path| std::fs::create_dir_all(path).map_err(InputError::io("making folder", path));
+        let make = |path: &Path| std::fs::create_dir_all(path).map_err(InputError::io("creating", path));
         make(&folders.trash)?;
         let left = leftovers(&folders)?;
         make(&folders.kept)?;
@@ -212,26 +209,26 @@ impl InputRoots {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Whether files are linked to the store's, not copied.
+    /// Whether files are linked to the store's instead of copied.
     pub fn links(&self) -> bool {
         self.inner.link
     }
 
-    /// What is kept of earlier actions.
+    /// Returns the number and size of the trees kept of earlier actions.
     pub fn kept(&self) -> PoolUse {
         self.inner.pool.in_use()
     }
 
-    /// Throws away all that is kept of earlier actions: for a disk that is full.
+    /// Removes everything kept of earlier actions: for a disk that is full.
     pub fn forget_kept(&self) {
         for folder in self.inner.pool.clear() {
             if let Err(error) = self.inner.sweeper.discard(&folder, None) {
-                tracing::warn!(path = %folder.display(), %error, "an input root cannot be thrown away");
+                tracing::warn!(path = %folder.display(), %error, "cannot remove an input root");
             }
         }
     }
 
-    /// Waits until everything that was released is checked or thrown away.
+    /// Waits until everything released is checked or removed.
     pub async fn settled(&self) {
         drop(self.inner.backlog.acquire_many(BACKLOG).await);
     }
@@ -241,14 +238,14 @@ impl InputRoots {
     }
 }
 
-/// Moves all that an earlier process left to where it is in nobody's way.
+/// Moves everything that an earlier process left to a place where it does not interfere.
 fn leftovers(folders: &Folders) -> Result<Vec<PathBuf>, InputError> {
     let failed = || InputError::io("reading folder", &folders.trash);
     let mut paths = vec![folders.kept.clone(), folders.spare.clone()];
     for entry in std::fs::read_dir(&folders.trash).map_err(failed())? {
         paths.push(entry.map_err(failed())?.path());
     }
-    // New names are plain numbers; those of the start before may still be there.
+    // New names are plain numbers; those of the previous start may still be there.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     let mut found = Vec::new();
     for (number, path) in paths.into_iter().enumerate() {
@@ -262,7 +259,7 @@ fn leftovers(folders: &Folders) -> Result<Vec<PathBuf>, InputError> {
     Ok(found)
 }
 
-/// Before Linux 6.13 a file's times move only with the ticks of the clock.
+/// Whether file times have only the resolution of clock ticks, as before Linux 6.13.
 fn coarse_clock() -> bool {
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! What was set up on the disk, as it has to be found again for it to be used by another action.
+//! Records the state of a tree on the disk, which must be unchanged for another action to use the tree.
 
 use std::sync::Arc;
 
@@ -6,19 +6,17 @@ use rustix::fs::Stat;
 
 use crate::{at::changed_at, plan::Plan};
 
-/// How a file or symlink is recognised as the one that was put there.
+/// Identifies a file or symlink as the one that was put there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stamp {
     /// One of the store's own files, which no action can change.
     Linked {
-        /// Its inode.
         inode: u64,
     },
-    /// A copy or a symlink: whatever is done to it moves the time of its last change.
+    /// A copy or a symlink: every modification changes its time of last change.
     Own {
-        /// Its inode.
         inode: u64,
-        /// When it was last changed.
+        /// Time of the last change of the inode.
         changed_at: (i64, i64),
     },
 }
@@ -34,23 +32,23 @@ impl Stamp {
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(crate) plan: Arc<Plan>,
-    /// As [`Plan::files`].
+    /// Stamps of the files, in the order of [`Plan::files`].
     pub(crate) files: Box<[Stamp]>,
-    /// As [`Plan::links`].
+    /// Stamps of the symlinks, in the order of [`Plan::links`].
     pub(crate) links: Box<[Stamp]>,
-    /// As [`Plan::dirs`]; None: it is not there any more.
+    /// Subdirectories, in the order of [`Plan::dirs`]; `None` if one is gone.
     pub(crate) dirs: Box<[Option<Self>]>,
-    /// Everything is there, and nothing else.
+    /// Whether everything is there, and nothing else.
     pub(crate) whole: bool,
 }
 
 impl Made {
-    /// Whether anything in it can be used again.
+    /// Whether anything in it can be reused.
     pub(crate) fn has_whole(&self) -> bool {
         self.whole || self.dirs.iter().flatten().any(Self::has_whole)
     }
 
-    /// The part at these positions, if it is whole.
+    /// Returns the part at these positions, if it is whole.
     pub(crate) fn part(&self, steps: &[u32]) -> Option<&Self> {
         let mut made = self;
         for step in steps {
@@ -59,7 +57,7 @@ impl Made {
         made.whole.then_some(made)
     }
 
-    /// Takes the part at these positions out; what it was part of is not whole any more.
+    /// Removes and returns the part at these positions. The directories above it are no longer whole.
     pub(crate) fn take(&mut self, steps: &[u32]) -> Option<Self> {
         let (last, before) = steps.split_last()?;
         let mut made = self;
@@ -71,7 +69,7 @@ impl Made {
         made.dirs.get_mut(*last as usize)?.take()
     }
 
-    /// The path of the part at these positions, each name after a slash.
+    /// Returns the path of the part at these positions, each name after a slash.
     pub(crate) fn path(&self, steps: &[u32]) -> Option<String> {
         let mut path = String::new();
         let mut plan = &self.plan;

@@ -1,4 +1,4 @@
-//! Sets up a tree on the disk: what is kept from earlier actions by one rename each, the rest new.
+//! Sets up a tree on the disk: reuses directories kept from earlier actions by one rename each, and creates the rest.
 
 use std::{
     fs::File,
@@ -23,15 +23,15 @@ use crate::{
     sweep::Yard,
 };
 
-/// Files that are looked up in the store and put in place at a time.
+/// Maximum number of files that are looked up in the store and put in place at once.
 const FILES_TOGETHER: usize = 2048;
 
-/// A tree whose directories are there and whose files are not.
+/// A tree with its directories but without its files.
 #[derive(Debug)]
 pub(crate) enum Draft {
-    /// Taken as a whole from what is kept.
+    /// A whole directory kept from an earlier action.
     Ready(Made),
-    /// A new directory.
+    /// A newly created directory.
     New {
         plan: Arc<Plan>,
         /// Its number in [`Outline::new`].
@@ -41,10 +41,10 @@ pub(crate) enum Draft {
     },
 }
 
-/// A new directory that files are to be put into.
+/// A new directory that still needs its files.
 #[derive(Debug)]
 pub(crate) struct NewDir {
-    /// Below the root; each name after a slash.
+    /// Path below the root; each name after a slash.
     pub(crate) path: String,
     pub(crate) plan: Arc<Plan>,
 }
@@ -56,7 +56,7 @@ pub(crate) struct Outline {
     pub(crate) new: Arc<[NewDir]>,
 }
 
-/// Some files of one new directory.
+/// A range of the files of one new directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) dir: usize,
@@ -64,17 +64,16 @@ pub(crate) struct Span {
     pub(crate) count: usize,
 }
 
-/// What became of some files.
+/// The outcome of putting some files in place.
 #[derive(Debug, Default)]
 pub(crate) struct Placed {
     pub(crate) stamps: Vec<(Span, Vec<Stamp>)>,
-    /// Those whose file was gone when it was to be linked.
+    /// Blobs whose file was gone when it was to be linked.
     pub(crate) gone: Vec<BlobDigest>,
-    /// Copies that the action can write to were made.
+    /// Whether any copies were made that the action can write to.
     pub(crate) copied: bool,
 }
 
-/// Sets up trees.
 pub(crate) struct Maker<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) yard: &'a Yard,
@@ -84,7 +83,7 @@ pub(crate) struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// Makes all directories and symlinks, in the folder `root`, which is not there yet.
+    /// Creates all directories and symlinks in the new folder `root`.
     pub(crate) fn outline(&self, root: &Path, plan: &Arc<Plan>) -> io::Result<Outline> {
         let name = root.to_str().ok_or_else(|| io::Error::from(Errno::ILSEQ))?;
         let mut new = Vec::new();
@@ -103,7 +102,7 @@ impl Maker<'_> {
         while let Some((kept, made)) = self.pool.take(&plan.digest) {
             match at::rename(CWD, &*kept, at, name) {
                 Ok(()) => return Ok(Draft::Ready(made)),
-                // It was thrown away just now, or has a mode that forbids us to move it. There may be another.
+                // It was just removed, or its mode prevents moving it. There may be another.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
                 Err(error) => return Err(error),
@@ -127,7 +126,7 @@ impl Maker<'_> {
         Ok(Draft::New { plan: Arc::clone(plan), number, links, dirs })
     }
 
-    /// Puts files in place; `sources` are where the store has them, in the order of the spans.
+    /// Puts files in place; `sources` are their paths in the store, in the order of the spans.
     pub(crate) fn place(
         &self,
         root: &Path,
@@ -157,7 +156,7 @@ impl Maker<'_> {
         Ok(placed)
     }
 
-    /// Puts one file in place. Says also whether it is a copy that the action can write to.
+    /// Puts one file in place. Also returns whether it is a copy that the action can write to.
     fn put(&self, source: &Path, at: BorrowedFd<'_>, file: &PlanFile) -> io::Result<(Stamp, bool)> {
         if self.link && file.props.is_none() {
             let link = || rustix::fs::linkat(CWD, source, at, &*file.name, AtFlags::empty());
@@ -166,7 +165,7 @@ impl Maker<'_> {
                     let inode = at::stat(at, &*file.name)?.st_ino;
                     return Ok((Stamp::Linked { inode }, false));
                 }
-                // Another file system, one that has no links, or a file that has as many names as it can have.
+                // A different file system, one without links, or a file with the maximum number of names.
                 Err(Errno::XDEV | Errno::MLINK | Errno::PERM | Errno::NOTSUP) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -174,8 +173,9 @@ impl Maker<'_> {
         self.copy(source, at, file)
     }
 
-    /// A copy belongs to us and is as read-only as a link would be, so that an action that writes over its inputs
-    /// fails everywhere alike. With a mode of its own it belongs to whoever runs the action: the mode is that user's.
+    /// A copy belongs to us and is as read-only as a link would be, so that an action that overwrites its inputs
+    /// fails in the same way everywhere. With a mode of its own it belongs to the user that runs the action: the mode
+    /// applies to that user.
     fn copy(&self, source: &Path, at: BorrowedFd<'_>, file: &PlanFile) -> io::Result<(Stamp, bool)> {
         let mut source = File::open(source)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -195,7 +195,7 @@ impl Maker<'_> {
     }
 }
 
-/// A second attempt finds what the first one put in place.
+/// Accepts an existing file: a second attempt finds what the first one put in place.
 fn again_if_there<T>(
     at: BorrowedFd<'_>,
     file: &PlanFile,
@@ -216,7 +216,7 @@ fn open_new(root: &Path, path: &str) -> io::Result<OwnedFd> {
     at::open_beneath(root, path.trim_start_matches('/'))
 }
 
-/// The files of all new directories in portions.
+/// Divides the files of all new directories into portions.
 pub(crate) fn portions(new: &[NewDir]) -> Vec<Vec<Span>> {
     let mut portions = Vec::new();
     let mut portion = Vec::new();
@@ -239,7 +239,7 @@ pub(crate) fn portions(new: &[NewDir]) -> Vec<Vec<Span>> {
     portions
 }
 
-/// What a portion needs of the store.
+/// Returns the blobs of the store that a portion needs.
 pub(crate) fn wanted(new: &[NewDir], spans: &[Span]) -> Vec<(BlobDigest, bool)> {
     let files = |span: &Span| {
         let files = new.get(span.dir).map_or(&[][..], |dir| &dir.plan.files);
@@ -248,7 +248,7 @@ pub(crate) fn wanted(new: &[NewDir], spans: &[Span]) -> Vec<(BlobDigest, bool)> 
     spans.iter().flat_map(files).collect()
 }
 
-/// The finished tree: directories get the times and modes that the plan gives them.
+/// Completes the tree: directories get the times and modes of the plan.
 pub(crate) fn finish(root: &Path, outline: Outline, mut placed: Vec<(Span, Vec<Stamp>)>) -> io::Result<Made> {
     placed.sort_by_key(|(span, _)| (span.dir, span.first));
     let mut files: Vec<Vec<Stamp>> = outline.new.iter().map(|_| Vec::new()).collect();

@@ -1,4 +1,4 @@
-//! What an input root has to look like: its directories, read from the store, checked and remembered by digest.
+//! The plan of an input root: its directories, read from the store, checked and remembered by digest.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,13 +18,13 @@ use rustix::fs::Timespec;
 
 use crate::InputError;
 
-/// Directories below one another at most.
+/// Maximum depth of nested directories.
 pub(crate) const DEPTH_MAX: u32 = 256;
 
-/// Directories asked of the store at a time.
+/// Maximum number of directories read from the store at once.
 const READ_TOGETHER: usize = 256;
 
-/// Blobs asked for at a time when all that is missing has to be named.
+/// Maximum number of blobs in one query for missing blobs.
 const ASK_TOGETHER: usize = 10_000;
 
 /// Times and mode that the client gave a node.
@@ -34,7 +34,6 @@ pub(crate) struct Props {
     pub(crate) mode: Option<u32>,
 }
 
-/// A file of a directory.
 #[derive(Debug)]
 pub(crate) struct PlanFile {
     pub(crate) name: Box<str>,
@@ -43,7 +42,6 @@ pub(crate) struct PlanFile {
     pub(crate) props: Option<Box<Props>>,
 }
 
-/// A symlink of a directory.
 #[derive(Debug)]
 pub(crate) struct PlanLink {
     pub(crate) name: Box<str>,
@@ -51,7 +49,7 @@ pub(crate) struct PlanLink {
     pub(crate) mtime: Option<Timespec>,
 }
 
-/// A directory and all below it; directories with the same digest are one. All lists are sorted by name.
+/// A directory and all below it; directories with the same digest share one plan. All lists are sorted by name.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) digest: BlobDigest,
@@ -59,14 +57,14 @@ pub(crate) struct Plan {
     pub(crate) links: Box<[PlanLink]>,
     pub(crate) dirs: Box<[(Box<str>, Arc<Plan>)]>,
     pub(crate) props: Option<Props>,
-    /// Entries when all is spread out, this directory included.
+    /// Number of entries in the expanded tree, this directory included.
     pub(crate) entries: u64,
     /// Bytes of all files.
     pub(crate) bytes: u64,
     depth: u32,
 }
 
-/// Weighs a plan by what it holds itself.
+/// Weighs a plan by its own entries.
 #[derive(Clone)]
 struct Entries;
 
@@ -76,7 +74,6 @@ impl Weighter<BlobDigest, Arc<Plan>> for Entries {
     }
 }
 
-/// Reads plans from the store.
 pub(crate) struct Plans {
     cas: Cas,
     known: Cache<BlobDigest, Arc<Plan>, Entries>,
@@ -85,13 +82,13 @@ pub(crate) struct Plans {
 }
 
 impl Plans {
-    /// `remembered`: entries of directories that are kept in memory.
+    /// `remembered`: number of directory entries that are kept in memory.
     pub(crate) fn new(cas: Cas, remembered: u64, entries_max: u64, absolute: AbsoluteTargets) -> Self {
         let estimate = usize::try_from(remembered / 8).unwrap_or(1000);
         Self { cas, known: Cache::with_weighter(estimate, remembered, Entries), entries_max, absolute }
     }
 
-    /// The plan of the tree with this root.
+    /// Loads the plan of the tree with this root.
     pub(crate) async fn load(&self, root: &BlobDigest) -> Result<Arc<Plan>, InputError> {
         if let Some(plan) = self.known.get(root) {
             return Ok(plan);
@@ -131,14 +128,14 @@ impl Plans {
 
     fn read(&self, digest: &BlobDigest, content: bytes::Bytes) -> Result<Directory, InputError> {
         let directory = Directory::decode(content)
-            .map_err(|error| InputError::Invalid(format!("blob {digest} is no directory: {error}")))?;
+            .map_err(|error| InputError::Invalid(format!("blob {digest} is not a directory: {error}")))?;
         check_with(&directory, self.absolute).map_err(|fault| {
-            InputError::Invalid(format!("input directory {digest} is not valid: {fault}"))
+            InputError::Invalid(format!("invalid input directory {digest}: {fault}"))
         })?;
         Ok(directory)
     }
 
-    /// Children before parents. A directory cannot contain itself, for it would have to contain its own hash.
+    /// Assembles children before parents. A directory cannot contain itself: it would have to contain its own hash.
     fn assemble(
         &self,
         root: &BlobDigest,
@@ -177,14 +174,14 @@ impl Plans {
     fn bounded(&self, plan: &Plan) -> Result<(), InputError> {
         if plan.entries > self.entries_max {
             return Err(InputError::Invalid(format!(
-                "the input root has {} files and directories when it is spread out; at most {} are set up",
+                "the expanded input root has {} files and directories (limit {})",
                 plan.entries, self.entries_max
             )));
         }
         Ok(())
     }
 
-    /// Everything that is missing, as far as it can be known: with the directories the files, too.
+    /// Finds everything that is missing, as far as it can be known: both directories and files.
     async fn all_missing(
         &self,
         mut missing: Vec<BlobDigest>,
@@ -212,7 +209,7 @@ fn child_digest(
     function: DigestFunction,
 ) -> Result<BlobDigest, InputError> {
     let digest =
-        digest.ok_or_else(|| InputError::Invalid("a node of the input root has no digest".into()))?;
+        digest.ok_or_else(|| InputError::Invalid("an entry of the input root has no digest".into()))?;
     from_proto(digest, function).map_err(|error| InputError::Invalid(error.to_string()))
 }
 
@@ -257,13 +254,13 @@ fn plan(
     })
 }
 
-/// The properties that are applied; the others are nothing that a file has here.
+/// Returns the supported properties; the others do not apply to files here.
 fn props(given: &NodeProperties) -> Option<Props> {
     let mtime = given
         .mtime
         .as_ref()
         .map(|time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.clamp(0, 999_999_999).into() });
-    // Never set-user-id, set-group-id or sticky.
+    // Set-user-id, set-group-id and sticky bits are never applied.
     let mode = given.unix_mode.as_ref().map(|mode| mode.value & 0o777);
     (mtime.is_some() || mode.is_some()).then_some(Props { mtime, mode })
 }

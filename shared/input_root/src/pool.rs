@@ -1,5 +1,5 @@
-//! Trees of earlier actions, found to be as they were set up and kept for those to come: whole ones, and parts of
-//! them, by the digest of the directory. Taking one is one rename.
+//! Trees of earlier actions that are still as they were set up, kept for later actions: whole ones, and parts of
+//! them, by the digest of the directory. Taking one costs one rename.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -12,10 +12,10 @@ use model::BlobDigest;
 
 use crate::made::Made;
 
-/// Places of one digest that are looked at before one of them is taken.
+/// Maximum number of places of one digest that are examined before one is chosen.
 const LOOK_AT: usize = 16;
 
-/// How much is kept.
+/// Limits of the pool.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PoolLimits {
     pub(crate) entries: u64,
@@ -23,7 +23,7 @@ pub(crate) struct PoolLimits {
     pub(crate) idle: Duration,
 }
 
-/// The trees that are kept.
+/// The kept trees, with an index of their directories.
 #[derive(Debug)]
 pub(crate) struct Pool {
     folder: PathBuf,
@@ -33,10 +33,10 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By number; the lower, the longer ago was it used.
+    /// Trees by number; a lower number was used longer ago.
     trees: BTreeMap<u64, Kept>,
     places: HashMap<BlobDigest, Vec<Place>>,
-    /// Of all of `places`, those that are none any more included.
+    /// Number of all entries of `places`, including stale ones.
     placed: usize,
     entries: u64,
     bytes: u64,
@@ -50,21 +50,21 @@ struct Kept {
     bytes: u64,
 }
 
-/// Where a directory is: in which tree, and the positions that lead to it.
+/// The location of a directory: its tree, and the positions that lead to it.
 #[derive(Debug, Clone)]
 struct Place {
     tree: u64,
     steps: Box<[u32]>,
 }
 
-/// What is kept, in figures.
+/// Number and size of the kept trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolUse {
-    /// Trees, some with parts gone.
+    /// Number of trees; some have lost parts.
     pub trees: usize,
-    /// Files, directories and symlinks in them.
+    /// Number of files, directories and symlinks in them.
     pub entries: u64,
-    /// Bytes of their files, most of them shared with the store.
+    /// Bytes of their files, most of which are shared with the store.
     pub bytes: u64,
 }
 
@@ -78,8 +78,8 @@ impl Pool {
         self.folder.join(tree.to_string())
     }
 
-    /// Takes a directory with this digest out of what is kept, and says where it is. It may be gone from there when
-    /// its tree was thrown away meanwhile.
+    /// Takes a directory with this digest out of the pool and returns its path. It may be gone from there if its tree
+    /// was removed in between.
     pub(crate) fn take(&self, digest: &BlobDigest) -> Option<(PathBuf, Made)> {
         let mut inner = self.lock();
         let place = inner.choose(digest)?;
@@ -99,7 +99,7 @@ impl Pool {
         Some((PathBuf::from(format!("{}{path}", self.folder(place.tree).display())), part))
     }
 
-    /// Keeps a tree that lies in its folder already. Returns the folders of those that make room for it.
+    /// Adds a tree that is already in its folder. Returns the folders of the trees evicted for it.
     pub(crate) fn put(&self, tree: u64, made: Made) -> Vec<PathBuf> {
         let mut inner = self.lock();
         let (entries, bytes) = (made.plan.entries, made.plan.bytes);
@@ -113,7 +113,7 @@ impl Pool {
         gone.into_iter().map(|tree| self.folder(tree)).collect()
     }
 
-    /// Gives up everything. Returns the folders.
+    /// Removes everything from the pool. Returns the folders.
     pub(crate) fn clear(&self) -> Vec<PathBuf> {
         let gone = std::mem::take(&mut *self.lock()).trees;
         gone.into_keys().map(|tree| self.folder(tree)).collect()
@@ -130,7 +130,8 @@ impl Pool {
 }
 
 impl Inner {
-    /// The place whose loss costs least: a tree of its own, else a part of what is not whole any more, else any.
+    /// Chooses the place whose loss costs least: a whole tree, else a part of a tree that is no
+    /// longer whole, else any.
     fn choose(&mut self, digest: &BlobDigest) -> Option<Place> {
         let places = self.places.get_mut(digest)?;
         let mut best: Option<(u8, usize)> = None;
@@ -144,7 +145,7 @@ impl Inner {
                 None => {
                     places.swap_remove(at);
                     self.placed -= 1;
-                    // The one that came in its place was looked at already, and is found there again.
+                    // The place that replaced it in the list was examined before, and is found there again.
                     if let Some((_, chosen)) = &mut best
                         && *chosen == places.len()
                     {
@@ -209,7 +210,7 @@ impl Inner {
         gone
     }
 
-    /// Places that are none any more are found when somebody looks; this is for digests that nobody asks for.
+    /// Stale places are normally found on access; this removes those of digests that are never requested.
     fn forget_stale(&mut self) {
         let useful = usize::try_from(self.entries).unwrap_or(usize::MAX);
         if self.placed <= useful.saturating_mul(2).saturating_add(4096) {
@@ -225,7 +226,7 @@ impl Inner {
     }
 }
 
-/// What taking it breaks; None: it is not there any more.
+/// Returns the cost of taking the place; `None` if it no longer exists.
 fn cost(made: &Made, place: &Place) -> Option<u8> {
     made.part(&place.steps)?;
     match place.steps.split_last() {
@@ -234,7 +235,7 @@ fn cost(made: &Made, place: &Place) -> Option<u8> {
     }
 }
 
-/// Where the parts of the work folder are.
+/// Paths of the subfolders of the work folder.
 #[derive(Debug)]
 pub(crate) struct Folders {
     pub(crate) kept: PathBuf,

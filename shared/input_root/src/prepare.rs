@@ -1,4 +1,4 @@
-//! Before an action and after it: its folder is set up, and kept or thrown away.
+//! Prepares the folder of an action, and keeps or removes it afterwards.
 
 use std::{
     collections::HashSet,
@@ -27,21 +27,21 @@ use crate::{
     sweep::{Junk, Sweeper, Yard},
 };
 
-/// The name of an input root in its slot.
+/// Name of an input root in its slot.
 const ROOT: &str = "root";
 
-/// Portions of files that are put in place at a time; more wait for one another in the kernel.
+/// Number of portions of files put in place concurrently; more would only wait for each other in the kernel.
 const PORTIONS_AT_ONCE: usize = 2;
 
-/// A tick of a coarse clock, and then some.
+/// Slightly more than one tick of a coarse clock.
 const TICK: Duration = Duration::from_millis(11);
 
 impl InputRoots {
-    /// Sets up the input root of an action in the folder `slot`, which holds one at a time and is given to one caller at
-    /// a time: an input root that is still there is thrown away.
+    /// Sets up the input root of an action in the folder `slot`, which holds one input root and is used by one caller
+    /// at a time: an input root that is still there is removed.
     ///
-    /// The working directory has to be in the input root. The directories that outputs lie in are made, the outputs
-    /// themselves are not. Whoever drops this future before it ends leaves nothing behind.
+    /// The working directory must be in the input root. The parent directories of outputs are created, the outputs
+    /// themselves are not. Dropping this future before it completes leaves nothing behind.
     pub async fn prepare(
         &self,
         slot: &Path,
@@ -54,7 +54,7 @@ impl InputRoots {
         let (inner, this, spec) = (Arc::clone(&self.inner), Arc::clone(&folder), outputs.clone());
         let begun = blocking(move || {
             let failed = |what| InputError::io(what, &this.path);
-            // A process before us may have left something of that name.
+            // An earlier process may have left something with that name.
             this.sweeper.discard(&this.path, None).map_err(failed("clearing"))?;
             let outline =
                 inner.maker().outline(&this.path, &plan).map_err(failed("setting up directories in"))?;
@@ -73,7 +73,7 @@ impl InputRoots {
         Ok(InputRoot { folder, made })
     }
 
-    /// Has all that an input root needs in the store's local tier, so that nothing is fetched when it is prepared.
+    /// Loads all blobs of an input root into the store's local tier, so that `prepare` does not have to fetch any.
     pub async fn fetch(&self, root: &BlobDigest) -> Result<(), InputError> {
         let plan = self.inner.plans.load(root).await?;
         let (mut seen, mut dirs, mut wanted) = (HashSet::new(), vec![plan], Vec::new());
@@ -87,8 +87,9 @@ impl InputRoots {
         Ok(())
     }
 
-    /// Gives a finished input root the name that all of its slot have: a command must not see another path each time, or
-    /// what it writes of it differs. Until here the name was its own, so that one that is given up is in nobody's way.
+    /// Gives a finished input root the fixed name that is used in its slot: a command must always see the same
+    /// path, or outputs that contain the path differ. Until here the name was unique, so that an abandoned input
+    /// root does not interfere.
     fn settle(&self, slot: &Path, folder: &Folder) -> Result<Arc<Folder>, InputError> {
         let path = slot.join(ROOT);
         let failed = |what| InputError::io(what, &path);
@@ -125,7 +126,7 @@ impl InputRoots {
         blocking(move || inner.complete(&folder.path, outline, stamps, copied, &spec)).await
     }
 
-    /// Looks some files up in the store and puts them in place.
+    /// Looks up some files in the store and puts them in place.
     async fn portion(
         &self,
         folder: &Arc<Folder>,
@@ -157,7 +158,7 @@ impl InputRoots {
             if placed.gone.is_empty() {
                 return Ok(Filled { stamps: placed.stamps, missing: Vec::new(), copied: placed.copied });
             }
-            // The store believed that it had them. Those that are there were put in place already.
+            // The store believed that it had these blobs. The files that existed are already in place.
             placed.gone.iter().for_each(|digest| cas.forget(digest));
             if !std::mem::take(&mut again) {
                 return Ok(Filled { missing: placed.gone, ..Filled::default() });
@@ -165,10 +166,10 @@ impl InputRoots {
         }
     }
 
-    /// Gives an input root back after its action, all processes of which are dead. The folder is gone from its slot
-    /// when this returns; the rest is done later.
+    /// Returns an input root after all processes of its action have ended. When this function returns, the folder is
+    /// gone from its slot; the rest is done later.
     pub async fn release(&self, root: InputRoot) {
-        // Closed never.
+        // The semaphore is never closed.
         let permit = Arc::clone(&self.inner.backlog).acquire_owned().await.ok().map(Arc::new);
         let InputRoot { folder, made } = root;
         let (tree, inner) = (self.next(), Arc::clone(&self.inner));
@@ -177,16 +178,16 @@ impl InputRoots {
                 inner.keeper.keep(Used { tree, made, permit });
                 return Ok(());
             }
-            // Another file system, or the action took our right to move it.
+            // The path is on another file system, or the action removed our permission to move it.
             inner.sweeper.discard(&folder.path, permit).map_err(InputError::io("throwing away", &folder.path))
         });
         if let Err(error) = moved.await {
-            tracing::warn!(%error, "an input root cannot be given back");
+            tracing::warn!(%error, "cannot release an input root");
         }
     }
 }
 
-/// How far a tree got in the first step.
+/// The state of a tree after the first step.
 enum Begun {
     Done(Made),
     Outlined(Outline, Vec<Vec<Span>>),
@@ -217,7 +218,7 @@ impl Inner {
         self.make_parents(&opened, outputs)?;
         let made = finish(folder, outline, stamps).map_err(InputError::io("finishing", folder))?;
         if copied && self.coarse_clock {
-            // A change by the action has to be seen as one.
+            // Ensures that changes by the action get a different timestamp.
             std::thread::sleep(TICK);
         }
         Ok(made)
@@ -231,7 +232,7 @@ impl Inner {
                 let made = at::make_beneath(root.as_fd(), parent, |at, name| self.yard.make_dir(at, name));
                 made.map_err(|error| {
                     InputError::Invalid(format!(
-                        "the directory of output {:?} cannot be made: {error}",
+                        "cannot create the directory of output {:?}: {error}",
                         output.path
                     ))
                 })?;
@@ -247,25 +248,25 @@ fn check_working_directory(root: &OwnedFd, outputs: &OutputSpec) -> Result<(), I
     match at::open_beneath(root, path) {
         Ok(_) => Ok(()),
         Err(error) => Err(InputError::Invalid(format!(
-            "working directory {path:?} is no directory of the input root ({error})"
+            "working directory {path:?} is not a directory of the input root ({error})"
         ))),
     }
 }
 
-/// A tree whose action is over.
+/// A tree whose action has ended.
 struct Used {
     tree: u64,
     made: Made,
     permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// Checks trees after their actions, one after the other.
+/// Checks trees after their actions, one at a time.
 pub(crate) struct Keeper {
     queue: Sender<Used>,
 }
 
 impl Keeper {
-    /// Starts the thread; it ends when the keeper is dropped.
+    /// Starts the thread, which ends when the keeper is dropped.
     pub(crate) fn start(yard: Arc<Yard>, pool: Arc<Pool>, sweeper: Arc<Sweeper>) -> io::Result<Self> {
         let (queue, taken) = channel::<Used>();
         std::thread::Builder::new().name("input-root-keep".into()).spawn(move || {
@@ -281,12 +282,12 @@ impl Keeper {
     }
 
     fn keep(&self, used: Used) {
-        // The thread ends only after this sender.
+        // The thread ends only after this sender is dropped.
         let _ = self.queue.send(used);
     }
 }
 
-/// Checks a tree and keeps what can be used of it. Returns what is to be thrown away, which is in nobody's way.
+/// Checks a tree and keeps its usable parts. Returns the paths to remove, which already are out of the way.
 fn keep(yard: &Yard, pool: &Pool, used: Used, folder: &Path) -> Vec<PathBuf> {
     let Used { tree, mut made, .. } = used;
     let mut audit = Audit { yard, uid: rustix::process::geteuid().as_raw(), junk: Vec::new() };
@@ -299,7 +300,7 @@ fn keep(yard: &Yard, pool: &Pool, used: Used, folder: &Path) -> Vec<PathBuf> {
         Ok(()) if made.has_whole() => gone = pool.put(tree, made),
         Ok(()) => gone.push(folder.to_owned()),
         Err(error) => {
-            tracing::debug!(path = %folder.display(), %error, "an input root cannot be kept");
+            tracing::debug!(path = %folder.display(), %error, "cannot keep an input root");
             gone.push(folder.to_owned());
         }
     }
@@ -307,14 +308,14 @@ fn keep(yard: &Yard, pool: &Pool, used: Used, folder: &Path) -> Vec<PathBuf> {
         match yard.throw_path(&folder) {
             Ok(path) => junk.extend(path),
             Err(error) => {
-                tracing::warn!(path = %folder.display(), %error, "an input root cannot be thrown away");
+                tracing::warn!(path = %folder.display(), %error, "cannot remove an input root");
             }
         }
     }
     junk
 }
 
-/// Runs what blocks on a thread for that, unless this is one.
+/// Runs blocking work on a blocking thread, unless this thread is dedicated to such work.
 pub(crate) async fn blocking<T: Send + 'static, E: From<Stopped> + Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {

@@ -1,34 +1,30 @@
-//! Which outputs an action has, and where.
+//! The declared outputs of an action and their paths.
 
 use reapi::execution::{Command, command::OutputDirectoryFormat};
 
 use crate::InputError;
 
-/// What a client may ask for by `output_node_properties`, sorted.
+/// Properties that a client may request with `output_node_properties`, sorted.
 pub const NODE_PROPERTIES: [&str; 2] = ["mtime", "unix_mode"];
 
-/// What an output was asked for as.
+/// The kind of output that the action declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Whatever it turns out to be.
     Any,
-    /// A file.
     File,
-    /// A directory.
     Directory,
 }
 
-/// One output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Output {
-    /// As the client named it, relative to the working directory.
+    /// Path as the client wrote it, relative to the working directory.
     pub(crate) path: String,
-    /// Where it is, relative to the input root.
+    /// Path relative to the input root.
     pub(crate) place: String,
     pub(crate) wanted: Wanted,
 }
 
-/// Where an action runs and what it puts out, as its command says; all paths are checked.
+/// The working directory and the outputs of an action, from its command; all paths are checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OutputSpec {
     pub(crate) working_directory: String,
@@ -38,7 +34,7 @@ pub struct OutputSpec {
     pub(crate) unix_mode: bool,
 }
 
-/// How directories are kept.
+/// The form in which output directories are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Format {
     #[default]
@@ -48,7 +44,7 @@ pub(crate) enum Format {
 }
 
 impl OutputSpec {
-    /// From the command; [`InputError::Invalid`] when a path leaves the input root or a property is not known.
+    /// Reads a command; fails with [`InputError::Invalid`] if a path leaves the input root or a property is unknown.
     #[expect(deprecated, reason = "older clients fill these fields")]
     pub fn of(command: &Command) -> Result<Self, InputError> {
         let working_directory = join("", &command.working_directory).ok_or_else(|| {
@@ -69,7 +65,7 @@ impl OutputSpec {
         let format = match OutputDirectoryFormat::try_from(command.output_directory_format) {
             Ok(OutputDirectoryFormat::DirectoryOnly) => Format::Directories,
             Ok(OutputDirectoryFormat::TreeAndDirectory) => Format::Both,
-            // What is not supported counts as this one.
+            // Unsupported formats are treated as this one.
             Ok(OutputDirectoryFormat::TreeOnly) | Err(_) => Format::Tree,
         };
         let mut spec = Self { working_directory, outputs, format, mtime: false, unix_mode: false };
@@ -82,7 +78,7 @@ impl OutputSpec {
                     return Err(invalid(
                         "output node property",
                         other,
-                        &format!("is not known; {served} are"),
+                        &format!("is unknown; supported are {served}"),
                     ));
                 }
             }
@@ -109,8 +105,8 @@ fn invalid(what: &str, value: &str, why: &str) -> InputError {
     InputError::Invalid(format!("{what} {:?} {why}", value.chars().take(500).collect::<String>()))
 }
 
-/// A path relative to a directory of the input root, without `.` and `..`; None when it is absolute or leaves the
-/// input root.
+/// Joins a path to a directory of the input root and removes `.` and `..`. `None` if the path is absolute or
+/// leaves the input root.
 pub(crate) fn join(base: &str, path: &str) -> Option<String> {
     if path.starts_with('/') || path.contains('\0') {
         return None;

@@ -1,5 +1,5 @@
-//! Throws trees away, off the path of any action, and keeps the emptied directories: to make a directory or to free
-//! its block is slow where many others were freed lately, to rename one is not.
+//! Removes trees outside the critical path of actions, and keeps the emptied directories for reuse: creating a
+//! directory or freeing its block is slow soon after many others were freed, while renaming one is not.
 
 use std::{
     ffi::{CStr, CString},
@@ -21,37 +21,38 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{Owner, at};
 
-/// Emptied directories that are kept.
+/// Maximum number of emptied directories that are kept.
 const SPARES_MAX: usize = 4096;
 
-/// Directories are made in advance when there are fewer than one in so many of those wanted.
+/// Directories are created in advance when fewer than one in this many of the target number are left.
 const STOCK_LOW: usize = 2;
 
-/// A directory that ever held more than fits into this is not kept: it would be slow, and tell what it held.
+/// Maximum size in bytes that a kept directory may ever have had: a larger one would be slow, and
+/// reveal its earlier content.
 const SPARE_BYTES_MAX: i64 = 4096;
 
-/// Directories that are open at a time while a tree is thrown away; what lies deeper is moved up first.
+/// Maximum number of directories open at once during a removal; deeper ones are moved up first.
 const OPEN_MAX: u32 = 32;
 
-/// Trees are thrown away by as many threads: they wait for the disk most of the time.
+/// Number of threads that remove trees: they wait for the disk most of the time.
 const THREADS: usize = 3;
 
-/// Mode of directories.
+/// Mode of directories that are set up.
 pub(crate) const DIRECTORY_MODE: u32 = 0o755;
 
-/// What is to be thrown away, and what ends with it.
+/// A path to remove, and the permit that is released with it.
 #[derive(Debug)]
 pub(crate) struct Junk {
     pub(crate) path: PathBuf,
     pub(crate) permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// Takes what is to be thrown away.
+/// Accepts paths to remove and passes them to its threads.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     yard: Arc<Yard>,
     queue: Sender<Task>,
-    /// Directories that are made in advance.
+    /// Number of directories that are created in advance.
     stock: usize,
     stocking: Arc<AtomicBool>,
 }
@@ -62,7 +63,7 @@ enum Task {
     Stock,
 }
 
-/// Where things are thrown, and the directories left over.
+/// The trash folder, and the folder of spare directories.
 #[derive(Debug)]
 pub(crate) struct Yard {
     trash_path: PathBuf,
@@ -75,7 +76,7 @@ pub(crate) struct Yard {
 }
 
 impl Yard {
-    /// `trash` and `spare` are folders of their own, on one file system with all that is thrown away.
+    /// `trash` and `spare` are dedicated folders on the same file system as everything to be removed.
     pub(crate) fn open(trash: &Path, spare: &Path, owner: Option<Owner>) -> io::Result<Self> {
         Ok(Self {
             trash_path: trash.to_owned(),
@@ -88,11 +89,11 @@ impl Yard {
         })
     }
 
-    /// Moves a name out of the way. Returns where it is now.
+    /// Moves a name into the trash. Returns its path there.
     pub(crate) fn throw(&self, from: BorrowedFd<'_>, name: &CStr) -> io::Result<PathBuf> {
         let new_name = self.number().to_string();
         let thrown = match at::rename(from, name, &self.trash, &*new_name) {
-            // Moving a directory writes to it, which its owner may have forbidden himself.
+            // Moving a directory writes to it, which its owner may have forbidden by its mode.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {
                 at::unlock(from, name, self.uid)?;
                 at::rename(from, name, &self.trash, &*new_name)
@@ -102,7 +103,7 @@ impl Yard {
         thrown.map(|()| self.trash_path.join(new_name))
     }
 
-    /// Moves a folder out of the way. None: there is no such folder.
+    /// Moves a folder into the trash. `None` if the folder does not exist.
     pub(crate) fn throw_path(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         let name = CString::new(path.as_os_str().as_encoded_bytes())?;
         match self.throw(CWD, &name) {
@@ -112,7 +113,7 @@ impl Yard {
         }
     }
 
-    /// Makes a directory, out of a spare one if there is one, that belongs to whoever runs the actions.
+    /// Creates a directory for the user that runs the actions; reuses a spare one if possible.
     pub(crate) fn make_dir(&self, at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
         let spare = self.spares().pop();
         if let Some(spare) = spare
@@ -137,7 +138,7 @@ impl Yard {
         Ok(fd)
     }
 
-    /// Sets owner and mode of a directory to what they are for a new one, where they are not.
+    /// Sets owner and mode of a directory to those of a new one, unless they already match.
     pub(crate) fn own(&self, fd: impl AsFd) -> io::Result<()> {
         let fd = fd.as_fd();
         let stat = rustix::fs::fstat(fd)?;
@@ -152,7 +153,7 @@ impl Yard {
         Ok(())
     }
 
-    /// Opens a directory even where its owner, if that is us, took away our right to.
+    /// Opens a directory even if its owner, when that is us, removed our permission.
     pub(crate) fn open_any(&self, at: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
         at::open_any(at, name, self.uid)
     }
@@ -161,7 +162,7 @@ impl Yard {
         self.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes directories in advance.
+    /// Creates directories in advance.
     fn stock(&self, wanted: usize) -> io::Result<()> {
         while self.spares().len() < wanted {
             let number = self.number();
@@ -175,7 +176,7 @@ impl Yard {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Keeps an empty directory for later, cleaned of all that could tell of its past; false: it cannot be.
+    /// Keeps an empty directory for reuse and removes all traces of its past. Returns false if that is impossible.
     fn recycle(&self, at: BorrowedFd<'_>, name: &CStr, fd: &OwnedFd) -> io::Result<bool> {
         if self.spares().len() >= SPARES_MAX
             || rustix::fs::fstat(fd)?.st_size > SPARE_BYTES_MAX
@@ -191,7 +192,7 @@ impl Yard {
         Ok(true)
     }
 
-    /// Throws away what has that name. Directories too deep to be opened are put on `later`.
+    /// Removes what has that name. Directories that are too deep to be opened are put on `later`.
     fn sweep(&self, at: BorrowedFd<'_>, name: &CStr, open: u32, later: &mut Vec<PathBuf>) -> io::Result<()> {
         let fd = match self.open_any(at, name) {
             Ok(fd) => fd,
@@ -224,14 +225,15 @@ impl Yard {
         while let Some(path) = later.pop() {
             let Ok(name) = CString::new(path.as_os_str().as_encoded_bytes()) else { continue };
             if let Err(error) = self.sweep(CWD, &name, 0, &mut later) {
-                tracing::warn!(path = %path.display(), %error, "the remains of an action cannot be removed");
+                tracing::warn!(path = %path.display(), %error, "cannot remove the remains of an action");
             }
         }
     }
 }
 
 impl Sweeper {
-    /// Starts the threads; they end when the last sweeper is dropped. `stock`: directories made in advance.
+    /// Starts the threads, which end when the last sweeper is dropped. `stock`: number of directories
+    /// to create in advance.
     pub(crate) fn start(yard: Arc<Yard>, stock: usize) -> io::Result<Self> {
         let (queue, taken) = channel::<Task>();
         let taken = Arc::new(Mutex::new(taken));
@@ -247,7 +249,7 @@ impl Sweeper {
                         }
                         Task::Stock => {
                             if let Err(error) = yard.stock(stock) {
-                                tracing::debug!(%error, "no directories can be made in advance");
+                                tracing::debug!(%error, "cannot create directories in advance");
                             }
                             stocking.store(false, Ordering::Release);
                         }
@@ -258,13 +260,13 @@ impl Sweeper {
         Ok(Self { yard, queue, stock: stock.min(SPARES_MAX), stocking })
     }
 
-    /// Throws away what was moved out of the way before.
+    /// Removes what was already moved into the trash.
     pub(crate) fn sweep(&self, junk: Junk) {
-        // The threads end only after this sender.
+        // The threads end only after this sender is dropped.
         let _ = self.queue.send(Task::Sweep(junk));
     }
 
-    /// Has directories made in advance if there are few.
+    /// Creates directories in advance if few are left.
     pub(crate) fn restock(&self) {
         if self.yard.spares().len() < self.stock.div_ceil(STOCK_LOW)
             && !self.stocking.swap(true, Ordering::AcqRel)
@@ -273,7 +275,7 @@ impl Sweeper {
         }
     }
 
-    /// Moves a folder out of the way and throws it away; none is fine.
+    /// Moves a folder into the trash and removes it. A missing folder is not an error.
     pub(crate) fn discard(&self, path: &Path, permit: Option<Arc<OwnedSemaphorePermit>>) -> io::Result<()> {
         if let Some(path) = self.yard.throw_path(path)? {
             self.sweep(Junk { path, permit });

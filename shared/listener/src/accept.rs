@@ -1,4 +1,4 @@
-//! Accepting connections.
+//! Accepts client connections within the limits of the process.
 
 use std::{io, net::SocketAddr};
 
@@ -7,19 +7,18 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::{connection::ClientConnection, limiter::Limiter};
 
-/// What its clients speak.
+/// Protocol of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// HTTP/1.1.
     Http1,
-    /// HTTP/2 without HTTP/1 before it, as gRPC has it.
+    /// HTTP/2 without a preceding HTTP/1 upgrade, as in gRPC.
     Http2,
 }
 
-/// What a client of HTTP/1.1 that finds no room is told, if it listens.
-const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json\r\ncontent-length: 83\r\n\r\n{\"error\":\"unavailable\",\"message\":\"as many connections as there may be are in use\"}\n";
+/// Answer to an HTTP/1.1 client whose connection is refused, sent without waiting for a request.
+const NO_ROOM: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\ncontent-type: application/json\r\ncontent-length: 74\r\n\r\n{\"error\":\"unavailable\",\"message\":\"connection limit reached, retry later\"}\n";
 
-/// A listener whose connections are counted.
+/// A listener whose connections are counted by a limiter.
 #[derive(Debug)]
 pub struct ClientListener {
     listener: TcpListener,
@@ -28,22 +27,20 @@ pub struct ClientListener {
 }
 
 impl ClientListener {
-    /// Connections to `listener` count in `limiter`.
+    /// Counts the connections to `listener` in `limiter`.
     pub fn new(listener: TcpListener, protocol: Protocol, limiter: Limiter) -> Self {
         Self { listener, protocol, limiter }
     }
 
-    /// Where it listens.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// The limiter.
     pub fn limiter(&self) -> &Limiter {
         &self.limiter
     }
 
-    /// The next connection for which there is room. It never fails: what passes is waited for.
+    /// The next connection that the limits allow. Never fails: temporary errors are waited out.
     pub async fn accept(&self) -> ClientConnection {
         loop {
             match self.listener.accept().await {
@@ -52,10 +49,10 @@ impl ClientListener {
                         return connection;
                     }
                 }
-                // That connection is gone already.
+                // The client has already closed that connection.
                 Err(error) if is_of_client(&error) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "no connection can be accepted");
+                    tracing::debug!(%error, "cannot accept a connection, retrying");
                     self.limiter.make_room().await;
                 }
             }
@@ -69,14 +66,14 @@ impl ClientListener {
             }
             return None;
         };
-        // What is sent is complete, and small when it is urgent.
+        // Messages are sent complete, and small ones are urgent.
         let _ = stream.set_nodelay(true);
         let patience = self.limiter.patience();
         let greeting = (self.protocol == Protocol::Http2).then_some(patience.head);
         Some(ClientConnection::new(stream, taken, greeting, patience.reading))
     }
 
-    /// All connections, as a gRPC server takes them.
+    /// All connections, as a stream for a gRPC server.
     pub fn into_incoming(self) -> impl Stream<Item = io::Result<ClientConnection>> {
         stream::unfold(self, async |listener| Some((Ok(listener.accept().await), listener)))
     }

@@ -1,4 +1,4 @@
-//! Bodies that count for their connection: of requests, which must come in time, and of answers.
+//! Bodies that count for their connection: of requests, which must arrive in time, and of answers.
 
 use std::{
     error::Error,
@@ -15,19 +15,18 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::limiter::Usage;
 
-/// Any error.
 pub(crate) type AnyError = Box<dyn Error + Send + Sync>;
 
 /// A client sent the body of its request too slowly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{received} bytes of the request's body came in {waited:?}; the server waits no longer for the rest")]
+#[error("timed out waiting for the request body: {received} bytes arrived in {waited:?}")]
 pub struct TooSlow {
     received: u64,
     waited: Duration,
 }
 
 impl TooSlow {
-    /// Whether `error` is one, or is caused by one.
+    /// Whether `error` is a `TooSlow`, or is caused by one.
     pub fn is_in(error: &(dyn Error + 'static)) -> bool {
         let mut cause = Some(error);
         while let Some(error) = cause {
@@ -40,7 +39,7 @@ impl TooSlow {
     }
 }
 
-/// A request while its connection has it: ends with the answer.
+/// An open request of a connection; closed when the answer ends.
 #[derive(Debug)]
 pub(crate) struct OpenRequest(Arc<Usage>);
 
@@ -61,10 +60,10 @@ impl Drop for OpenRequest {
 pub(crate) struct Sent<B> {
     inner: B,
     usage: Option<Arc<Usage>>,
-    /// None: no limit.
+    /// Maximum pause; none means no limit.
     patience: Option<Duration>,
     received: u64,
-    /// For how long more was waited for, before the wait that goes on.
+    /// Time spent waiting so far, without the current wait.
     waited: Duration,
     waits: Option<Wait>,
     too_slow: fn(TooSlow) -> AnyError,
@@ -72,12 +71,12 @@ pub(crate) struct Sent<B> {
 
 struct Wait {
     since: Instant,
-    /// None: it may last.
+    /// End of the current wait; none while the wait is unlimited.
     until: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> Sent<B> {
-    /// `usage` is that of its connection.
+    /// Wraps a body; `usage` is that of its connection.
     pub(crate) fn new(
         inner: B,
         usage: Option<Arc<Usage>>,
@@ -87,7 +86,7 @@ impl<B> Sent<B> {
         Self { inner, usage, patience, received: 0, waited: Duration::ZERO, waits: None, too_slow }
     }
 
-    /// Only the time in which the server wants more and has none counts.
+    /// Counts only the time in which the server wants more bytes and has none.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<TooSlow> {
         let (received, waited) = (self.received, self.waited);
         let (usage, patience) = (&self.usage, self.patience);
@@ -151,7 +150,7 @@ impl<B> Drop for Sent<B> {
     }
 }
 
-/// The body of an answer.
+/// The body of an answer, which keeps its request open.
 #[derive(Debug)]
 pub struct Answer<B> {
     inner: B,

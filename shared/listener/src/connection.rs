@@ -1,4 +1,4 @@
-//! A connection that ends when its client does not go on.
+//! A connection that ends when its client stops responding.
 
 use std::{
     io::{self, IoSlice},
@@ -17,19 +17,19 @@ use tonic::transport::server::Connected;
 
 use crate::limiter::{Registration, Usage};
 
-/// Bytes with which every client of HTTP/2 begins.
+/// Number of bytes with which every HTTP/2 client begins.
 const PREFACE_BYTES: usize = 24;
 
-/// A connection that fails when its first bytes do not come, when a write makes no progress for a while, and when it is
-/// closed for another.
+/// A connection that fails when its first bytes do not arrive, when a write makes no progress for a while, or when it
+/// is closed in favour of another.
 #[derive(Debug)]
 pub struct ClientConnection<T = TcpStream> {
     inner: T,
     taken: Registration,
-    /// Runs until the first bytes of HTTP/2 have come.
+    /// Timer that runs until the first bytes of HTTP/2 have arrived.
     greeting: Option<Greeting>,
     reading: Duration,
-    /// Runs while a write waits.
+    /// Timer that runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -40,20 +40,20 @@ struct Greeting {
 }
 
 impl<T> ClientConnection<T> {
-    /// `greeting` is the time within which a client of HTTP/2 has to begin, `reading` that in which something of what is
-    /// sent must be taken.
+    /// Wraps a connection. `greeting` is the time within which an HTTP/2 client must begin, `reading` the time within
+    /// which it must read some of the bytes that are sent.
     pub(crate) fn new(inner: T, taken: Registration, greeting: Option<Duration>, reading: Duration) -> Self {
         let greeting =
             greeting.map(|within| Greeting { missing: PREFACE_BYTES, late: Box::pin(sleep(within)) });
         Self { inner, taken, greeting, reading, stalled: None }
     }
 
-    /// What its requests are counted by.
+    /// State of the connection for its requests.
     pub fn usage(&self) -> Arc<Usage> {
         Arc::clone(self.taken.usage())
     }
 
-    /// Counts what came, and ends the connection when its first bytes do not.
+    /// Counts arrived bytes, and fails the connection if its first bytes are late.
     fn came(&mut self, cx: &mut Context<'_>, bytes: Option<usize>) -> Poll<io::Result<()>> {
         match (bytes, &mut self.greeting) {
             (Some(bytes), greeting) => {
@@ -73,14 +73,14 @@ impl<T> ClientConnection<T> {
                 self.greeting = None;
                 Poll::Ready(Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "the client did not begin to speak HTTP/2",
+                    "timed out waiting for the HTTP/2 preface of the client",
                 )))
             }
             (None, None) => Poll::Pending,
         }
     }
 
-    /// Passes on what a write said, unless it has waited too long.
+    /// Returns the result of a write, unless the write has waited too long.
     fn watch<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
             self.stalled = None;
@@ -89,9 +89,9 @@ impl<T> ClientConnection<T> {
         let reading = self.reading;
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(reading)));
         ready!(stalled.as_mut().poll(cx));
-        // A further poll must not find a timer that is done.
+        // A further poll must not find an expired timer.
         stalled.as_mut().reset(Instant::now() + reading);
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "timed out waiting for the client to read")))
     }
 }
 

@@ -1,28 +1,28 @@
-//! How many files the process may have open.
+//! Limit of open files of the process.
 
 use std::io;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// A process asks for no more than these: some programs walk through all that they may have.
+/// Maximum limit that a process requests: some programs iterate over all possible descriptors.
 const WANTED: u64 = 65_536;
 
-/// How many files a process may have open.
+/// Limits of open files of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Now.
+    /// Limit in force now (soft limit).
     pub soft: u64,
-    /// After it has asked for more.
+    /// Limit up to which it may be raised (hard limit).
     pub hard: u64,
 }
 
-/// How many files this process may have open.
+/// Reads the limits of this process.
 pub fn descriptors() -> io::Result<Descriptors> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(Descriptors { soft, hard })
 }
 
-/// Raises the limit of this process to what it may ask for, up to 65,536. Programs that it starts inherit it.
+/// Raises the limit of this process to the hard limit, but at most 65,536. Programs that it starts inherit it.
 pub fn raise_descriptors() -> io::Result<Descriptors> {
     let Descriptors { soft, hard } = descriptors()?;
     let wanted = hard.min(WANTED).max(soft);

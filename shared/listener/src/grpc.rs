@@ -1,4 +1,4 @@
-//! Counting the calls of a gRPC server, and ending those whose message does not come.
+//! Counts the calls of a gRPC server, and ends calls whose message does not arrive in time.
 
 use std::{
     sync::Arc,
@@ -19,17 +19,17 @@ use crate::{
     limiter::Usage,
 };
 
-/// A gRPC service whose calls count for the connection that they came by.
+/// A gRPC service whose calls count for their connection.
 #[derive(Debug, Clone)]
 pub struct CountedCalls<S> {
     inner: S,
     patience: Duration,
-    /// The path of a method whose requests may pause, or that looks after them itself.
+    /// Path of a method whose requests may pause, or that has its own timeout.
     except: &'static str,
 }
 
 impl<S> CountedCalls<S> {
-    /// `patience` is for pauses in requests, but those of `except`.
+    /// Applies `patience` to pauses in all requests except those of the method `except`.
     pub fn new(inner: S, patience: Duration, except: &'static str) -> Self {
         Self { inner, patience, except }
     }

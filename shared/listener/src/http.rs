@@ -1,4 +1,4 @@
-//! Serving HTTP/1.1.
+//! Serves HTTP/1.1 on a counted listener.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     limiter::Usage,
 };
 
-/// Bytes of a connection that are read or written ahead: of each of hundreds of slow readers.
+/// Size of the read and write buffers of a connection in bytes; small, since there may be hundreds of slow readers.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Serves `routes` until `stop`, and then until the requests in progress are answered.

@@ -1,8 +1,8 @@
-//! What every server here listens through: limits of connections and of descriptors, and times within which a client has
-//! to send what it began to send and to read what it asked for.
+//! Listening sockets of all servers: limits of connections and descriptors, and timeouts for clients that stop sending
+//! a request or reading an answer.
 //!
-//! [`Limiter`] counts the connections of a process, [`ClientListener`] accepts them. [`serve_http`] serves HTTP on one, and
-//! [`CountedCalls`] with [`ClientListener::into_incoming`] gives the same to a gRPC server.
+//! [`Limiter`] counts the connections of a process, [`ClientListener`] accepts them. [`serve_http`] serves HTTP on
+//! one, and [`CountedCalls`] with [`ClientListener::into_incoming`] provides the same for a gRPC server.
 
 mod accept;
 mod body;

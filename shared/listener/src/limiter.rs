@@ -1,4 +1,4 @@
-//! The connections that there are.
+//! Limits the number of client connections of a process.
 
 use std::{
     collections::HashMap,
@@ -16,17 +16,18 @@ use policy::connections::{Connection, ConnectionLimits, ConnectionState, Entry, 
 use telemetry::metrics::{Counter, Gauge, Label, add, count};
 use tokio::sync::Notify;
 
-/// At most one line of log in this time says that connections are turned away.
+/// Minimum interval between two log lines about refused connections.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// How long clients are waited for.
+/// Timeouts for clients that are slow or idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// For the head of a request, the first one or the next one of the same connection; of HTTP/2 for its first bytes.
+    /// Time for the head of a request, the first one or the next one of the same connection; for HTTP/2 the time
+    /// for its first bytes.
     pub head: Duration,
-    /// For a pause in the body of a request.
+    /// Maximum pause in the body of a request.
     pub body: Duration,
-    /// For a client that reads nothing of what it asked for.
+    /// Maximum time for which a client reads nothing of its answer.
     pub reading: Duration,
 }
 
@@ -37,7 +38,7 @@ impl Default for Patience {
     }
 }
 
-/// All connections of a process's listeners, which share its descriptors. Cheap to clone.
+/// Limits all connections of a process's listeners, which share its descriptors. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Limiter(Arc<Inner>);
 
@@ -47,9 +48,9 @@ struct Inner {
     patience: Patience,
     began: Instant,
     table: Mutex<Table>,
-    /// A connection has ended.
+    /// Notified when a connection has ended.
     freed: Notify,
-    /// When it was last logged that connections are turned away, in milliseconds since the beginning; 0: never.
+    /// Time of the last log line about refused connections, in milliseconds since the limiter was created; 0: never.
     said_ms: AtomicU64,
 }
 
@@ -60,21 +61,21 @@ struct Table {
     next: u64,
 }
 
-/// A connection, as its requests see it.
+/// State of a connection, updated by its requests.
 #[derive(Debug)]
 pub struct Usage {
     key: u64,
     client: IpAddr,
     began: Instant,
-    /// Milliseconds since the beginning at which the last byte came.
+    /// Time when the last byte arrived, in milliseconds since the limiter was created.
     heard_ms: AtomicU64,
-    /// Whether a request ever came.
+    /// Whether at least one request arrived.
     served: AtomicBool,
-    /// Requests whose answer is not complete,
+    /// Number of requests whose answer is not complete.
     open: AtomicU32,
-    /// and those of them of which more is awaited just now.
+    /// Number of open requests from which more bytes are currently awaited.
     awaited: AtomicU32,
-    /// It is to end.
+    /// Whether the connection must end.
     closed: AtomicBool,
     waker: AtomicWaker,
 }
@@ -84,34 +85,34 @@ impl Usage {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Something came.
+    /// Records that bytes arrived.
     pub(crate) fn heard(&self) {
         self.heard_ms.store(self.now_ms(), Ordering::Relaxed);
     }
 
-    /// A request has begun.
+    /// Records that a request has begun.
     pub(crate) fn begin(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.served.store(true, Ordering::Relaxed);
     }
 
-    /// More of a request is awaited.
+    /// Records that more bytes of a request are awaited.
     pub(crate) fn awaits(&self) {
         self.awaited.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It came, or is awaited no more.
+    /// Records that these bytes arrived or are no longer awaited.
     pub(crate) fn came(&self) {
         self.awaited.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The answer to a request is complete, or its client has gone.
+    /// Records that the answer to a request is complete, or that its client has disconnected.
     pub(crate) fn end(&self) {
         self.heard();
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether the connection is to end; wakes the task when it is.
+    /// Whether the connection must end; wakes the task when it must.
     pub(crate) fn is_closed(&self, cx: &Context<'_>) -> bool {
         self.waker.register(cx.waker());
         self.closed.load(Ordering::Acquire)
@@ -135,7 +136,7 @@ impl Usage {
     }
 }
 
-/// A usage that is given back when the connection ends.
+/// Registration of a connection, which removes its usage when the connection ends.
 #[derive(Debug)]
 pub(crate) struct Registration {
     usage: Arc<Usage>,
@@ -155,14 +156,14 @@ impl Drop for Registration {
 }
 
 impl Default for Limiter {
-    /// A thousand connections, also from one address.
+    /// Allows a thousand connections, also from one address.
     fn default() -> Self {
         Self::new(ConnectionLimits { total: 1000, per_client: 1000 }, Patience::default())
     }
 }
 
 impl Limiter {
-    /// No connection yet.
+    /// Creates a limiter without connections.
     pub fn new(limits: ConnectionLimits, patience: Patience) -> Self {
         Self(Arc::new(Inner {
             limits,
@@ -174,7 +175,6 @@ impl Limiter {
         }))
     }
 
-    /// How long clients are waited for.
     pub fn patience(&self) -> Patience {
         self.0.patience
     }
@@ -183,12 +183,12 @@ impl Limiter {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A usage for a new connection, where there is one.
+    /// Registers a new connection, if the limits allow it.
     pub(crate) async fn enter(&self, client: IpAddr) -> Option<Registration> {
         let (taken, replaced) = self.take(client)?;
         if replaced {
             count(Counter::ConnectionsClosed, &[(Label::Reason, "for_another")], 1);
-            self.say("there are as many connections as there may be: one that waits for nothing is closed for each new one");
+            self.say("connection limit reached: closing an idle connection for each new one");
             self.freed().await;
         }
         Some(taken)
@@ -205,7 +205,10 @@ impl Limiter {
             Entry::Refuse => {
                 drop(table);
                 count(Counter::ConnectionsClosed, &[(Label::Reason, "refused")], 1);
-                self.say("there are as many connections as there may be, all of them busy: new ones are refused (settings connections_max, connections_per_client_max)");
+                self.say(
+                    "connection limit reached and all connections are busy: refusing new ones (settings \
+                     connections_max, connections_per_client_max)",
+                );
                 return None;
             }
         }
@@ -228,21 +231,21 @@ impl Limiter {
         Some((Registration { usage, limiter: self.clone() }, matches!(entry, Entry::Replace(_))))
     }
 
-    /// Closes a connection that waits for nothing, since the process can open no more files, and waits a moment.
+    /// Closes an idle connection, because the process can open no more files, and waits briefly for it to end.
     pub(crate) async fn make_room(&self) {
         let closed = {
             let mut table = self.table();
             let found = to_close(&table.views());
             found.inspect(|key| table.close(*key)).is_some()
         };
-        self.say("this process can open no more files: raise its limit (ulimit -n, LimitNOFILE=)");
+        self.say("this process has reached its limit of open files: raise it (ulimit -n, LimitNOFILE=)");
         if closed {
             count(Counter::ConnectionsClosed, &[(Label::Reason, "no_descriptors")], 1);
         }
         self.freed().await;
     }
 
-    /// A moment at most, until a connection has ended.
+    /// Waits briefly until a connection has ended.
     async fn freed(&self) {
         let _ = tokio::time::timeout(Duration::from_millis(100), self.0.freed.notified()).await;
     }
@@ -274,7 +277,7 @@ impl Limiter {
 }
 
 impl Table {
-    /// Those that are not closed already.
+    /// Connections that are not closed already.
     fn views(&self) -> Vec<Connection<u64>> {
         let open = self.taken.values().filter(|usage| !usage.closed.load(Ordering::Relaxed));
         open.map(|usage| usage.view()).collect()

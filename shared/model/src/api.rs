@@ -7,120 +7,121 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BuildId, BuildRecord, Group, Millis, Outcome, Sequence, State, brief};
 
-/// Reply to create.
+/// Reply to `create`: the build as accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CreateReply {
-    /// The build's id.
+    /// Id of the build, unique inside its group.
     pub id: BuildId,
-    /// Its group.
+    /// Quota group of the build.
     pub group: Group,
-    /// Position of its BUILD_ENQUEUED: watch from here.
+    /// Position of the build's BUILD_ENQUEUED in the event stream; start watching here.
     pub sequence: Sequence,
-    /// Whether the same build had been accepted before.
+    /// Whether a build with the same id and content was accepted before; this call then changed nothing.
     pub duplicate: bool,
 }
 
-/// Request of get.
+/// Request of `get`: one build by id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GetRequest {
-    /// Which build.
+    /// Id of the build to read.
     pub id: BuildId,
 }
 
-/// Reply to get: a build's record and where it stands.
+/// Reply to `get`: the record of a build, its state and its position in the event stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BuildView {
-    /// The state.
+    /// Current state of the build: `ENQUEUED`, `IN_PROGRESS` or `FINISHED`.
     pub state: State,
-    /// Position of the last lifecycle message.
+    /// Position of the build's last lifecycle event in the event stream.
     pub sequence: Sequence,
-    /// The record.
+    /// Record carried by that last lifecycle event.
     #[serde(flatten)]
     pub record: BuildRecord,
 }
 
 impl BuildView {
-    /// The view of `record`, read at `sequence`.
+    /// Creates the view of a `record` that was read at `sequence`.
     pub fn new(sequence: Sequence, record: BuildRecord) -> Self {
         Self { state: record.state(), sequence, record }
     }
 }
 
-/// Request of cancel.
+/// Request of `cancel`: ends one build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequest {
-    /// Which build.
+    /// Id of the build to cancel.
     pub id: BuildId,
-    /// Shown in the result.
+    /// Reason shown in the build's result. Default: `cancelled on request`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Reply to cancel: the build as it ended.
+/// Reply to `cancel`: the build in its final state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelReply {
-    /// False when it had ended before.
+    /// Whether this call cancelled the build; false if it had already finished.
     pub cancelled: bool,
-    /// The build.
+    /// The build in its final state.
     pub build: BuildView,
 }
 
-/// Request of list.
+/// Request of `list`: builds of one group, newest first. All filters that are given must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListRequest {
-    /// Only builds in this state.
+    /// Only builds in this state; absent: any state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
-    /// Only builds that ended so. With any of the filters, the last 1,000 builds of the group are looked through.
+    /// Only builds with this outcome; absent: any outcome. With any filter, only the last 1,000 builds of
+    /// the group are searched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// Only builds that have all these labels, with these values.
+    /// Only builds that have all these labels with these values; empty: any labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Only builds whose id begins so.
+    /// Only builds whose id starts with this text; absent: any id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_prefix: Option<String>,
-    /// At most this many, newest first. Default 50, at most 1,000.
+    /// Maximum number of builds to return, newest first: 1 to 1,000; default 50.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
 }
 
-/// Reply to list, newest first.
+/// Reply to `list`, newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ListReply {
-    /// The builds.
+    /// The matching builds, newest first.
     pub builds: Vec<BuildView>,
-    /// Whether there were more, which did not fit one message.
+    /// Whether further matching builds were left out because they do not fit into one message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
 
-/// Reply to groups.
+/// Reply to `groups`: the known quota groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupsReply {
-    /// Every group that had a build lately.
+    /// Every group with a build in the retained event stream.
     pub groups: Vec<Group>,
 }
 
-/// What went wrong with a call.
+/// Kind of error of an API call, for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
-    /// The request is not valid; the same request will never be.
+    /// The request is invalid; retrying the same request cannot succeed (HTTP 400).
     InvalidRequest,
-    /// The id is taken by another build.
+    /// The id belongs to a build with different content (HTTP 409).
     Conflict,
-    /// There is no such build.
+    /// The build does not exist or is no longer retained (HTTP 404).
     NotFound,
-    /// The service cannot answer now; ask again.
+    /// The service cannot answer now; retry later (HTTP 503).
     Unavailable,
 }
 
 impl ErrorCode {
-    /// The public name.
+    /// Name in messages and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "invalid_request",
@@ -130,7 +131,7 @@ impl ErrorCode {
         }
     }
 
-    /// The HTTP status, also sent as `Nats-Service-Error-Code`.
+    /// HTTP status code, also sent as `Nats-Service-Error-Code`.
     pub fn http_status(self) -> u16 {
         match self {
             Self::InvalidRequest => 400,
@@ -141,42 +142,41 @@ impl ErrorCode {
     }
 }
 
-/// Reply of a call that failed.
+/// Reply of an API call that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// For programs.
+    /// Kind of the error, for programs.
     pub error: ErrorCode,
-    /// For people.
+    /// Description of the error, for people.
     pub message: String,
 }
 
 impl ApiError {
-    /// An error of kind `error`.
     pub fn new(error: ErrorCode, message: impl Into<String>) -> Self {
         Self { error, message: brief(message.into()) }
     }
 }
 
-/// A plain publish that was refused. Written by the enqueuer to `forebay.build.rejected.<group>` and kept.
+/// A plain publish that was rejected. Written by the enqueuer to `forebay.build.rejected.<group>` and retained there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Rejection {
-    /// The build's id, where it could be read.
+    /// Id of the build; absent if the message does not contain a readable one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<BuildId>,
-    /// The `Nats-Msg-Id` of the refused message, as it was.
+    /// `Nats-Msg-Id` header of the rejected message, unchanged; absent if it had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
-    /// The subject's group.
+    /// Quota group named by the subject.
     pub group: Group,
-    /// The subject it was published to.
+    /// Subject that the message was published to.
     pub subject: String,
-    /// For programs.
+    /// Kind of the error, for programs.
     pub error: ErrorCode,
-    /// For people.
+    /// Why the message was rejected, for people.
     pub message: String,
-    /// Length of the refused message.
+    /// Length of the rejected message in bytes.
     pub size_bytes: u64,
-    /// When.
+    /// Time of the rejection.
     pub at_ms: Millis,
 }

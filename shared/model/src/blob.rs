@@ -6,13 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-/// How a blob is hashed.
+/// Hash function of a blob digest.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum DigestFunction {
-    /// SHA-256.
+    /// SHA-256, 32 bytes of output.
     #[default]
     Sha256,
     /// BLAKE3 with 32 bytes of output.
@@ -20,10 +20,10 @@ pub enum DigestFunction {
 }
 
 impl DigestFunction {
-    /// All that Forebay knows.
+    /// All hash functions that Forebay supports.
     pub const ALL: [Self; 2] = [Self::Sha256, Self::Blake3];
 
-    /// Its name in resource names and folders.
+    /// Name in resource names and folders.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Sha256 => "sha256",
@@ -31,7 +31,7 @@ impl DigestFunction {
         }
     }
 
-    /// A hasher that was fed nothing yet.
+    /// Creates a hasher without input.
     pub fn hasher(self) -> BlobHasher {
         let state = match self {
             Self::Sha256 => HasherState::Sha256(Sha256::new()),
@@ -40,14 +40,13 @@ impl DigestFunction {
         BlobHasher { state, size: 0 }
     }
 
-    /// The digest of `content`.
     pub fn digest(self, content: &[u8]) -> BlobDigest {
         let mut hasher = self.hasher();
         hasher.update(content);
         hasher.finish()
     }
 
-    /// The digest of nothing.
+    /// The digest of the empty blob.
     pub fn empty(self) -> BlobDigest {
         self.digest(&[])
     }
@@ -73,7 +72,7 @@ enum HasherState {
 }
 
 impl BlobHasher {
-    /// Takes the next piece.
+    /// Appends a piece of the blob.
     pub fn update(&mut self, piece: &[u8]) {
         self.size += piece.len() as u64;
         match &mut self.state {
@@ -82,12 +81,12 @@ impl BlobHasher {
         }
     }
 
-    /// Bytes taken so far.
+    /// Number of bytes hashed so far.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The digest of all that was taken.
+    /// The digest of all bytes hashed so far.
     pub fn finish(self) -> BlobDigest {
         let (function, hash) = match self.state {
             HasherState::Sha256(hasher) => (DigestFunction::Sha256, hasher.finalize().into()),
@@ -97,33 +96,31 @@ impl BlobHasher {
     }
 }
 
-/// What names a blob: its hash and its size. Written `HASH/SIZE` for SHA-256, `blake3/HASH/SIZE` for BLAKE3, as in
-/// the resource names of the Remote Execution API.
+/// Name of a blob: its hash and its size. Written `HASH/SIZE` for SHA-256 and `blake3/HASH/SIZE` for BLAKE3, as in the
+/// resource names of the Remote Execution API.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlobDigest {
-    /// How it is hashed.
+    /// Hash function that made `hash`.
     pub function: DigestFunction,
-    /// The hash.
     pub hash: [u8; 32],
-    /// Bytes.
+    /// Size of the blob in bytes.
     pub size: u64,
 }
 
-/// A text that names no blob.
+/// A text that is not a valid blob digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("digest {text:?} is not valid: {wanted}")]
+#[error("invalid digest {text:?}: {wanted}")]
 pub struct ParseBlobDigestError {
     text: String,
     wanted: &'static str,
 }
 
 impl BlobDigest {
-    /// A digest from its parts as the protocol has them: 64 lower-case hex digits and a size that is not negative.
+    /// Builds a digest from its protocol parts: 64 lower-case hex digits and a size of 0 bytes or more.
     pub fn from_parts(function: DigestFunction, hash: &str, size: i64) -> Result<Self, ParseBlobDigestError> {
         let wrong = |wanted| ParseBlobDigestError { text: hash.chars().take(80).collect(), wanted };
-        let size = u64::try_from(size).map_err(|_| wrong("its size is negative"))?;
-        let hash =
-            decode_hex(hash.as_bytes()).ok_or_else(|| wrong("64 lower-case hex digits are expected"))?;
+        let size = u64::try_from(size).map_err(|_| wrong("the size is negative"))?;
+        let hash = decode_hex(hash.as_bytes()).ok_or_else(|| wrong("expected 64 lower-case hex digits"))?;
         Ok(Self { function, hash, size })
     }
 
@@ -134,7 +131,7 @@ impl BlobDigest {
         self.hash.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
-    /// Whether it names the empty blob, which is always there.
+    /// Whether this is the digest of the empty blob, which every store contains.
     pub fn is_empty_blob(&self) -> bool {
         self.size == 0
     }
@@ -179,7 +176,7 @@ impl FromStr for BlobDigest {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || ParseBlobDigestError {
             text: text.chars().take(80).collect(),
-            wanted: "HASH/SIZE or blake3/HASH/SIZE is expected",
+            wanted: "expected HASH/SIZE or blake3/HASH/SIZE",
         };
         let (function, rest) = match text.strip_prefix("blake3/") {
             Some(rest) => (DigestFunction::Blake3, rest),

@@ -1,4 +1,4 @@
-//! Content digests.
+//! SHA-256 digests of content in the farm's store.
 
 use std::{fmt, str::FromStr};
 
@@ -6,25 +6,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 of some content, written `sha256:` and 64 lower-case hex digits.
+/// SHA-256 of some content, written `sha256:` and 64 lower-case hex digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Digest(#[schemars(regex(pattern = r"^sha256:[0-9a-f]{64}$"))] String);
 
-/// A text that is no digest.
+/// A text that is not a valid digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("digest {0:?} is not valid: sha256: and 64 hex digits are expected")]
+#[error("invalid digest {0:?}: expected sha256: and 64 hex digits")]
 pub struct ParseDigestError(String);
 
 const PREFIX: &str = "sha256:";
 
 impl Digest {
-    /// The digest of `content`.
     pub fn of(content: &[u8]) -> Self {
         Self::from_hasher(Sha256::new_with_prefix(content))
     }
 
-    /// The digest of what `hasher` was fed.
+    /// The digest of everything that `hasher` was fed.
     pub fn from_hasher(hasher: Sha256) -> Self {
         use fmt::Write as _;
         let mut text = String::with_capacity(PREFIX.len() + 64);
@@ -36,12 +35,11 @@ impl Digest {
         Self(text)
     }
 
-    /// The whole text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The 64 hex digits.
+    /// The 64 hex digits, without `sha256:`.
     pub fn hex(&self) -> &str {
         self.0.get(PREFIX.len()..).unwrap_or_default()
     }

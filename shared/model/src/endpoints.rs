@@ -1,4 +1,4 @@
-//! Where a farm can be reached.
+//! Addresses at which a farm can be reached.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::Millis;
 
-/// `endpoints.json`: written by `forebay up` when everything answers, removed when it stops.
+/// Content of `endpoints.json`: written by `forebay up` once every service answers, removed when it stops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Endpoints {
-    /// `nats://HOST:PORT`.
+    /// Address of nats-server: `nats://HOST:PORT`.
     pub nats: String,
-    /// `redis://HOST:PORT`.
+    /// Address of Redis: `redis://HOST:PORT`.
     pub redis: String,
-    /// `http://HOST:PORT`, when the gateway runs.
+    /// Address of the HTTP API: `http://HOST:PORT`; absent if no gateway runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<String>,
-    /// `grpc://HOST:PORT`, when the gateway serves the Remote Execution API.
+    /// Address of the Remote Execution API: `grpc://HOST:PORT`; absent if no gateway serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<String>,
-    /// `grpc://HOST:PORT` of the content-addressable store alone, when the `cas` service runs.
+    /// Address of the cache-only `cas` service: `grpc://HOST:PORT`; absent if it does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cas: Option<String>,
-    /// Where output files and logs of builds are kept, a URL.
+    /// URL of the store for output files and logs of builds.
     pub store: String,
-    /// The data folder.
+    /// Path of the data folder.
     pub data: String,
-    /// The process of `forebay up`.
+    /// Process id of `forebay up`.
     pub pid: u32,
-    /// Since when.
+    /// Time when `forebay up` was started.
     pub started_at_ms: Millis,
-    /// `http://HOST:PORT/metrics` of each service, by name.
+    /// Metrics address of each service by name: `http://HOST:PORT/metrics`.
     #[serde(default)]
     pub metrics: BTreeMap<String, String>,
-    /// Process ids of each child, by name.
+    /// Process id of each child process by name.
     #[serde(default)]
     pub processes: BTreeMap<String, u32>,
 }

@@ -1,4 +1,4 @@
-//! What builds occupy: executor service units, by executor type.
+//! Occupancy of builds: executor service units (ESU) by executor type.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::token;
 
 token!(
-    /// A hardware architecture of executors: `x86`, `mac`, `gpu` say.
+    /// Hardware architecture of executors, for example `x86`, `mac` or `gpu`.
     ExecutorType,
     "executor type"
 );
@@ -25,29 +25,28 @@ impl ExecutorType {
     }
 }
 
-/// An amount of executor service units: one is 2.5 GB of memory or one executor (section 3.5 of the paper). Exact
-/// millionths, so that sums do not drift. Negative amounts are differences.
+/// An amount of executor service units: 1 ESU is 2.5 GB of memory or one executor (section 3.5 of the paper). Stored
+/// as exact millionths, so that sums do not drift. Negative amounts are differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Esu(i64);
 
-/// Why a number is no amount of ESU.
+/// A number that is not a valid amount of ESU.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("{0} is not an amount of ESU: a number between -1e9 and 1e9 is expected")]
+#[error("invalid ESU amount {0}: expected a number between -1e9 and 1e9")]
 pub struct NotEsu(f64);
 
 impl Esu {
-    /// Nothing.
     pub const ZERO: Self = Self(0);
-    /// One unit.
+    /// One unit (1 ESU).
     pub const ONE: Self = Self(Self::MICROS);
-    /// More than any farm has.
+    /// Upper limit of amounts, more than any farm has: 1e9 ESU.
     pub const MAX: Self = Self(1_000_000_000 * Self::MICROS);
     /// Bytes of memory that count as one unit.
     pub const BYTES: u64 = 2_500_000_000;
 
     const MICROS: i64 = 1_000_000;
 
-    /// An amount in units.
+    /// Converts units, -1e9 to 1e9.
     #[expect(clippy::cast_possible_truncation, reason = "its range was checked")]
     pub fn new(units: f64) -> Result<Self, NotEsu> {
         if units.is_finite() && units.abs() <= 1e9 {
@@ -57,38 +56,38 @@ impl Esu {
         }
     }
 
-    /// An amount in units; what is out of range becomes the nearest amount, and what is no number, nothing.
+    /// Converts units; values out of range become the nearest valid amount, and NaN becomes zero.
     pub fn clamped(units: f64) -> Self {
         if units.is_nan() { Self::ZERO } else { Self::new(units.clamp(-1e9, 1e9)).unwrap_or_default() }
     }
 
-    /// What `executors` executors and `bytes` of memory, held at the same time, amount to: the larger of the two.
+    /// ESU of `executors` executors and `bytes` of memory held at the same time: the larger of the two.
     pub fn of_use(executors: f64, bytes: f64) -> Self {
         Self::clamped(executors.max(bytes / Self::BYTES as f64).max(0.0))
     }
 
-    /// An amount in millionths.
+    /// Converts millionths of a unit.
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// In millionths.
+    /// The amount in millionths of a unit.
     pub const fn micros(self) -> i64 {
         self.0
     }
 
-    /// In units.
+    /// The amount in units.
     pub fn units(self) -> f64 {
         self.0 as f64 / Self::MICROS as f64
     }
 
-    /// `factor` times as much.
+    /// The amount multiplied by `factor`.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         Self::clamped(self.units() * factor)
     }
 
-    /// The part of it that is not negative.
+    /// The amount, or zero if it is negative.
     #[must_use]
     pub fn or_zero(self) -> Self {
         self.max(Self::ZERO)
@@ -126,9 +125,9 @@ impl Sum for Esu {
 }
 
 impl fmt::Display for Esu {
-    /// At most three decimals.
+    /// Prints at most three decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Adding nothing makes of a negative nothing a plain one.
+        // Adding 0.0 turns a negative zero into a positive one.
         let rounded = (self.units() * 1000.0).round() / 1000.0 + 0.0;
         fmt::Display::fmt(&rounded, f)
     }
@@ -158,30 +157,30 @@ impl JsonSchema for Esu {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "number",
-            "description": "Executor service units: one is 2.5 GB of memory or one executor.",
+            "description": "Executor service units: 1 ESU is 2.5 GB of memory or one executor.",
             "minimum": -1e9,
             "maximum": 1e9
         })
     }
 }
 
-/// ESU by executor type; a type that is not named is not used.
+/// ESU by executor type; types that are not listed are not used.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Occupancy(pub BTreeMap<ExecutorType, Esu>);
 
 impl Occupancy {
-    /// `amount` of each of `types`.
+    /// Assigns `amount` to each of `types`.
     pub fn of_each(types: impl IntoIterator<Item = ExecutorType>, amount: Esu) -> Self {
         types.into_iter().map(|kind| (kind, amount)).collect()
     }
 
-    /// The amount of one type.
+    /// The amount of one type; zero if it is not listed.
     pub fn get(&self, kind: &ExecutorType) -> Esu {
         self.0.get(kind).copied().unwrap_or_default()
     }
 
-    /// `amount` more of one type.
+    /// Adds `amount` to one type.
     pub fn add(&mut self, kind: &ExecutorType, amount: Esu) {
         match self.0.get_mut(kind) {
             Some(held) => *held = *held + amount,
@@ -189,12 +188,11 @@ impl Occupancy {
         }
     }
 
-    /// Each type with its amount, in the order of their names.
+    /// All types with their amounts, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&ExecutorType, Esu)> {
         self.0.iter().map(|(kind, amount)| (kind, *amount))
     }
 
-    /// Whether no type is named.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -207,7 +205,7 @@ impl FromIterator<(ExecutorType, Esu)> for Occupancy {
 }
 
 impl fmt::Display for Occupancy {
-    /// As `x86 10, mac 2.5`.
+    /// Prints a list such as `x86 10, mac 2.5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (kind, amount)) in self.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };

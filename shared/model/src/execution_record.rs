@@ -1,98 +1,99 @@
-//! The state of an execution, as the log keeps it.
+//! The state of an execution as stored in the event stream.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Attempt, BlobDigest, Execution, ExecutorHome, ExecutorId, Measured, Millis, Sequence};
 
-/// The state of an execution: the last message on its subject. Written by gateways (accepted, cancelled), schedulers
-/// (queued again, lost, expired) and executors (finished); the first ACTION_FINISHED wins.
+/// State of an execution: the last message on its subject. Written by gateways (accepted, cancelled), schedulers
+/// (requeued, lost, expired) and executors (finished); the first ACTION_FINISHED wins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExecutionRecord {
-    /// What was accepted.
+    /// The execution as it was accepted.
     pub execution: Execution,
-    /// Which run; 1 is the first.
+    /// Number of the current attempt; the first is 1.
     pub attempt: Attempt,
-    /// Position of ACTION_ACCEPTED: its place in the queue, kept when it is queued again. 0 in ACTION_ACCEPTED itself.
+    /// Position of ACTION_ACCEPTED, which is the execution's place in the queue and is kept on requeue.
+    /// 0 in ACTION_ACCEPTED itself.
     pub place: Sequence,
-    /// When this was written.
+    /// Time when this record was written.
     pub at_ms: Millis,
-    /// What happened to it so far.
+    /// History of the execution beyond its attempt number.
     #[serde(default, skip_serializing_if = "SoFar::is_nothing")]
     pub so_far: SoFar,
-    /// Where it stands.
+    /// Phase that this record starts.
     #[serde(flatten)]
     pub phase: ExecutionPhase,
 }
 
-/// Where an execution stands.
+/// Phase of an execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event")]
 pub enum ExecutionPhase {
-    /// It waits for an executor, or one has it.
+    /// It waits for an executor or is claimed by one.
     #[serde(rename = "ACTION_ACCEPTED")]
     Accepted,
-    /// No run of it is left, and none ended it; it waits again.
+    /// The attempt was lost without a result; the execution waits again.
     #[serde(rename = "ACTION_REQUEUED")]
     Requeued {
-        /// What became of the run before.
+        /// Why the attempt was lost.
         reason: String,
-        /// Who had it.
+        /// Executor that had claimed it; absent if it is unknown.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         executor: Option<ExecutorId>,
     },
-    /// It takes long: one copy more of it waits, while the others run on.
+    /// It runs long: an additional copy waits while the others keep running.
     #[serde(rename = "ACTION_HEDGED")]
     Hedged,
-    /// One of several copies ended without a success; the others run on.
+    /// One of several copies ended without success; the others keep running.
     #[serde(rename = "ACTION_COPY_ENDED")]
     CopyEnded {
-        /// What became of it.
+        /// Why the copy ended without success.
         reason: String,
-        /// Who had it.
+        /// Executor that ran the copy.
         executor: ExecutorId,
     },
-    /// Someone waits for it to whom it is more urgent.
+    /// A client with a more urgent priority joined it.
     #[serde(rename = "ACTION_RAISED")]
     Raised,
-    /// It has its result.
+    /// It has a result.
     #[serde(rename = "ACTION_FINISHED")]
     Finished(ExecutionOutcome),
 }
 
-/// How an execution ended.
+/// Final result of an execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExecutionOutcome {
-    /// Who ran it, if anyone did.
+    /// Executor that ran it; absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor: Option<ExecutorId>,
-    /// The folder in which it ran: what it left warm is there.
+    /// Folder of the executor that ran it, where warm state of the action may remain; absent if none ran it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<ExecutorHome>,
-    /// `google.rpc.Code` of the execution: 0 when the command ran to its end, whatever its exit code.
+    /// `google.rpc.Code` of the execution: 0 if the command ran to its end, whatever its exit code.
     pub code: i32,
-    /// What happened, when `code` is not 0; else what the client may show.
+    /// Error description if `code` is not 0, else an optional message for the client; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Inputs that are not in the store.
+    /// Digests of inputs that are missing from the store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<BlobDigest>,
-    /// The command's exit code, if it ran.
+    /// Exit code of the command; absent if it did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The `ActionResult`, if there is one.
+    /// The `ActionResult`; absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<StoredResult>,
-    /// Logs for people, by name: kept in the store when the command was killed, say.
+    /// Server logs by name, stored as blobs, for example when the command was killed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_logs: Vec<(String, BlobDigest)>,
-    /// What its command used, if it ran.
+    /// Resources that the command used; absent if it did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<Measured>,
 }
 
 impl ExecutionOutcome {
-    /// An end without a run: `code` is a `google.rpc.Code`.
+    /// Creates a result without a run; `code` is a `google.rpc.Code`.
     pub fn without_run(code: i32, message: String) -> Self {
         Self {
             executor: None,
@@ -113,29 +114,29 @@ impl ExecutionOutcome {
     }
 }
 
-/// What happened to an execution so far, beyond its attempts.
+/// History of an execution beyond its attempt number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SoFar {
-    /// When it was queued again last.
+    /// Time of the last requeue; absent if it was never requeued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requeued_at_ms: Option<Millis>,
-    /// Its priority, raised by those who joined it.
+    /// Priority raised by joining clients, lower runs sooner; absent if never raised.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Bytes of memory it is to have, since it ran out of less.
+    /// Bytes of memory to grant, since it ran out of a smaller amount; absent if it never did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Copies of this attempt that were started beside the first.
+    /// Number of copies of this attempt that were started in addition to the first.
     #[serde(skip_serializing_if = "is_zero")]
     pub hedges: u16,
-    /// Copies of this attempt, the first among them, that ended without a success.
+    /// Number of copies of this attempt, including the first, that ended without success.
     #[serde(skip_serializing_if = "is_zero")]
     pub ended: u16,
-    /// How one of them ended: what the execution ends with if no copy succeeds.
+    /// Failure of one copy, which becomes the result if no copy succeeds; absent if no command failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Box<ExecutionOutcome>>,
-    /// Executors that failed it: others are better.
+    /// Executors on which it failed and which it avoids; at most the last 8.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<ExecutorId>,
 }
@@ -146,24 +147,24 @@ fn is_zero(count: &u16) -> bool {
 }
 
 impl SoFar {
-    /// Whether nothing happened.
+    /// Whether the history is empty.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// An encoded `build.bazel.remote.execution.v2.ActionResult`.
+/// An encoded `build.bazel.remote.execution.v2.ActionResult` message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StoredResult {
-    /// The message itself, in base64.
+    /// The encoded message in base64.
     Inline(String),
-    /// In the store, because it is large.
+    /// Digest of the encoded message in the store, for large messages.
     Blob(BlobDigest),
 }
 
 impl ExecutionRecord {
-    /// The first record of `execution`.
+    /// Creates the first record of `execution`.
     pub fn accepted(execution: Execution) -> Self {
         let at_ms = execution.accepted_at_ms;
         Self {
@@ -176,7 +177,7 @@ impl ExecutionRecord {
         }
     }
 
-    /// Whether it has its result.
+    /// The result; absent while the execution waits or runs.
     pub fn outcome(&self) -> Option<&ExecutionOutcome> {
         match &self.phase {
             ExecutionPhase::Finished(outcome) => Some(outcome),
@@ -188,34 +189,35 @@ impl ExecutionRecord {
         }
     }
 
-    /// Since when it waits, unless an executor has it.
+    /// Start of the current wait: the last requeue, else the acceptance.
     pub fn waits_since(&self) -> Millis {
         self.so_far.requeued_at_ms.unwrap_or(self.execution.accepted_at_ms)
     }
 
-    /// Its place in the queue, given the position of this very message.
+    /// Its place in the queue, given the `sequence` of this record.
     pub fn place_at(&self, sequence: Sequence) -> Sequence {
         if self.place == Sequence(0) { sequence } else { self.place }
     }
 
-    /// Lower is sooner: its own, or that of the most urgent who waits for it.
+    /// Effective priority, lower is sooner: its own or that of the most urgent client.
     pub fn priority(&self) -> i32 {
         self.so_far.priority.unwrap_or(self.execution.priority)
     }
 
-    /// Copies of it that wait or run, at most.
+    /// Maximum number of its copies that wait or run.
     pub fn copies(&self) -> u16 {
         self.so_far.hedges.saturating_add(1).saturating_sub(self.so_far.ended)
     }
 
-    /// The next record, written behind the one at `sequence`: it ended.
+    /// The record that follows the one at `sequence`: it finished with `outcome`.
     #[must_use]
     pub fn finished(&self, sequence: Sequence, outcome: ExecutionOutcome, now: Millis) -> Self {
         let so_far = SoFar { failure: None, ..self.so_far.clone() };
         self.followed(sequence, self.attempt, so_far, ExecutionPhase::Finished(outcome), now)
     }
 
-    /// The next record: no copy is left, it waits for another executor. What `executor` had counts as an attempt if `counts`.
+    /// The next record after the last copy was lost: the execution waits for another executor. The claim of `executor`
+    /// counts as an attempt if `counts` is set.
     #[must_use]
     pub fn requeued(
         &self,
@@ -234,14 +236,14 @@ impl ExecutionRecord {
         self.followed(sequence, attempt, so_far, ExecutionPhase::Requeued { reason, executor }, now)
     }
 
-    /// The next record: one copy more waits.
+    /// The next record: one additional copy waits.
     #[must_use]
     pub fn hedged(&self, sequence: Sequence, now: Millis) -> Self {
         let so_far = SoFar { hedges: self.so_far.hedges.saturating_add(1), ..self.so_far.clone() };
         self.followed(sequence, self.attempt, so_far, ExecutionPhase::Hedged, now)
     }
 
-    /// The next record: the copy that `executor` had ended without a success, with `failure` where its command ran.
+    /// The next record: the copy on `executor` ended without success; `failure` is set if its command ran.
     #[must_use]
     pub fn copy_ended(
         &self,
@@ -259,7 +261,7 @@ impl ExecutionRecord {
         self.followed(sequence, self.attempt, so_far, ExecutionPhase::CopyEnded { reason, executor }, now)
     }
 
-    /// The next record: it is more urgent to someone.
+    /// The next record: a client raised it to `priority`.
     #[must_use]
     pub fn raised(&self, sequence: Sequence, priority: i32, now: Millis) -> Self {
         let so_far = SoFar { priority: Some(priority), ..self.so_far.clone() };
@@ -279,7 +281,7 @@ impl ExecutionRecord {
     }
 }
 
-/// Executors that an execution avoids at most: the last ones.
+/// Maximum number of executors that an execution avoids; the most recent are kept.
 const AVOIDED_MAX: usize = 8;
 
 impl SoFar {

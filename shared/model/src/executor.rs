@@ -1,4 +1,4 @@
-//! What schedulers, executors and gateways say to each other.
+//! Messages between schedulers, executors and gateways.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,270 +9,272 @@ use crate::{
     ExecutionKey, ExecutionRecord, ExecutorHome, ExecutorId, Millis, PoolName, Resources, Sequence, Skew,
 };
 
-/// What the executors of a pool offer. In the settings bucket under `pool.<name>`, written by each executor at its
-/// start: what stands there is known, even when no executor lives.
+/// Capabilities of the executors of a pool. In the settings bucket under `pool.<name>`, written by each executor at
+/// its start, so that the pool is known even while none of its executors is live.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Pool {
-    /// Its name.
+    /// Name of the pool.
     pub name: PoolName,
-    /// Platform properties that an action may ask for, with the values on offer.
+    /// Platform properties that actions may request, with the offered values of each.
     pub properties: BTreeMap<String, Vec<String>>,
     /// Whether the input root is the action's `/`.
     #[serde(default)]
     pub root_is_input: bool,
-    /// What the largest of its executors has: more can never be had.
+    /// Capacity of its largest executor; actions that request more are rejected.
     #[serde(default)]
     pub capacity: Resources,
 }
 
-/// An executor says that it lives, what it has in hand and how full it is. Plain message to all schedulers; also the
+/// Heartbeat of an executor: its claimed executions and its load. Plain message to all schedulers; also the
 /// content of its lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExecutorHeartbeat {
-    /// Who; a restarted executor has a new id.
+    /// Id of the executor; a restarted executor has a new id.
     pub executor: ExecutorId,
-    /// Its pool.
+    /// Pool of the executor.
     pub pool: PoolName,
-    /// The machine.
+    /// Host name of its machine.
     pub host: String,
-    /// Its folder: what actions left warm there outlives the process, and whoever has the folder next has it too. Made once
-    /// and kept in the folder.
+    /// Id of the executor's folder, created once and kept there. Warm state of actions in the folder outlives the
+    /// process and belongs to the next executor that uses the folder.
     pub home: ExecutorHome,
-    /// The process.
+    /// Process id of the executor.
     pub pid: u32,
-    /// Since when it runs.
+    /// Time when the executor started.
     pub started_at_ms: Millis,
-    /// Whether it takes work.
+    /// Whether the executor accepts work.
     pub status: ExecutorStatus,
-    /// Actions it runs at a time at most.
+    /// Maximum number of actions that it runs at a time; at least 1.
     pub slots: u16,
-    /// What it has in all.
+    /// Total resources of the executor.
     #[serde(default)]
     pub capacity: Resources,
-    /// What those that it has in hand hold of that.
+    /// Resources held by its claimed executions, out of `capacity`.
     #[serde(default)]
     pub held: Resources,
-    /// What it has in hand.
+    /// Executions that it has claimed and not finished.
     pub running: Vec<ExecutionKey>,
-    /// Reservations in its queue.
+    /// Number of reservations in its queue.
     #[serde(default)]
     pub queued: u32,
-    /// Its congestion window.
+    /// State of its congestion window.
     #[serde(default)]
     pub window: WindowState,
-    /// Milliseconds after which it counts as gone.
+    /// Milliseconds without a heartbeat after which it counts as lost.
     pub ttl_ms: u64,
-    /// How far the clock of its machine is ahead of the farm's.
+    /// Offset of its machine's clock from the farm's clock in milliseconds; absent if not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_skew_ms: Option<Skew>,
 }
 
-/// A congestion window, in points, and how it came to be so.
+/// State of a congestion window, in points.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WindowState {
-    /// Points that may be in use. 0: there is no window.
+    /// Maximum number of points in use. 0 means that the window is off.
     pub size: u32,
-    /// Points in use.
+    /// Points in use by running actions.
     pub used: u32,
-    /// Sensors that are red, each as a sentence.
+    /// Sensors that report overload, each described by a sentence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub red: Vec<String>,
 }
 
-/// Whether an executor takes work.
+/// Whether an executor accepts work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecutorStatus {
-    /// It does.
+    /// The executor accepts work.
     Ready,
-    /// Not now: its congestion window is full or a sensor is red. It asks when it does again.
+    /// It accepts no work for now: its congestion window is full or a sensor reports overload. It claims
+    /// again when it can.
     Closed,
-    /// It finishes what runs and takes nothing new.
+    /// It finishes running executions and accepts nothing new.
     Draining,
-    /// It goes away now; what it had in hand is free.
+    /// It is stopping; its unfinished executions are requeued.
     Gone,
 }
 
-/// What waits and may be for one executor, and what waits no more. Plain message, scheduler to executor: it carries no
-/// right to run anything, and may be lost.
+/// Reservations that a scheduler adds to and removes from the queue of one executor. Plain message, scheduler to
+/// executor: it grants no right to run anything, and may be lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Reservations {
-    /// For its queue.
+    /// Reservations to add to its queue.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reserve: Vec<Reservation>,
-    /// Out of its queue: done, or claimed by another.
+    /// Executions to remove from its queue: finished, or claimed by another executor.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trim: Vec<ExecutionKey>,
 }
 
-/// One execution that may be for one executor.
+/// A reservation: one execution that an executor may claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reservation {
-    /// Which.
+    /// Execution that is reserved.
     pub execution: ExecutionKey,
-    /// Its place among the reservations of all groups when this was sent: lower is sooner.
+    /// Its rank among the reservations of all groups when this was sent: lower is sooner.
     pub turn: u64,
-    /// Milliseconds after which it counts: those who are better for it come first.
+    /// Milliseconds before the reservation counts, which lets better suited executors claim first.
     #[serde(default)]
     pub after_ms: u64,
 }
 
-/// An executor has room and asks for work. Request to any scheduler.
+/// Request for work by an executor with free capacity. Request to any scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimRequest {
-    /// Who.
+    /// Executor that asks for work.
     pub executor: ExecutorId,
-    /// Its pool.
+    /// Pool of the executor.
     pub pool: PoolName,
-    /// What it has in all.
+    /// Total resources of the executor.
     pub capacity: Resources,
-    /// What of that is free.
+    /// Free resources of the executor, out of `capacity`.
     pub free: Resources,
-    /// How many more it can start.
+    /// Number of executions that it can start now.
     pub starts: u16,
-    /// How many it takes in hand beyond what it can start, so that they are there when there is room.
+    /// Number of executions that it claims beyond `starts`, so that they are ready when capacity is freed.
     #[serde(default)]
     pub ahead: u16,
-    /// Whether it has nothing in hand, so that an exclusive action can start.
+    /// Whether it has claimed nothing, so that an exclusive action can start.
     pub idle: bool,
-    /// The first of its queue.
+    /// First reservations in its queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reserved: Vec<ExecutionKey>,
 }
 
 impl ClaimRequest {
-    /// How long an executor waits for the answer. What is claimed for it later is known by its heartbeats, which do not name it.
+    /// How long an executor waits for the reply. Executions that are claimed for it later are detected by its
+    /// heartbeats, which do not list them.
     pub const PATIENCE: Duration = Duration::from_secs(1);
 }
 
-/// Reply to [`ClaimRequest`].
+/// Reply to [`ClaimRequest`]: the granted executions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ClaimReply {
-    /// What is the executor's now.
+    /// Executions that the executor has now claimed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claimed: Vec<Claimed>,
-    /// Of what it had reserved: what waits no more.
+    /// Reservations from the request that are no longer waiting and must be removed from the queue.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trim: Vec<ExecutionKey>,
-    /// Executions of its pool that still wait.
+    /// Number of executions of its pool that still wait.
     pub waiting: u64,
 }
 
-/// An executor was answered: how full it is now, and what is its own. Plain message to all schedulers, where a pool has
-/// several executors; may be lost.
+/// Load and claims of an executor after a [`ClaimReply`]. Plain message to all schedulers, if a pool has several
+/// executors; may be lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimNotice {
-    /// Who.
+    /// Executor that made the claim.
     pub executor: ExecutorId,
-    /// What is free there now.
+    /// Free resources of the executor now.
     pub free: Resources,
-    /// How many more it can start.
+    /// Number of executions that it can still start.
     pub starts: u16,
-    /// What it claimed: others can forget it.
+    /// Executions that it claimed, which other schedulers can drop.
     pub claimed: Vec<ClaimedAt>,
 }
 
-/// A claim, as others are told of it.
+/// A claimed execution as reported to other schedulers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimedAt {
-    /// What was claimed.
+    /// Execution that was claimed.
     pub execution: ExecutionKey,
-    /// Position of its last record when it was: what waits since a later one still waits.
+    /// Position of its last record at the time of the claim; an execution with a later record waits again.
     pub sequence: Sequence,
 }
 
-/// Executions wait again that an executor had claimed. Plain message, one scheduler to all; may be lost.
+/// Executions that an executor had claimed and that wait again. Plain message, one scheduler to all; may be lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitAgain {
-    /// In this pool.
+    /// Pool of the executions.
     pub pool: PoolName,
-    /// Which.
+    /// Executions that wait again.
     pub executions: Vec<ExecutionKey>,
 }
 
-/// An execution that is an executor's now.
+/// An execution that an executor has claimed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Claimed {
-    /// Its last record.
+    /// Last record of the execution.
     pub record: ExecutionRecord,
-    /// The position of that record.
+    /// Position of that record in the event stream.
     pub sequence: Sequence,
-    /// What it holds while it runs.
+    /// Resources that it holds while it runs.
     pub size: Resources,
 }
 
-/// An executor gives back what it did not start: it goes away, or what it runs takes longer than it thought. Plain message
-/// to any scheduler.
+/// An executor returns executions that it did not start, because it stops or because its running executions take
+/// longer than expected. Plain message to any scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HandOver {
-    /// Who.
+    /// Executor that returns them.
     pub executor: ExecutorId,
-    /// Its pool.
+    /// Pool of the executor.
     pub pool: PoolName,
-    /// What it had claimed and did not start.
+    /// Executions that it had claimed and did not start.
     pub claimed: Vec<ExecutionKey>,
-    /// What its queue held.
+    /// Reservations that were in its queue.
     pub reserved: Vec<ExecutionKey>,
 }
 
-/// An order to one executor. Plain message.
+/// Control message to one executor. Plain message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "order", rename_all = "lowercase")]
 pub enum ExecutorControl {
-    /// The execution ended without this executor: kill its processes.
+    /// The execution ended elsewhere: kill its processes.
     Cancel {
-        /// Which.
+        /// Execution to be killed.
         execution: ExecutionKey,
     },
-    /// Take nothing new.
+    /// Finish running executions and accept nothing new.
     Drain,
-    /// Take executions again.
+    /// Accept executions again after `drain`.
     Resume,
 }
 
-/// What an executor is doing with an execution. Plain message on the execution's live subject, told apart from the
-/// stored ones by a header; may be lost.
+/// Progress of an execution on its executor. Plain message on the execution's live subject, distinguished from stored
+/// records by a header; may be lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExecutionProgress {
-    /// Who.
+    /// Executor that runs the execution.
     pub executor: ExecutorId,
-    /// What.
+    /// Stage that the execution entered.
     pub stage: ExecutionStage,
-    /// Since when.
+    /// Time when the stage started.
     pub at_ms: Millis,
 }
 
-/// What an executor is doing.
+/// Stage of an execution on its executor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ExecutionStage {
-    /// It fetches the inputs.
+    /// The executor fetches the inputs.
     Fetching,
-    /// The command runs.
+    /// The command is running.
     Running,
-    /// It keeps the outputs.
+    /// The executor stores the outputs.
     Uploading,
 }
 
-/// Asks an executor for live output of an execution. Request to the executor; the reply waits until there is some.
+/// Requests live output of an execution. Request to the executor, which replies once output is available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveOutputRequest {
-    /// Which.
+    /// Execution whose output is read.
     pub execution: ExecutionKey,
-    /// `stdout` or `stderr`.
+    /// Output stream to read: `stdout` or `stderr`.
     pub stream: crate::OutputStream,
-    /// From which byte on.
+    /// Offset of the first byte to return.
     pub offset: u64,
 }
 
-/// Reply to [`LiveOutputRequest`]; the bytes follow as the message's payload in base64.
+/// Reply to [`LiveOutputRequest`]: a piece of the output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveOutputReply {
-    /// Bytes from the offset on, in base64; empty when nothing came for a while.
+    /// Output bytes from the offset on, in base64; empty if none arrived for a while.
     pub data: String,
-    /// Whether the command has ended and these are the last.
+    /// Whether the command has ended and these are the last bytes.
     pub complete: bool,
 }

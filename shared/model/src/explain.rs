@@ -1,4 +1,4 @@
-//! Why a build waits, and how quotas stand: replies of the API.
+//! Why a build waits, and the state of quotas: replies of the API.
 
 use std::collections::BTreeMap;
 
@@ -7,160 +7,160 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BuildId, Esu, ExecutorType, Governed, Group, Millis, Occupancy, Priority, Quota, State};
 
-/// Request of why.
+/// Request of `why`: explains the wait of one build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WhyRequest {
-    /// Which build.
+    /// Id of the build to explain.
     pub id: BuildId,
 }
 
-/// Reply to why.
+/// Reply to `why`: the queue position of a build and what it waits for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WhyReply {
-    /// The build.
+    /// Id of the build.
     pub id: BuildId,
-    /// Its group.
+    /// Quota group of the build.
     pub group: Group,
-    /// Its priority.
+    /// Priority of the build.
     pub priority: Priority,
-    /// Its state; only what is enqueued waits.
+    /// State of the build; only an enqueued build waits.
     pub state: State,
-    /// Since when it waits.
+    /// Time when its current wait started.
     pub waiting_since_ms: Millis,
-    /// In a sentence.
+    /// Explanation in a sentence, for people.
     pub reason: String,
-    /// What it is expected to occupy; this it keeps from the builds behind it.
+    /// ESU that it is expected to occupy, which are reserved ahead of later builds.
     pub reserves: Occupancy,
-    /// Milliseconds that its run is expected to take, where anything is known of that.
+    /// Expected run time in milliseconds; absent without an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_ms: Option<u64>,
-    /// What keeps it in the queue; absent when it does not wait there.
+    /// Details of the wait; absent if it does not wait in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
 }
 
-/// What keeps a build in the queue.
+/// Details of a build's wait in the queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Waiting {
-    /// Its place in its group's queue; 1 is the next.
+    /// Position in its group's queue; 1 is the next to start.
     pub place: u64,
-    /// Builds in that queue.
+    /// Number of builds in that queue.
     pub queued: u64,
-    /// The executor types that its group has too little of, now.
+    /// Executor types of which its group has too little left now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled_by: Vec<ThrottledBy>,
-    /// Executor types whose quotas add up to nothing: it cannot start before that changes.
+    /// Executor types without any quota in the farm: it cannot start until one is set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_quota: Vec<ExecutorType>,
-    /// Where it counts as less than is expected of it, since its group can never have so much.
+    /// Reduced ESU that it counts as, because its group can never have its estimate; empty if nothing is reduced.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub counts_as: Occupancy,
-    /// Idle workspaces of the farm.
+    /// Number of idle workspaces in the farm.
     pub idle_workspaces: u64,
-    /// Workspaces of the farm, idle or not.
+    /// Number of workspaces in the farm, idle or not.
     #[serde(default)]
     pub workspaces: u64,
-    /// The workers of the farm; absent where a workspace is idle, since then they were not counted.
+    /// Number of workers by status; absent if a workspace is idle, since they are then not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkerCounts>,
-    /// Milliseconds that the builds before it are expected to run, all together; absent where something is not known.
+    /// Expected run time in milliseconds of all builds ahead of it, added up; absent without estimates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead_ms: Option<u64>,
-    /// Its group's builds in progress, some of them.
+    /// Some of its group's builds in progress.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_progress: Vec<InProgress>,
-    /// Runs of its group that ended lately, a second: each made room for another.
+    /// Recently finished runs of its group per second, each of which freed room for another; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_per_second: Option<f64>,
-    /// When it is expected to start; absent where nothing is known.
+    /// Expected start time; absent if it cannot be predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_ms: Option<Millis>,
-    /// By what; absent too where it is about to start.
+    /// Basis of `expected_start_ms`; absent without a prediction and for a build that is about to start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_by: Option<StartBasis>,
 }
 
-/// Workers that live.
+/// Number of live workers by status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerCounts {
-    /// Those that take builds.
+    /// Workers that accept builds.
     pub ready: u64,
-    /// Those that finish what they run and take nothing more.
+    /// Workers that finish running builds and accept no more.
     pub draining: u64,
-    /// Those that take no builds until their disk has room again.
+    /// Workers that accept no builds until their disk has free space again.
     #[serde(default)]
     pub full: u64,
 }
 
-/// What a prediction of a start rests on.
+/// Basis of a predicted start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StartBasis {
-    /// How long the builds before it are expected to run, on the workspaces that there are.
+    /// Expected run times of the builds ahead of it, on the existing workspaces.
     Estimates,
-    /// How often runs of its group ended lately.
+    /// Rate at which runs of its group ended recently.
     Rate,
-    /// The mean of both: other groups or a quota take part in who starts.
+    /// Mean of both predictions, used if other groups or a quota also decide which build starts.
     Both,
 }
 
-/// An executor type of which a build needs more than there is for it.
+/// An executor type of which a build needs more than is left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ThrottledBy {
-    /// Which.
+    /// Executor type that is short.
     pub executor_type: ExecutorType,
-    /// What the build is expected to occupy.
+    /// ESU that the build is expected to occupy.
     pub needed: Esu,
-    /// What is left for it: the target without what is in progress and what the builds before it reserve.
+    /// ESU left for it: the target minus `in_progress` and `reserved`; may be negative.
     pub remaining: Esu,
-    /// Up to where its group may start builds now.
+    /// Level of ESU up to which its group may start builds now.
     pub target: Esu,
-    /// Its group's estimates in progress.
+    /// Estimated ESU of its group's builds in progress.
     pub in_progress: Esu,
-    /// What the builds before it reserve.
+    /// ESU reserved by the builds ahead of it.
     pub reserved: Esu,
 }
 
-/// A build that is offered or runs.
+/// A build that is offered or running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InProgress {
-    /// Which.
+    /// Id of the build.
     pub id: BuildId,
-    /// What it is expected to occupy.
+    /// ESU that it is expected to occupy.
     pub occupancy: Occupancy,
 }
 
-/// Reply to quota.
+/// Reply to `quota`: quotas and governor decisions of all groups.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QuotaReply {
-    /// Counts the governor's decisions.
+    /// Number of the governor's last decision, counted from 1; 0 if none was made.
     pub tick: u64,
-    /// When the last one was made.
+    /// Time of the governor's last decision.
     pub decided_at_ms: Millis,
-    /// That of groups without one of their own.
+    /// Quota of groups without their own; absent if none is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<Quota>,
     /// Every group that has a quota or a build.
     pub groups: Vec<GroupStanding>,
 }
 
-/// How a group's quota stands.
+/// Quota, use and queue of one group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupStanding {
-    /// The group.
+    /// Name of the group.
     pub group: Group,
-    /// Its own quota, when it has one.
+    /// Its own quota; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
-    /// What the governor decided last, by executor type.
+    /// Last decision of the governor by executor type.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub governed: BTreeMap<ExecutorType, Governed>,
-    /// Estimates of its builds in progress, now.
+    /// Estimated ESU of its builds in progress now.
     pub in_progress: Occupancy,
-    /// Builds in its queue.
+    /// Number of builds in its queue.
     pub queued: u64,
-    /// Why the first of them waits.
+    /// Why the first build in its queue waits; absent if none waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled: Option<String>,
 }

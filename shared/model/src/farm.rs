@@ -1,11 +1,11 @@
-//! Which farm a bus is of, and where its gateways are.
+//! Identity of the farm that a bus belongs to, and addresses of its gateways.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Files that `forebay up` writes into its data folder. A folder that has all of them is the data of a farm, and is left out
-/// where sources or inputs are copied.
+/// Files that `forebay up` writes into its data folder. A folder that has all of them is the data of a farm, and is
+/// left out when sources or inputs are copied.
 pub const FARM_DATA_FILES: [&str; 2] = ["endpoints.json", "children.json"];
 
 macro_rules! uuid_id {
@@ -16,7 +16,7 @@ macro_rules! uuid_id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// A new id.
+            /// Generates a new random id.
             pub fn generate() -> Self {
                 Self(Uuid::new_v4())
             }
@@ -32,7 +32,7 @@ macro_rules! uuid_id {
             type Err = $crate::ParseIdError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let wrong = |_| $crate::ParseIdError::new($kind, text, "a UUID is expected");
+                let wrong = |_| $crate::ParseIdError::new($kind, text, "expected a UUID");
                 Uuid::try_parse(text.trim()).map(Self).map_err(wrong)
             }
         }
@@ -40,41 +40,41 @@ macro_rules! uuid_id {
 }
 
 uuid_id!(
-    /// A farm, made with its first store.
+    /// Id of a farm, generated with its first store.
     FarmId,
     "farm id"
 );
 uuid_id!(
-    /// A store. It is kept in the store itself, so that the same store is known by any path or URL.
+    /// Id of a store, kept in the store itself, so that the same store is recognised under any path or URL.
     StoreId,
     "store id"
 );
 
-/// Which farm a bus is of: JSON in the settings bucket under `farm`, written by compare-and-set. A service whose store is another
-/// refuses to start.
+/// Identity of the farm that a bus belongs to: JSON in the settings bucket under `farm`, written by compare-and-set. A
+/// service that is configured with a different store refuses to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FarmRecord {
-    /// The farm.
+    /// Id of the farm.
     pub id: FarmId,
-    /// Where output files, logs, jobs and models are kept.
+    /// Store for output files, logs, jobs and models; absent until a service registers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<KnownStore>,
-    /// The content-addressable store and the action cache.
+    /// Store for the content-addressable store and the action cache; absent until a service registers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cas: Option<KnownStore>,
 }
 
-/// A store of a farm.
+/// A store that belongs to a farm.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KnownStore {
-    /// Its URL, as the service that made it known had it.
+    /// URL of the store as configured in the service that registered it.
     pub url: String,
-    /// Its id.
+    /// Id of the store.
     pub id: StoreId,
 }
 
 impl FarmRecord {
-    /// A farm without stores.
+    /// Creates a farm without stores.
     pub fn new() -> Self {
         Self { id: FarmId::generate(), store: None, cas: None }
     }
@@ -86,19 +86,19 @@ impl Default for FarmRecord {
     }
 }
 
-/// Where a gateway can be reached: its answer to `forebay.gateway.where`.
+/// Addresses of a gateway: its reply on `forebay.gateway.where`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayAddress {
-    /// `grpc://HOST:PORT` of the Remote Execution API.
+    /// Address of the Remote Execution API: `grpc://HOST:PORT`.
     pub grpc: String,
-    /// `http://HOST:PORT` of the HTTP API.
+    /// Address of the HTTP API: `http://HOST:PORT`.
     pub http: String,
 }
 
-/// Asks all gateways where they can be reached. To `forebay.gateway.where`, from workers and `forebay doctor`.
+/// Asks all gateways for their addresses. Sent to `forebay.gateway.where` by workers and `forebay doctor`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WhereQuestion {
-    /// The machine that asks: a gateway there answers with a loopback address where it has one.
+    /// Host name of the sender: a gateway on the same machine replies with a loopback address if it has one.
     #[serde(default)]
     pub host: String,
 }

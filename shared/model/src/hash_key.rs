@@ -1,4 +1,4 @@
-//! Hashes by which things are found again, as text in every message.
+//! 64-bit hashes used as lookup keys, written as text in every message.
 
 macro_rules! hash_key {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
@@ -17,7 +17,7 @@ macro_rules! hash_key {
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let wrong =
-                    || $crate::ParseIdError::new($kind, text, "16 hexadecimal digits are expected");
+                    || $crate::ParseIdError::new($kind, text, "expected 16 hexadecimal digits");
                 if text.len() != 16 {
                     return Err(wrong());
                 }

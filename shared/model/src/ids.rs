@@ -1,4 +1,4 @@
-//! Ids, quantities and the few words that every message uses.
+//! Ids, quantities and enums that every message uses.
 
 use std::{
     fmt,
@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Why a text is not the id it should be.
+/// A text that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {text:?} is not valid: {wanted}")]
+#[error("invalid {kind} {text:?}: {wanted}")]
 pub struct ParseIdError {
     kind: &'static str,
     text: String,
@@ -25,13 +25,13 @@ impl ParseIdError {
     }
 }
 
-/// A build's id: a UUID chosen by whoever publishes the build. Unique inside its group.
+/// Id of a build: a UUID chosen by the publisher, unique inside its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, JsonSchema)]
 #[schemars(transparent)]
 pub struct BuildId(Uuid);
 
 impl BuildId {
-    /// A new id; ids made later sort later.
+    /// Generates a new id; later ids sort after earlier ones.
     pub fn generate() -> Self {
         Self(Uuid::now_v7())
     }
@@ -47,7 +47,7 @@ impl FromStr for BuildId {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParseIdError { kind: "build id", text: shorten(text), wanted: "a UUID is expected" };
+        let wrong = || ParseIdError { kind: "build id", text: shorten(text), wanted: "expected a UUID" };
         match Uuid::try_parse(text) {
             Ok(uuid) if !uuid.is_nil() => Ok(Self(uuid)),
             Ok(_) | Err(_) => Err(wrong()),
@@ -57,7 +57,7 @@ impl FromStr for BuildId {
 
 impl Serialize for BuildId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Always as text: a binary format would otherwise hold sixteen bytes.
+        // Always written as text: a binary format would otherwise hold sixteen bytes.
         serializer.collect_str(self)
     }
 }
@@ -73,7 +73,7 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Names that become one token of a subject.
+/// Defines a name type whose values are valid as one token of a subject.
 macro_rules! token {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
@@ -82,7 +82,6 @@ macro_rules! token {
         pub struct $name(#[schemars(regex(pattern = r"^[A-Za-z0-9_-]{1,64}$"))] String);
 
         impl $name {
-            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -102,7 +101,7 @@ macro_rules! token {
                 if (1..=64).contains(&text.len()) && text.bytes().all(good) {
                     return Ok(Self(text.to_owned()));
                 }
-                let wanted = "1 to 64 letters, digits, '-' or '_' are expected";
+                let wanted = "expected 1 to 64 letters, digits, '-' or '_'";
                 Err($crate::ParseIdError::new($kind, text, wanted))
             }
         }
@@ -119,38 +118,37 @@ macro_rules! token {
 pub(crate) use token;
 
 token!(
-    /// A quota group: who a build is queued for.
+    /// Name of a quota group: 1 to 64 letters, digits, `-` or `_`.
     Group,
     "group"
 );
 token!(
-    /// One running worker process; a restarted worker has a new id.
+    /// Id of one worker process: 1 to 64 letters, digits, `-` or `_`. A restarted worker has a new id.
     WorkerId,
     "worker id"
 );
 token!(
-    /// One running executor process; a restarted executor has a new id.
+    /// Id of one executor process: 1 to 64 letters, digits, `-` or `_`. A restarted executor has a new id.
     ExecutorId,
     "executor id"
 );
 token!(
-    /// An executor's folder, whichever process has it.
+    /// Id of an executor's folder, which outlives the process: 1 to 64 letters, digits, `-` or `_`.
     ExecutorHome,
     "executor home"
 );
 token!(
-    /// Executors that offer the same.
+    /// Name of a pool of executors with the same capabilities: 1 to 64 letters, digits, `-` or `_`.
     PoolName,
     "pool"
 );
 
-/// A task's name in its job.
+/// Name of a task inside its job: 1 to 200 letters, digits or characters of `_./+:=@-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub struct TaskId(#[schemars(regex(pattern = r"^[A-Za-z0-9_./+:=@-]{1,200}$"))] String);
 
 impl TaskId {
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -170,7 +168,7 @@ impl FromStr for TaskId {
         if (1..=200).contains(&text.len()) && text.bytes().all(good) {
             return Ok(Self(text.to_owned()));
         }
-        let wanted = "1 to 200 letters, digits or characters of _./+:=@- are expected";
+        let wanted = "expected 1 to 200 letters, digits or characters of _./+:=@-";
         Err(ParseIdError::new("task id", text, wanted))
     }
 }
@@ -182,12 +180,12 @@ impl<'de> Deserialize<'de> for TaskId {
     }
 }
 
-/// A build's full name: ids are unique inside a group only.
+/// Full name of a build, written `GROUP/ID`: ids are unique inside a group only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildKey {
-    /// The quota group.
+    /// Quota group of the build.
     pub group: Group,
-    /// The id inside it.
+    /// Id of the build inside its group.
     pub id: BuildId,
 }
 
@@ -201,35 +199,34 @@ impl FromStr for BuildKey {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong =
-            || ParseIdError { kind: "build key", text: shorten(text), wanted: "GROUP/ID is expected" };
+        let wrong = || ParseIdError { kind: "build key", text: shorten(text), wanted: "expected GROUP/ID" };
         let (group, id) = text.split_once('/').ok_or_else(wrong)?;
         Ok(Self { group: group.parse()?, id: id.parse()? })
     }
 }
 
-/// How urgent a build is. The order is strict inside a quota group.
+/// Priority of a build. The order is strict inside a quota group.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
-    /// Someone is fixing an outage.
+    /// Most urgent: fixing an outage.
     Emergency,
-    /// A person waits.
+    /// A person waits for the result (default).
     #[default]
     Interactive,
-    /// A machine waits: presubmits, merge queues.
+    /// A machine waits for the result: presubmits, merge queues.
     Automated,
-    /// Nobody waits.
+    /// Least urgent: no person or machine waits for the result.
     Batch,
 }
 
 impl Priority {
-    /// All of them, most urgent first.
+    /// All priorities, most urgent first.
     pub const ALL: [Self; 4] = [Self::Emergency, Self::Interactive, Self::Automated, Self::Batch];
 
-    /// The subject token.
+    /// Name in messages, which is also the token in subjects.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Emergency => "emergency",
@@ -239,7 +236,7 @@ impl Priority {
         }
     }
 
-    /// 0 is the most urgent.
+    /// Rank of the priority, 0 (most urgent) to 3.
     pub fn rank(self) -> u8 {
         self as u8
     }
@@ -258,12 +255,12 @@ impl FromStr for Priority {
         Self::ALL.into_iter().find(|p| p.as_str() == text).ok_or_else(|| ParseIdError {
             kind: "priority",
             text: shorten(text),
-            wanted: "emergency, interactive, automated or batch is expected",
+            wanted: "expected emergency, interactive, automated or batch",
         })
     }
 }
 
-/// A position in the event stream (a JetStream stream sequence). 0 is before everything.
+/// A position in the event stream (a JetStream stream sequence). Positions start at 1; 0 is before the first.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
@@ -276,16 +273,15 @@ impl fmt::Display for Sequence {
     }
 }
 
-/// Which run of a build: 1 is the first.
+/// Number of an attempt; the first is 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Attempt(pub u32);
 
 impl Attempt {
-    /// The first run.
     pub const FIRST: Self = Self(1);
 
-    /// The run after this one.
+    /// The number of the following attempt.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -298,7 +294,7 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// Milliseconds since the Unix epoch.
+/// A time in milliseconds since the Unix epoch.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
 )]
@@ -306,19 +302,19 @@ impl fmt::Display for Attempt {
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// The clock of this machine, which may be wrong by hours: only for what no other machine reads. Whatever is written for
-    /// others, or compared with what others wrote, goes by the clock of the farm: `Bus::now`.
+    /// The clock of this machine, which may be wrong by hours: only for values that no other machine reads. Times that
+    /// are written for other machines, or compared with theirs, use the clock of the farm: `Bus::now`.
     pub fn of_this_machine() -> Self {
         Self::from(SystemTime::now())
     }
 
-    /// This instant and `span` more.
+    /// The time `span` after this one.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// The time from `earlier` to this instant; zero when it is the other way round.
+    /// The time from `earlier` to this instant; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -337,12 +333,12 @@ impl From<Millis> for SystemTime {
     }
 }
 
-/// One place on a worker where one build runs at a time.
+/// A workspace: a place on a worker where one build runs at a time. Written `WORKER/SLOT`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Workspace {
-    /// The worker.
+    /// Worker that owns the workspace.
     pub worker: WorkerId,
-    /// Its number there, from 0.
+    /// Number of the workspace on its worker, from 0.
     pub slot: u16,
 }
 
@@ -357,7 +353,7 @@ impl FromStr for Workspace {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong =
-            || ParseIdError { kind: "workspace", text: shorten(text), wanted: "WORKER/SLOT is expected" };
+            || ParseIdError { kind: "workspace", text: shorten(text), wanted: "expected WORKER/SLOT" };
         let (worker, slot) = text.split_once('/').ok_or_else(wrong)?;
         Ok(Self { worker: worker.parse()?, slot: slot.parse().map_err(|_| wrong())? })
     }

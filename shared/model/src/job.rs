@@ -1,4 +1,4 @@
-//! A job: the graph of tasks that a build may be, in the place of a command.
+//! Jobs: graphs of tasks that a build runs instead of a command.
 
 mod check;
 mod fault;
@@ -23,164 +23,167 @@ pub use path::{BadPath, JobGlob, JobPath};
 
 /// A graph of tasks, as its author writes it (section 1.2.5 of the thesis). YAML or JSON.
 ///
-/// Tasks name files of one folder, the build's workspace: what its context put there, and what other tasks made.
+/// Tasks use the files of one folder, the build's workspace: those of its context and the outputs of other tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// What holds for every task that does not say otherwise.
+    /// Defaults for every task of the job.
     #[serde(default, skip_serializing_if = "TaskDefaults::is_empty")]
     pub defaults: TaskDefaults,
-    /// The tasks. Of those that are ready, the one with the higher priority starts first, then the one that stands first
-    /// here.
+    /// Tasks of the job, at least one. Of the tasks that are ready, the one with the higher priority starts first,
+    /// then the one listed first.
     pub tasks: Vec<TaskRequest>,
 }
 
-/// What holds for every task of a job that does not say otherwise.
+/// Defaults for every task of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskDefaults {
-    /// Environment variables; those of a task come on top.
+    /// Environment variables; those of a task are added and override them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// What the executors must offer; what a task asks for comes on top.
+    /// Platform properties that executors must offer; those of a task are added and override them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub platform: BTreeMap<String, String>,
-    /// What a task may use; each limit that a task names replaces the one here.
+    /// Limits of each task; each limit set by a task replaces the one here.
     #[serde(skip_serializing_if = "TaskLimits::is_empty")]
     pub limits: TaskLimits,
-    /// How often a task goes elsewhere after a failure of the farm.
+    /// Maximum number of retries after a failure of the farm, 0 to 100. Default: 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
 }
 
 impl TaskDefaults {
-    /// Whether they say nothing.
+    /// Whether no default is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// One task, as its author writes it: exactly one of `command`, `fetch`, `extract`, `copy`, `make_folder` and `remove`.
+/// One task, as its author writes it: exactly one of `command`, `fetch`, `extract`,
+/// `copy`, `make_folder` and `remove`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskRequest {
-    /// Its name in the job.
+    /// Id of the task, unique in the job.
     pub id: TaskId,
-    /// The program and its arguments: an action, run by an executor in a sandbox.
+    /// Program and arguments of an action, which runs in a sandbox of an executor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// Internal step: a file from a URL.
+    /// Internal step: downloads a file from a URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch: Option<FetchStep>,
-    /// Internal step: what is in a tar archive.
+    /// Internal step: unpacks a tar archive into a folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extract: Option<FromTo>,
-    /// Internal step: a copy of a file or folder.
+    /// Internal step: copies a file or folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<FromTo>,
-    /// Internal step: a new folder, with those above it.
+    /// Internal step: creates the folder at this path and its missing parents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub make_folder: Option<String>,
-    /// Internal step: without this file or folder. That there is none is no failure.
+    /// Internal step: removes the file or folder at this path. It is not an error if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remove: Option<String>,
-    /// Files and folders that the command reads: paths and globs. What a task makes may be named by those that depend on it
-    /// only; naming exactly an output of another task is to depend on it.
+    /// Paths and globs of files and folders that the command reads. Naming exactly an output of another task makes
+    /// this task depend on it; other files made by a task may be named only by tasks that depend on it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<String>,
-    /// Files and folders that the command makes: paths. One that is missing at its end is a failure.
+    /// Paths of files and folders that the command makes. The task fails if one of them is missing at its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// Tasks that must succeed before it starts.
+    /// Ids of tasks that must succeed before it starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dependencies: Vec<TaskId>,
-    /// The higher, the earlier. Default: 1.
+    /// Priority: ready tasks with a higher value start first; any 32-bit integer. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// Environment variables of the command, which has no others.
+    /// Environment variables of the command, which sees no others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Where the command starts, relative to the workspace.
+    /// Folder in which the command starts, relative to the workspace. Default: the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
-    /// What it may use.
+    /// Limits of the command; absent limits come from the job's defaults.
     #[serde(default, skip_serializing_if = "TaskLimits::is_empty")]
     pub limits: TaskLimits,
-    /// What its executor must offer.
+    /// Platform properties that the executor must offer, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub platform: BTreeMap<String, String>,
-    /// How often it goes elsewhere after a failure of the farm; a failure of its own is final. Default: 2.
+    /// Maximum number of retries after a failure of the farm, 0 to 100; a failure of the task itself
+    /// is final. Default: 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
-    /// Whether its failure stops the whole job, and not only what depends on it.
+    /// Whether its failure stops the whole job instead of only its dependants. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fatal: bool,
-    /// Whether it judges others: the first word that it prints is a score from 0 to 1; exit code 0 or 1, anything else is a
-    /// failure.
+    /// Whether the task is a judge: the first word that it prints is a score from 0 to 1. Exit codes 0 and 1 are
+    /// accepted, any other is a failure. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub judge: bool,
-    /// What its score counts in the job's, which is the mean over all judges. Default: 1.
+    /// Weight of a judge's score in the job's score, which is the weighted mean over all judges: 1
+    /// to 1,000,000. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
 }
 
-/// Where a file comes from.
+/// Download of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FetchStep {
-    /// `http://` or `https://`.
+    /// URL starting with `http://` or `https://`.
     pub url: String,
-    /// The file.
+    /// Path of the downloaded file, relative to the workspace.
     pub to: String,
-    /// What its content must hash to.
+    /// Expected digest of the content. Default: not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
 }
 
-/// From where to where.
+/// Source and target of an internal step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FromTo {
-    /// What is there.
+    /// Path of the source, relative to the workspace.
     pub from: String,
-    /// What is to be there.
+    /// Path of the target, relative to the workspace.
     pub to: String,
 }
 
-/// What a task may use; what is absent is as the farm's settings say. Whoever uses more is killed, and has failed.
+/// Limits of a task; absent limits come from the farm's settings. A task that exceeds a limit is killed and fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskLimits {
-    /// Milliseconds of processor time, user and system, of all its processes.
+    /// CPU time in milliseconds, user and system, of all its processes; at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ms: Option<u64>,
-    /// Milliseconds from its start to its end.
+    /// Wall-clock run time in milliseconds; at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_ms: Option<u64>,
-    /// Bytes of memory of all its processes.
+    /// Memory in bytes of all its processes; at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Processes and threads at a time.
+    /// Number of processes and threads at a time; at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
-    /// Files and folders that it may add.
+    /// Number of files and folders that it may add; at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<u64>,
-    /// Bytes that its folder may grow by.
+    /// Number of bytes by which its folder may grow; at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
-    /// Bytes that it may write to standard output, and as many to standard error.
+    /// Number of bytes of standard output, and separately of standard error; at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
 }
 
 impl TaskLimits {
-    /// Whether nothing is limited.
+    /// Whether no limit is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// These, and where they say nothing those of `others`.
+    /// These limits, completed by those of `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -195,42 +198,43 @@ impl TaskLimits {
     }
 }
 
-/// The job of a request: itself, or where it was put because it is too large for a message.
+/// Job of a request: inline, or stored because it is too large for a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum JobSource {
-    /// The job.
+    /// The job itself, in full.
     Inline(Job),
     /// A job in the farm's store, as JSON.
     Stored(StoredJob),
 }
 
-/// A job in the farm's store.
+/// Reference to a job in the farm's store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StoredJob {
-    /// Of its JSON.
+    /// Digest of the job's JSON.
     pub digest: Digest,
 }
 
-/// How a task of a job ended.
+/// Final status of a task of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// As it should.
+    /// The task ended without error.
     Succeeded,
-    /// By its own fault: another exit code than 0, a signal, an output that is missing, a step that could not be done.
+    /// The task failed: another exit code than 0, a signal, a missing output, or an internal step that
+    /// could not be done.
     Failed,
-    /// It used more than one of its limits allows.
+    /// The task was killed because it exceeded one of its limits.
     OverLimit,
-    /// The farm could not run it, as often as it was tried.
+    /// The farm could not run the task within its retries.
     FarmFailed,
-    /// It never started, since what it depends on failed, or was stopped with the job.
+    /// The task never started, because a dependency failed or the job was stopped.
     Skipped,
 }
 
 impl TaskStatus {
-    /// The public name.
+    /// Name in messages and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -242,44 +246,45 @@ impl TaskStatus {
     }
 }
 
-/// What became of one task.
+/// Report of one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskReport {
-    /// Which.
+    /// Id of the task.
     pub id: TaskId,
-    /// How it ended.
+    /// Final status of the task.
     pub status: TaskStatus,
-    /// Why, when it did not succeed.
+    /// Why the task did not succeed; absent if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The task whose failure kept it from starting.
+    /// Task whose failure kept this one from starting; absent unless it was skipped for that reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub because_of: Option<TaskId>,
-    /// Its command's exit code.
+    /// Exit code of its command; absent if no command exited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Whether its result was there already.
+    /// Whether the result came from the action cache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// Who ran it.
+    /// Id of the executor that ran it; absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor: Option<String>,
-    /// The score that it gave, from 0 to 1.
+    /// Score given by a judge, 0 to 1; absent for other tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
-    /// Milliseconds from its command's start to its end; when `cached`, of the run whose result this is.
+    /// Wall-clock run time of its command in milliseconds; if `cached`, of the run that made the
+    /// result. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall_ms: Option<u64>,
-    /// Milliseconds of processor time.
+    /// CPU time in milliseconds; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ms: Option<u64>,
-    /// Bytes of memory at its peak.
+    /// Peak memory in bytes; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
 }
 
 impl TaskReport {
-    /// A report that says nothing more.
+    /// Creates a report with only a status.
     pub fn new(id: TaskId, status: TaskStatus) -> Self {
         Self {
             id,
@@ -297,29 +302,30 @@ impl TaskReport {
     }
 }
 
-/// What became of a job.
+/// Result of a job.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct JobResult {
-    /// Its tasks.
+    /// Number of tasks in the job.
     pub tasks: u64,
-    /// Those that succeeded.
+    /// Number of tasks that succeeded.
     pub succeeded: u64,
-    /// Of these, those whose result was there already.
+    /// Number of succeeded tasks whose result came from the action cache.
     pub cached: u64,
-    /// Those that failed, for whatever reason.
+    /// Number of tasks that failed for any reason.
     pub failed: u64,
-    /// Those that never started.
+    /// Number of tasks that never started.
     pub skipped: u64,
-    /// The weighted mean of what the judges gave, where there are any; one that gave nothing counts as 0.
+    /// Weighted mean of the judges' scores, 0 to 1; a judge without a score counts as 0. Absent if the
+    /// job has no judges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
-    /// The first of those that failed.
+    /// Reports of the first tasks that failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<TaskReport>,
-    /// The first of those that never started.
+    /// Ids of the first tasks that never started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped_tasks: Vec<TaskId>,
-    /// Reports of all tasks, one [`TaskReport`] a line, in the order of the job.
+    /// File with the reports of all tasks, one [`TaskReport`] per line, in the order of the job; absent if not stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<OutputFile>,
 }

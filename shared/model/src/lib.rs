@@ -1,6 +1,6 @@
-//! The nouns of Forebay: ids, requests, records, results and the messages made of them. No I/O.
+//! Domain types of Forebay: ids, requests, records, results and the messages built from them. No I/O.
 //!
-//! A message type is defined here, once; `bus` gives it a subject and an encoding.
+//! Every message type is defined here, once; `bus` adds its subject and encoding.
 
 mod api;
 mod band;

@@ -1,4 +1,4 @@
-//! What an action asks for, by what earlier ones like it are found, and what it was seen to use.
+//! Resources that an action requests, the keys of its history, and its measured use.
 
 use std::collections::BTreeMap;
 
@@ -7,121 +7,122 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Amount, ExecutorId, Millis, ResourceName, Resources, hash_key::hash_key};
 
-/// What an action asks for, as far as its client says; what it does not say is taken from history or is the default.
+/// Resources that the client requests for an action; anything absent comes from history or is the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Needs {
-    /// Thousandths of a processor.
+    /// Requested CPU in thousandths of a processor; absent: not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_millis: Option<u64>,
-    /// Bytes of memory.
+    /// Requested memory in bytes; absent: not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// Custom resources.
+    /// Requested custom resources by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub custom: BTreeMap<ResourceName, Amount>,
-    /// Whether it must have its executor for itself.
+    /// Whether it needs an executor exclusively.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// What it counts as where neither its client nor history says.
+    /// Size class that determines the defaults if neither the client nor history gives a value.
     #[serde(skip_serializing_if = "TestSize::is_none")]
     pub test_size: TestSize,
 }
 
 impl Needs {
-    /// Whether nothing is asked for.
+    /// Whether the client requests nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The size that Bazel gives a test, by its variable `TEST_SIZE`.
+/// Size class that Bazel assigns to a test, from its variable `TEST_SIZE`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TestSize {
-    /// It is no test.
+    /// The action is not a test.
     #[default]
     None,
-    /// A small one.
+    /// Bazel test size `small`.
     Small,
-    /// A medium one.
+    /// Bazel test size `medium`.
     Medium,
-    /// A large one.
+    /// Bazel test size `large`.
     Large,
-    /// An enormous one, or one of a size that is not known.
+    /// Bazel test size `enormous`, or an unknown size.
     Enormous,
 }
 
 impl TestSize {
-    /// Whether it is no test.
+    /// Whether the action is not a test.
     pub fn is_none(&self) -> bool {
         *self == Self::None
     }
 }
 
 hash_key!(
-    /// A hash by which what was learned of an action is found again; sixteen hexadecimal digits.
+    /// Key under which measurements of an action are stored: a 64-bit hash as 16 hexadecimal digits.
     ActionKey,
     "action key"
 );
 
-/// By what earlier actions like this one are found. How the keys are made is a decision: see `policy`.
+/// Keys under which measurements and warm places of similar actions are stored. How they are computed
+/// is policy: see `policy`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ActionKeys {
-    /// For what it uses: its exact command, its target, its mnemonic, as far as they are known, in this order.
+    /// Keys for resource use, most specific first: exact command, target, mnemonic, as far as they are known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<ActionKey>,
-    /// For where it is warm, the best first: its first output or target, or the repository and branch of a CI run.
+    /// Keys for warm places, best first: the first output or target, or the repository and branch of a CI run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub affinity: Vec<ActionKey>,
 }
 
 impl ActionKeys {
-    /// Whether there is none.
+    /// Whether it has no keys.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a command was seen to use.
+/// Measured resource use of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Measured {
-    /// Milliseconds from start to end.
+    /// Wall-clock run time in milliseconds.
     pub wall_ms: u64,
-    /// Milliseconds of processor time.
+    /// CPU time in milliseconds, user and system.
     pub cpu_ms: u64,
-    /// Bytes of memory at its peak.
+    /// Peak memory in bytes.
     pub memory_bytes: u64,
 }
 
-/// What a waiting execution wants of an executor, as the index keeps it beside its record.
+/// Requirements of a waiting execution, as the index stores them next to its record.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Demand {
-    /// What it will hold.
+    /// Resources that it holds while it runs.
     pub size: Resources,
-    /// What an executor must have at all, where that is something else.
+    /// Minimum capacity of its executor; absent: same as `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Resources>,
-    /// Whether it must have its executor for itself.
+    /// Whether it needs an executor exclusively.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// Lower is sooner.
+    /// Priority, lower is sooner.
     #[serde(default)]
     pub priority: i32,
-    /// Since when it waits.
+    /// Start of its current wait.
     #[serde(default)]
     pub since_ms: Millis,
-    /// Executors that failed it.
+    /// Executors on which it failed and which it avoids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoid: Vec<ExecutorId>,
-    /// Copies that were started beside the first.
+    /// Number of copies started in addition to the first.
     #[serde(default)]
     pub hedges: u16,
-    /// Copies beside the first that wait or run, at most.
+    /// Maximum number of additional copies that wait or run.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: u16,
-    /// What nearly all of its kind took at most, in milliseconds, where that is known.
+    /// Run time in milliseconds that nearly all similar executions stay below; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_after_ms: Option<u64>,
 }
@@ -132,7 +133,7 @@ fn is_zero(count: &u16) -> bool {
 }
 
 impl Demand {
-    /// What an executor must have at all.
+    /// The minimum capacity of its executor.
     pub fn asked(&self) -> &Resources {
         self.asked.as_ref().unwrap_or(&self.size)
     }

@@ -1,4 +1,4 @@
-//! Quotas of groups, and what the governor makes of them.
+//! Quotas of groups and decisions of the governor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Digest, Esu, ExecutorType, Group, Millis, Occupancy, SendingBuild};
 
-/// The quota of a group. JSON, one key a group in the bucket of quotas; written by `forebay quota set`, read by governors
-/// and dispatchers.
+/// Quota of a group. JSON, one key per group in the bucket of quotas; written by `forebay quota set`, read
+/// by governors and dispatchers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
-    /// The ESU that are its own, by executor type; a type that is not named is none of its own.
+    /// Guaranteed ESU by executor type, 0 or more; types that are not listed have no quota.
     pub esu: Occupancy,
 }
 
-/// All quotas.
+/// The quotas of all groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Quotas {
-    /// Those of the groups that have one.
+    /// Quotas of the groups that have their own.
     pub groups: BTreeMap<Group, Quota>,
-    /// That of every other group; absent: as the settings say.
+    /// Quota of every other group; absent: the setting `groups_without_quota` decides.
     pub default: Option<Quota>,
 }
 
@@ -31,99 +31,99 @@ impl Quotas {
         self.groups.get(group).or(self.default.as_ref())
     }
 
-    /// Whether there is none at all: then nothing is governed.
+    /// Whether no quota is set; then nothing is governed.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.default.is_none()
     }
 }
 
-/// What the governor decided last, for all groups. JSON, one key in the bucket of quotas; written by governors by
-/// compare-and-set, so that of any number of them one makes each decision; read by dispatchers.
+/// Last decision of the governor for all groups. JSON, one key in the bucket of quotas; written by governors with
+/// compare-and-set, so that exactly one of several governors makes each decision; read by dispatchers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct GovernorRecord {
-    /// Counts the decisions.
+    /// Number of the decision, counted from 1; 0 if none was made.
     pub tick: u64,
-    /// When it was made.
+    /// Time of the decision.
     pub at_ms: Millis,
-    /// For each group and executor type.
+    /// Decision for each group and executor type.
     pub groups: BTreeMap<Group, BTreeMap<ExecutorType, Governed>>,
 }
 
-/// What the governor decided for one group and executor type (section 3.6 of the paper), and what it needs to go on.
+/// Decision of the governor for one group and executor type (section 3.6 of the paper), and its controller state.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Governed {
-    /// Its own quota; scaled down when all quotas add up to more than the farm has.
+    /// Own quota in ESU, scaled down if all quotas add up to more than the farm has.
     pub quota: Esu,
-    /// The most that the set point can become: its quota and as much as one group may borrow. A build that is expected to
-    /// occupy more counts as this much. Zero when no group has a quota of this type: then no build that needs it starts.
+    /// Maximum of the set point: the quota plus the most that one group may borrow. A build with a larger estimate
+    /// counts as this much. Zero if no group has a quota of this type: then no build that needs it starts.
     pub limit: Esu,
-    /// Process variable: ESU in use, on the average since the decision before.
+    /// Process variable: ESU in use, averaged since the previous decision.
     pub pv: Esu,
-    /// Set point: ESU that it may use, its quota and what it borrows.
+    /// Set point: ESU that the group may use, its quota plus what it borrows.
     pub sp: Esu,
-    /// Manipulated variable: ESU of builds to start until the next decision, `ending` included; nothing is started when
-    /// it is not positive.
+    /// Manipulated variable: ESU of builds to start until the next decision, `ending` included; nothing starts while
+    /// it is zero or negative.
     pub mv: Esu,
-    /// Estimates of the builds in progress when this was decided: the average since the decision before, or the most.
+    /// Estimated ESU of builds in progress at this decision: the average since the previous decision, or the maximum.
     pub in_progress: Esu,
-    /// Of these, what is expected to end, and be replaced, until the next decision.
+    /// Part of `in_progress` that is expected to end, and be replaced, until the next decision.
     pub ending: Esu,
-    /// Up to where builds may be started: `in_progress - ending + mv`. It is a level, and holds between decisions; zero
-    /// when `mv` is not positive, so that nothing is started even as builds end.
+    /// Level up to which builds may be started, in ESU: `in_progress - ending + mv`. It holds between decisions; zero
+    /// if `mv` is not positive, so that nothing starts even as builds end.
     pub target: Esu,
-    /// ESU that wait, by their estimates; a bounded head of the queue.
+    /// Estimated ESU of waiting builds, from a bounded head of the queue.
     pub waiting: Esu,
-    /// Of the set point, what is other groups' quota.
+    /// Part of the set point that is other groups' quota, in ESU.
     pub borrowed: Esu,
-    /// The integral term of the controller, in ESU.
+    /// Integral term of the controller, in ESU.
     pub integral: Esu,
-    /// Estimates of the builds in progress, as far as they are expected to show in `pv` by now: usage lags starts.
+    /// Part of the estimates in progress that is expected to show in `pv` by now, in ESU: usage lags behind starts.
     pub seen: Esu,
-    /// Estimates of the builds that took the place of others lately, and do not show in `pv` yet.
+    /// Estimated ESU of builds that recently replaced others and do not show in `pv` yet.
     pub renewed: Esu,
 }
 
-/// ESU in use by what one process runs, on the average of an interval. Plain message, workers and executors to governors,
-/// while anything runs.
+/// ESU in use by one process, averaged over an interval. Plain message, workers and executors to governors, while
+/// the process runs anything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UsageReport {
-    /// Which process: a worker's or executor's id.
+    /// Id of the reporting worker or executor.
     pub source: String,
-    /// Milliseconds until the next report is due; after three of them this one is void.
+    /// Milliseconds until the next report is due; this report becomes void after three times as long.
     pub interval_ms: u64,
-    /// By group.
+    /// ESU in use by group and executor type.
     pub groups: BTreeMap<Group, Occupancy>,
 }
 
-/// What an action used of the executors, for the build that sent it. Plain message, executors to the worker of the build.
+/// Executor resources used by an action of a build. Plain message, executors to the worker of the build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActionUsage {
-    /// The build's group.
+    /// Quota group of the build.
     pub group: Group,
-    /// The build.
+    /// Build that sent the action.
     pub build: SendingBuild,
-    /// The type of the executor.
+    /// Type of the executor that ran the action.
     pub executor_type: ExecutorType,
-    /// ESU held, times the seconds that they were held for.
+    /// ESU held, multiplied by the seconds for which they were held.
     pub esu_seconds: Esu,
 }
 
-/// An occupancy model that was published. JSON, one key in the bucket of models; written by trainers, read by enqueuers.
+/// A published occupancy model. JSON, one key in the bucket of models; written by trainers, read by enqueuers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelNotice {
-    /// Counts the models of this farm.
+    /// Version of the model, counted from 1 in each farm.
     pub version: u64,
-    /// Where its content is in the store.
+    /// Digest of its content in the store.
     pub digest: Digest,
-    /// When it was trained.
+    /// Time when it was trained.
     pub trained_at_ms: Millis,
-    /// Builds that it learned from.
+    /// Number of builds in its training set.
     pub builds: u64,
-    /// Mean absolute error in ESU on builds that it did not learn from, by executor type.
+    /// Mean absolute error in ESU on builds outside the training set, by executor type.
     pub test_error: BTreeMap<ExecutorType, f64>,
-    /// The same of the estimate of 1 ESU for each.
+    /// Mean absolute error in ESU of the constant estimate of 1 ESU on the same builds, by executor type.
     pub default_error: BTreeMap<ExecutorType, f64>,
-    /// Executor types that builds with targets of a rule used, by rule.
+    /// Executor types used by builds that have targets of a rule, by rule.
     #[serde(default)]
     pub types_by_rule: BTreeMap<String, BTreeSet<ExecutorType>>,
 }

@@ -1,4 +1,4 @@
-//! A build's record: the whole of what is known, carried by every lifecycle message.
+//! The record of a build: its complete state, carried by every lifecycle event.
 
 use std::{
     borrow::Cow,
@@ -13,86 +13,85 @@ use crate::{
     Priority, Reason, Sequence, ToolCall, WorkerId, WorkspaceKind, WorkspaceUse,
 };
 
-/// An accepted build: what was asked, with defaults filled in. Never changes.
+/// An accepted build: the request with defaults filled in. Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Build {
-    /// Its id.
+    /// Id of the build, unique inside its group.
     pub id: BuildId,
-    /// Its quota group.
+    /// Quota group that the build is queued for.
     pub group: Group,
-    /// Its priority.
+    /// Priority of the build.
     pub priority: Priority,
-    /// The program and its arguments; empty where it is a job.
+    /// Program and arguments; empty for a job.
     pub command: Vec<String>,
-    /// The job that it is, in the place of a command.
+    /// Job to run; absent for a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<BuildJob>,
     /// Environment variables of the command.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// What the workspace holds when the command starts.
+    /// Content of the workspace when the command starts.
     #[serde(default, skip_serializing_if = "Context::is_empty")]
     pub context: Context,
-    /// Seconds it may run.
+    /// Maximum run time in seconds, preparation included.
     pub timeout_seconds: u64,
-    /// Seconds it may wait.
+    /// Maximum wait in the queue in seconds.
     pub queue_timeout_seconds: u64,
-    /// Seconds that the lease of a run lives without renewal.
+    /// Seconds after which the lease of an attempt expires unless it is renewed.
     pub lease_ttl_seconds: u64,
-    /// Attempts at most.
+    /// Maximum number of attempts if workers are lost.
     pub max_attempts: Attempt,
-    /// Globs of the files to keep.
+    /// Globs, relative to the workspace, of the output files to keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// Whether a glob that no kept file matches fails it.
+    /// Whether the build fails if an output glob matches no kept file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_outputs: bool,
-    /// Free labels.
+    /// Free-form labels by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// What it asks its tool to do, where the request said it.
+    /// Build tool call given in the request; absent: derived from the command line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolCall>,
-    /// Whether it starts in an empty workspace.
+    /// Whether the build starts in an empty or a warm workspace.
     #[serde(default, skip_serializing_if = "WorkspaceUse::is_fresh")]
     pub workspace: WorkspaceUse,
-    /// The ESU that it is expected to occupy, for each executor type that it uses.
+    /// Expected ESU for each executor type that the build uses.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub occupancy: Occupancy,
-    /// The version of the occupancy model that said so; absent: the publisher, or the default of 1 ESU.
+    /// Version of the occupancy model that made the estimate; absent if it is the publisher's or the default of 1 ESU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_by: Option<u64>,
-    /// Who asked for it.
+    /// Submitter given in the request; absent if none was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitter: Option<String>,
-    /// Milliseconds that its run is expected to take; absent where nothing is known.
+    /// Expected run time in milliseconds; absent without an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_ms: Option<u64>,
-    /// When it was accepted.
+    /// Time when the enqueuer accepted the build.
     pub submitted_at_ms: Millis,
-    /// Digest of what was asked: the same id with another digest is another build, and refused.
+    /// Digest of the request. A request with the same id and another digest is a different build and is rejected.
     pub request_digest: Digest,
-    /// W3C trace context of the submission.
+    /// W3C trace context of the submission; absent if it had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
 }
 
-/// The job of a build, in the farm's store.
+/// Job of a build, stored in the farm's store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BuildJob {
-    /// Of its JSON.
+    /// Digest of the job's JSON.
     pub digest: Digest,
-    /// How many tasks it has.
+    /// Number of tasks in the job.
     pub tasks: u64,
 }
 
 impl Build {
-    /// The full name.
     pub fn key(&self) -> BuildKey {
         BuildKey { group: self.group.clone(), id: self.id }
     }
 
-    /// What it asks its tool to do.
+    /// The build tool call of the request, else that of the command line.
     pub fn tool_call(&self) -> Cow<'_, ToolCall> {
         match &self.tool {
             Some(tool) => Cow::Borrowed(tool),
@@ -100,7 +99,8 @@ impl Build {
         }
     }
 
-    /// The digest of everything that was asked for, without when and by which trace; before anything is estimated.
+    /// The digest of everything in the request, without submission time and trace; computed
+    /// before anything is estimated.
     pub(crate) fn content_digest(&self, executor_types: &BTreeSet<ExecutorType>) -> Digest {
         let job = self.job.as_ref().map(|job| &job.digest);
         let asked = (
@@ -118,27 +118,27 @@ impl Build {
         // Maps of text and numbers always encode.
         let mut content = serde_json::to_vec(&asked).unwrap_or_default();
         if self.require_outputs {
-            // Behind the rest: the digests of requests without it are those of earlier versions.
+            // Appended only if set, so that requests without it keep the digests of earlier versions.
             content.extend_from_slice(b"require_outputs");
         }
         Digest::of(&content)
     }
 }
 
-/// The states of a build.
+/// State of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum State {
-    /// Waits for a workspace.
+    /// The build waits for a workspace.
     Enqueued,
-    /// A worker runs it.
+    /// A worker is running the build.
     InProgress,
-    /// It has its result.
+    /// The build has its result, which is final.
     Finished,
 }
 
 impl State {
-    /// The public name.
+    /// Name in messages and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enqueued => "ENQUEUED",
@@ -148,95 +148,95 @@ impl State {
     }
 }
 
-/// A build's record. The last lifecycle message of a build *is* its state. Written by the enqueuer,
-/// worker, reaper and API by compare-and-set; read by everyone.
+/// Record of a build. The last lifecycle event of a build *is* its state. Written by the enqueuer, worker, reaper and
+/// API with compare-and-set; read by every service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BuildRecord {
-    /// What was asked.
+    /// The build as it was accepted.
     #[serde(flatten)]
     pub build: Build,
-    /// Which run this speaks of; while enqueued, the coming one.
+    /// Number of the current attempt; while enqueued, of the next one.
     pub attempt: Attempt,
-    /// When this transition was written.
+    /// Time when this event was written.
     pub at_ms: Millis,
-    /// How it waits or waited.
+    /// Wait in the queue for this attempt.
     pub queue: Queued,
-    /// What happened.
+    /// Phase that this event starts.
     #[serde(flatten)]
     pub phase: Phase,
 }
 
-/// What a lifecycle message says happened.
+/// Phase of a build, named by its lifecycle event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event")]
 pub enum Phase {
-    /// The build waits.
+    /// The build waits in the queue.
     #[serde(rename = "BUILD_ENQUEUED")]
     Enqueued,
-    /// A worker holds its lease and starts it.
+    /// A worker holds the lease and starts the build.
     #[serde(rename = "INVOCATION_STARTED")]
     InProgress {
-        /// By whom.
+        /// Worker, workspace and start of the attempt.
         invocation: Invocation,
     },
-    /// The build has its result; nothing follows.
+    /// The build has its result; no event follows.
     #[serde(rename = "INVOCATION_FINISHED")]
     Finished {
-        /// The run that ended, when there was one.
+        /// Attempt that ended the build; absent if none was running.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         invocation: Option<Invocation>,
-        /// How it ended.
+        /// Result of the build.
         result: Box<BuildResult>,
     },
 }
 
-/// How a build waits.
+/// Wait of a build in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Queued {
-    /// Position of the build's first BUILD_ENQUEUED, kept on requeue so that it keeps its place; absent in that
-    /// first one.
+    /// Position of the first BUILD_ENQUEUED, which keeps the build's place in the queue on requeue; absent
+    /// in that first event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_sequence: Option<Sequence>,
-    /// Since when it waits for this attempt.
+    /// Time when the wait for this attempt started.
     pub enqueued_at_ms: Millis,
-    /// When it has waited too long.
+    /// Time after which the build expires in the queue.
     pub expires_at_ms: Millis,
-    /// Why it is queued again.
+    /// Reason for the last requeue; absent if the build was never requeued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
 }
 
-/// Why a build is queued again.
+/// Why a build was requeued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Retry {
-    /// What ended the last attempt.
+    /// Reason why the previous attempt ended.
     pub reason: Reason,
-    /// Who ran it.
+    /// Worker that ran the previous attempt.
     pub worker: WorkerId,
 }
 
-/// One run of a build.
+/// One attempt of a build on a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Invocation {
-    /// Who runs it.
+    /// Worker that runs the attempt.
     pub worker: WorkerId,
-    /// In which of its workspaces.
+    /// Number of the workspace on that worker, from 0.
     pub workspace: u16,
     /// Revision of the lease at its creation: the fencing number.
     pub lease_revision: u64,
-    /// When the worker claimed it.
+    /// Time when the worker claimed the build.
     pub started_at_ms: Millis,
-    /// When the dispatcher picked it, in microseconds since the Unix epoch.
+    /// Time when the dispatcher picked the build, in microseconds since the Unix epoch.
     pub dispatched_at_us: u64,
-    /// The position of the event stream up to which the dispatcher had read when it picked it.
+    /// Position in the event stream up to which the dispatcher had read when it picked the build.
     pub dispatched_at_sequence: Sequence,
-    /// How its workspace was chosen, when it asked for a warm one.
+    /// How the workspace was chosen; absent unless the build asked for a warm one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_kind: Option<WorkspaceKind>,
 }
 
 impl BuildRecord {
-    /// A fresh build that waits.
+    /// The first record of a build, which waits.
     pub fn enqueued(build: Build) -> Self {
         let now = build.submitted_at_ms;
         let expires = now.after(std::time::Duration::from_secs(build.queue_timeout_seconds));
@@ -244,7 +244,7 @@ impl BuildRecord {
         Self { build, attempt: Attempt::FIRST, at_ms: now, queue, phase: Phase::Enqueued }
     }
 
-    /// The state that the last event leaves the build in.
+    /// The state that corresponds to the phase.
     pub fn state(&self) -> State {
         match self.phase {
             Phase::Enqueued => State::Enqueued,
@@ -253,7 +253,7 @@ impl BuildRecord {
         }
     }
 
-    /// The run, when one was started.
+    /// The current or last attempt, if the build started.
     pub fn invocation(&self) -> Option<&Invocation> {
         match &self.phase {
             Phase::Enqueued => None,
@@ -262,7 +262,7 @@ impl BuildRecord {
         }
     }
 
-    /// The result, when there is one.
+    /// The result, if the build finished.
     pub fn result(&self) -> Option<&BuildResult> {
         match &self.phase {
             Phase::Enqueued | Phase::InProgress { .. } => None,
@@ -283,7 +283,7 @@ impl BuildRecord {
         }
     }
 
-    /// The record, read at `position`, with its place in the queue: for whoever ends a build that waits.
+    /// The record, read at `position`, with its place in the queue filled in; used to end a waiting build.
     #[must_use]
     pub fn placed(mut self, position: Sequence) -> Self {
         if self.phase == Phase::Enqueued {
@@ -300,9 +300,9 @@ impl BuildRecord {
         Self { at_ms: now, phase: Phase::Finished { invocation, result: Box::new(result) }, ..self.clone() }
     }
 
-    /// The record after an attempt was lost and the build waits again, in its old place.
+    /// The record after an attempt was lost: the build waits again in its old place.
     ///
-    /// `counts` is false where nothing went wrong (a worker that was told to drain).
+    /// `counts` is false if the attempt did not fail, for example on a worker that drained.
     #[must_use]
     pub fn requeued(&self, retry: Retry, counts: bool, now: Millis) -> Self {
         let queue = Queued {

@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! Build requests of clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,101 +7,107 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BuildId, Digest, ExecutorType, Group, JobSource, Occupancy, Priority, ToolCall, WorkspaceUse};
 
-/// A build as a client publishes it. Written by any client, read by the enqueuer.
+/// A build request. Published by any client, read by the enqueuer.
 ///
-/// Unknown fields are refused: a misspelt one would otherwise be ignored without a word.
+/// Unknown fields are rejected, so that a misspelt name is not ignored silently.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BuildRequest {
-    /// The build's id; a plain publisher may give it as `Nats-Msg-Id` instead.
+    /// Id of the build, unique inside its group; a plain publisher may use the header `Nats-Msg-Id` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<BuildId>,
-    /// The quota group; when given it must be the subject's.
+    /// Quota group; must match the subject if given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
-    /// The priority; when given on a plain publish it must be the subject's. Default: interactive.
+    /// Priority; must match the subject of a plain publish if given. Default: interactive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// The program and its arguments; the first is looked up in `PATH`. A build has this or a job.
+    /// Program and arguments; the program is looked up in `PATH`. A build has either a command or a job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// The graph of tasks that it is, in the place of a command.
+    /// Graph of tasks to run instead of a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobSource>,
-    /// Environment variables of the command, beside `PATH`, `HOME`, `TMPDIR` and `FOREBAY_*`.
+    /// Environment variables of the command, in addition to `PATH`, `HOME`, `TMPDIR` and `FOREBAY_*`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// What the workspace holds when the command starts.
+    /// Content of the workspace when the command starts. Default: empty.
     #[serde(default, skip_serializing_if = "Context::is_empty")]
     pub context: Context,
-    /// Seconds the command may run, preparation included. Default: a setting.
+    /// Maximum run time in seconds, preparation included: 1 to the setting `timeout_seconds_max`.
+    /// Default: the setting `timeout_seconds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
-    /// Seconds the build may wait in the queue. Default: a setting.
+    /// Maximum wait in the queue in seconds: 1 to the setting `queue_timeout_seconds_max`.
+    /// Default: the setting `queue_timeout_seconds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout_seconds: Option<u64>,
-    /// How many workers may be lost under this build before it is given up. Default: a setting.
+    /// Maximum number of attempts if workers are lost: 1 to the setting `attempts_max`.
+    /// Default: the setting `attempts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// Seconds that the lease of a run lives without renewal. Default: a setting.
+    /// Seconds after which the lease of an attempt expires unless it is renewed: 1 to the setting
+    /// `lease_ttl_seconds_max`. Default: the setting `lease_ttl_seconds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ttl_seconds: Option<u64>,
-    /// Globs, relative to the workspace, of the files to keep.
+    /// Globs, relative to the workspace and without `..`, of the output files to keep. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
-    /// Whether a glob of `outputs` that no kept file matches fails the build. Default: it is told.
+    /// Whether the build fails if a glob of `outputs` matches no kept file. Default: false, the
+    /// result lists such globs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub require_outputs: bool,
-    /// What the build asks its tool to do. Default: read from the command line.
+    /// Build tool call, used to estimate occupancy and find a warm workspace. Default: derived from the command line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolCall>,
-    /// Whether it starts in an empty workspace or in what a similar build left. Default: fresh.
+    /// Whether to start in an empty workspace or in one left by a similar build. Default: fresh.
     #[serde(default, skip_serializing_if = "WorkspaceUse::is_fresh")]
     pub workspace: WorkspaceUse,
-    /// The executor types that it uses, besides x86. Default: found by its flags, tags and rules.
+    /// Executor types that the build uses in addition to x86. Default: derived from its flags, tags and rules.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub executor_types: BTreeSet<ExecutorType>,
-    /// The ESU that it will occupy, by executor type, where its publisher knows. Default: predicted.
+    /// Expected ESU by executor type, 0 to 100,000 each. Default: predicted by the occupancy model.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub occupancy: Occupancy,
-    /// Who asks for it, by whatever name; how long it will take is estimated from earlier builds of the same.
+    /// Name of the submitter: 1 to 200 characters without control characters. Run times are estimated from earlier
+    /// builds of the same submitter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitter: Option<String>,
-    /// Free labels, shown; how long a build will take is estimated from earlier builds with the same.
+    /// Free-form labels by name, shown to users. Run times are estimated from earlier builds with the same labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// What the workspace holds when the command starts.
+/// Content of the workspace when the command starts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Context {
-    /// Nothing.
+    /// The workspace is empty.
     #[default]
     Empty,
-    /// A copy of a folder on the worker's machine, without the data folder of a farm that lies in it.
+    /// Copy of a folder on the worker's machine. Data folders of a farm inside it are left out.
     Directory {
-        /// Its absolute path.
+        /// Absolute path of the folder.
         path: String,
-        /// Whether what the folder's `.gitignore` and `.forebayignore` files name is left out.
+        /// Whether to leave out files that the folder's `.gitignore` and `.forebayignore` files match. Default: false.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ignore_files: bool,
     },
-    /// A revision of a git repository.
+    /// Checkout of a revision of a git repository.
     Git {
-        /// Whatever `git fetch` takes.
+        /// Repository URL as accepted by `git fetch`, except `ext::` and `fd::`.
         url: String,
-        /// A commit, tag or branch.
+        /// Commit, tag or branch to check out.
         revision: String,
-        /// A patch applied on top, as `git apply` takes it.
+        /// Patch to apply on top, in the format of `git apply`. Default: none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<String>,
     },
-    /// A tar archive (plain or compressed), unpacked.
+    /// Unpacked tar archive, plain or compressed.
     Archive {
-        /// An absolute path on the worker's machine, or an http(s) URL.
+        /// Absolute path on the worker's machine, or an http(s) URL.
         location: String,
-        /// What the archive's bytes must hash to.
+        /// Expected digest of the archive's bytes. Default: not checked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<Digest>,
     },
@@ -114,53 +120,53 @@ impl Context {
     }
 }
 
-/// The limits and defaults that a request is checked against.
+/// Limits and defaults that a request is checked against.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestLimits {
-    /// Bytes of a request message at most.
+    /// Maximum size of a request message in bytes.
     pub request_bytes_max: usize,
-    /// Times of a build that says nothing.
+    /// Times of builds that do not set their own.
     pub times: TimeLimits,
-    /// Times of a build of this priority that says nothing, where they differ.
+    /// Default times by priority, where they differ from `times`.
     pub times_by_priority: BTreeMap<Priority, SomeTimeLimits>,
-    /// Times at most.
+    /// Maximum times that a request may ask for.
     pub times_max: TimeLimits,
-    /// Attempts when it says nothing.
+    /// Default number of attempts.
     pub attempts: u32,
-    /// Attempts at most.
+    /// Maximum number of attempts that a request may ask for.
     pub attempts_max: u32,
-    /// The executor types of this farm.
+    /// Executor types of this farm.
     pub executor_types: BTreeSet<ExecutorType>,
 }
 
-/// How long a build may take for what, in seconds.
+/// Time limits of a build in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimeLimits {
-    /// To run.
+    /// Maximum run time in seconds.
     pub timeout_seconds: u64,
-    /// To wait.
+    /// Maximum wait in the queue in seconds.
     pub queue_timeout_seconds: u64,
-    /// To renew the lease of its run.
+    /// Seconds after which a lease expires unless it is renewed.
     pub lease_ttl_seconds: u64,
 }
 
-/// Some of the time limits; what is absent is as for every build.
+/// Time limits that override the general ones; absent limits do not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SomeTimeLimits {
-    /// To run.
+    /// Maximum run time in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<u64>,
-    /// To wait.
+    /// Maximum wait in the queue in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout_seconds: Option<u64>,
-    /// To renew the lease of its run.
+    /// Seconds after which a lease expires unless it is renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ttl_seconds: Option<u64>,
 }
 
 impl RequestLimits {
-    /// What holds for a build of `priority` that says nothing.
+    /// The default times of a build of `priority`.
     pub fn times_of(&self, priority: Priority) -> TimeLimits {
         let some = self.times_by_priority.get(&priority).copied().unwrap_or_default();
         TimeLimits {

@@ -1,4 +1,5 @@
-//! What actions need of a machine and what machines have: processors, memory, and whatever else an operator counts.
+//! Resources that actions request and machines offer: processors, memory, and custom resources
+//! counted by the operator.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, str::FromStr};
 
@@ -8,34 +9,36 @@ use serde::{Deserialize, Serialize};
 use crate::{ParseIdError, ids::token};
 
 token!(
-    /// A custom resource of executors: `gpu`, `synth-licence` say.
+    /// Name of a custom resource of executors, for example `gpu` or `synth-licence`: 1 to 64 letters,
+    /// digits, `-` or `_`.
     ResourceName,
     "resource name"
 );
 
-/// An amount of a custom resource: exact millionths, so that sums do not drift. `1`, `0.5`.
+/// An amount of a custom resource, 0 to 1e9, for example `1` or `0.5`. Stored as exact millionths, so that
+/// sums do not drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Amount(u64);
 
 impl Amount {
     const MICROS: u64 = 1_000_000;
 
-    /// So many whole ones.
+    /// Converts a whole number of units.
     pub fn whole(count: u32) -> Self {
         Self(u64::from(count) * Self::MICROS)
     }
 
-    /// In millionths.
+    /// The amount in millionths.
     pub fn micros(self) -> u64 {
         self.0
     }
 
-    /// So many millionths.
+    /// Converts a number of millionths.
     pub fn of_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// What is left without `other`; nothing where that is more.
+    /// The difference to `other`; zero if `other` is larger.
     #[must_use]
     pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -57,7 +60,7 @@ impl FromStr for Amount {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParseIdError::new("amount", text, "a number from 0 to 1e9 is expected, 1 or 0.5 say");
+        let wrong = || ParseIdError::new("amount", text, "expected a number from 0 to 1e9, such as 1 or 0.5");
         let number: f64 = text.trim().parse().map_err(|_| wrong())?;
         if !(0.0..=1e9).contains(&number) {
             return Err(wrong());
@@ -76,7 +79,7 @@ impl Serialize for Amount {
 
 impl<'de> Deserialize<'de> for Amount {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        /// Settings say `gpu = 2`, messages `"2"`.
+        /// Settings contain numbers (`gpu = 2`), messages contain text (`"2"`).
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Either<'a> {
@@ -101,40 +104,40 @@ impl JsonSchema for Amount {
     }
 }
 
-/// What an action needs while it runs, what an executor has, or what is left of that.
+/// Resources that an action needs while it runs, that an executor has, or that are left of that.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Resources {
-    /// Thousandths of a processor.
+    /// CPU in thousandths of a processor.
     pub cpu_millis: u64,
-    /// Bytes of memory.
+    /// Amount of memory in bytes.
     pub memory_bytes: u64,
-    /// Custom resources, by name.
+    /// Amounts of custom resources by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub custom: BTreeMap<ResourceName, Amount>,
 }
 
 impl Resources {
-    /// Processors and memory alone.
+    /// Processors and memory without custom resources.
     pub fn new(cpu_millis: u64, memory_bytes: u64) -> Self {
         Self { cpu_millis, memory_bytes, custom: BTreeMap::new() }
     }
 
-    /// How much there is of a custom resource.
+    /// The amount of a custom resource; zero if it is not listed.
     pub fn custom(&self, name: &ResourceName) -> Amount {
         self.custom.get(name).copied().unwrap_or_default()
     }
 
-    /// Whether there is room for it in `room`.
+    /// Whether all of it fits into `room`.
     pub fn fits(&self, room: &Self) -> bool {
         self.cpu_millis <= room.cpu_millis && self.memory_bytes <= room.memory_bytes && self.fits_custom(room)
     }
 
-    /// Whether there is room for its custom resources in `room`.
+    /// Whether its custom resources fit into `room`.
     pub fn fits_custom(&self, room: &Self) -> bool {
         self.custom.iter().all(|(name, amount)| *amount <= room.custom(name))
     }
 
-    /// Takes `other` away; nothing is left where that is more.
+    /// Subtracts `other`, saturating at zero.
     pub fn take(&mut self, other: &Self) {
         self.cpu_millis = self.cpu_millis.saturating_sub(other.cpu_millis);
         self.memory_bytes = self.memory_bytes.saturating_sub(other.memory_bytes);
@@ -145,7 +148,7 @@ impl Resources {
         }
     }
 
-    /// Adds `other`.
+    /// Adds all amounts of `other`.
     pub fn add(&mut self, other: &Self) {
         self.cpu_millis = self.cpu_millis.saturating_add(other.cpu_millis);
         self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
@@ -155,7 +158,7 @@ impl Resources {
         }
     }
 
-    /// The larger of each.
+    /// The larger amount of each resource.
     #[must_use]
     pub fn max(&self, other: &Self) -> Self {
         let mut larger = self.clone();
@@ -168,7 +171,7 @@ impl Resources {
         larger
     }
 
-    /// Processors and memory cut down to what `whole` has; custom resources stay as they are.
+    /// Processors and memory limited to those of `whole`; custom resources are unchanged.
     #[must_use]
     pub fn clamped(&self, whole: &Self) -> Self {
         Self {
@@ -178,7 +181,7 @@ impl Resources {
         }
     }
 
-    /// The largest of its shares of what `whole` has, processors and memory alone, from 0 up (the dominant share).
+    /// The dominant share: the larger of its CPU and memory shares of `whole`, from 0 up.
     pub fn share_of(&self, whole: &Self) -> f64 {
         let share = |part: u64, all: u64| if all == 0 { 0.0 } else { part as f64 / all as f64 };
         let cpu = share(self.cpu_millis, whole.cpu_millis);
@@ -186,7 +189,7 @@ impl Resources {
     }
 }
 
-/// `2 processors, 400 MB of memory, 1 gpu`
+/// Prints a list such as `2 processors, 400 MB of memory, 1 gpu`.
 impl fmt::Display for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let processors = self.cpu_millis as f64 / 1000.0;

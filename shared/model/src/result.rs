@@ -1,14 +1,14 @@
-//! How a build ended.
+//! Results of builds: outcome, reason, outputs and console output.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Digest, JobResult, Occupancy};
 
-/// Characters of a message for people. What a client sent may stand in it, and that can be long.
+/// Maximum length in characters of a message for people, which may quote long text sent by a client.
 const BRIEF: usize = 1000;
 
-/// `text`, or its beginning.
+/// Shortens `text` to a length that fits into a record.
 pub fn brief(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(BRIEF) {
         text.truncate(end);
@@ -17,60 +17,60 @@ pub fn brief(mut text: String) -> String {
     text
 }
 
-/// The result of a build.
+/// Result of a build.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BuildResult {
-    /// How it ended.
+    /// How the build ended.
     pub outcome: Outcome,
-    /// Why, when it did not succeed.
+    /// Why the build did not succeed; absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The command's exit code.
+    /// Exit code of the command; absent if it did not exit on its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The signal that ended the command.
+    /// Number of the signal that killed the command; absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
-    /// When the command's process was started, in microseconds since the Unix epoch.
+    /// Time when the process of the command was started, in microseconds since the Unix epoch; absent if it never was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_started_at_us: Option<u64>,
-    /// Seconds from the command's start to its end.
+    /// Wall-clock run time of the command in seconds.
     #[serde(default)]
     pub wall_seconds: f64,
-    /// CPU seconds, user and system, of all its processes.
+    /// CPU time in seconds, user and system, of all its processes.
     #[serde(default)]
     pub cpu_seconds: f64,
-    /// Resident bytes of its largest process at its peak.
+    /// Peak resident memory in bytes of its largest process.
     #[serde(default)]
     pub peak_memory_bytes: u64,
-    /// The ESU that it occupied on the average of its run, for each executor type that it used.
+    /// ESU occupied for each executor type, averaged over the run.
     #[serde(default, skip_serializing_if = "Occupancy::is_empty")]
     pub usage: Occupancy,
-    /// Seconds that it took to fill its workspace, where there was something to fill it with. Not part of `wall_seconds`.
+    /// Seconds spent preparing the workspace, not part of `wall_seconds`; absent if there was nothing to prepare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preparation_seconds: Option<f64>,
-    /// The files that its output globs matched.
+    /// Output files that the output globs matched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputFile>,
-    /// The globs of its outputs that no kept file matches.
+    /// Output globs that match no kept file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs_missing: Vec<String>,
-    /// What its output globs matched and cannot be kept: the first 100 by name.
+    /// Files that match an output glob and cannot be kept: the first 100 by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs_not_kept: Vec<OutputNotKept>,
-    /// How many of these there are.
+    /// Total number of files that match an output glob and cannot be kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub outputs_not_kept_count: u64,
-    /// What became of its tasks, where it is a job.
+    /// Result of the job; absent for a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Box<JobResult>>,
-    /// What became of its console output.
+    /// Sizes and location of the console output.
     #[serde(default)]
     pub log: LogSummary,
 }
 
 impl BuildResult {
-    /// A result without a run behind it.
+    /// Creates a result for a build that ended without a run.
     pub fn without_run(outcome: Outcome, code: ReasonCode, message: impl Into<String>) -> Self {
         Self {
             outcome,
@@ -93,28 +93,28 @@ impl BuildResult {
     }
 }
 
-/// How a build ended, in a word.
+/// Outcome of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The command exited with 0.
     Succeeded,
-    /// The command failed, or could not be started.
+    /// The command failed or could not be started.
     Failed,
-    /// It ran longer than its timeout.
+    /// The build ran longer than its timeout.
     TimedOut,
-    /// Someone cancelled it.
+    /// The build was cancelled by a user.
     Cancelled,
-    /// It waited too long.
+    /// The build waited longer than its queue timeout.
     Expired,
-    /// Its workers were lost until its attempts were used up.
+    /// Workers were lost until all attempts were used up.
     Lost,
-    /// It was refused.
+    /// The request was rejected.
     Rejected,
 }
 
 impl Outcome {
-    /// All of them.
+    /// All outcomes, in declaration order.
     pub const ALL: [Self; 7] = [
         Self::Succeeded,
         Self::Failed,
@@ -125,7 +125,7 @@ impl Outcome {
         Self::Rejected,
     ];
 
-    /// The public name.
+    /// Name in messages and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -138,7 +138,7 @@ impl Outcome {
         }
     }
 
-    /// What a command line that waited for the build exits with.
+    /// Exit code of a `forebay` command that waited for the build.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Succeeded => 0,
@@ -152,14 +152,14 @@ impl Outcome {
 /// Why a build did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
-    /// For programs.
+    /// Reason code, for programs.
     pub code: ReasonCode,
-    /// For people: what happened, to what.
+    /// Description of the error, for people.
     pub message: String,
 }
 
 impl Reason {
-    /// With a message that is not too long to be part of a record.
+    /// Shortens the message to a length that fits into a record.
     #[must_use]
     pub fn brief(self) -> Self {
         Self { code: self.code, message: brief(self.message) }
@@ -170,74 +170,74 @@ impl Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReasonCode {
-    /// The command exited with another code than 0, or by a signal.
+    /// The command exited with a code other than 0, or was killed by a signal.
     CommandFailed,
     /// The command could not be started.
     CommandNotStarted,
-    /// Tasks of its job failed.
+    /// Tasks of the job failed.
     TasksFailed,
-    /// The workspace could not be prepared: no such folder, revision, archive, or another digest.
+    /// The workspace could not be prepared: the folder, revision or archive is missing, or its digest differs.
     ContextUnavailable,
     /// The worker's disk is full.
     DiskFull,
-    /// An output could not be kept.
+    /// An output file could not be kept.
     OutputNotKept,
-    /// An output was not made, and the request says that all must be.
+    /// An output glob matched no kept file, and the request has `require_outputs`.
     OutputMissing,
-    /// It ran longer than its timeout.
+    /// The build ran longer than its timeout.
     RunningTooLong,
-    /// It waited longer than its queue timeout.
+    /// The build waited longer than its queue timeout.
     QueuedTooLong,
-    /// Someone cancelled it.
+    /// The build was cancelled by a user.
     Cancelled,
-    /// The worker's lease ran out: the worker died, hung, or was cut off.
+    /// The worker's lease expired: the worker died, hung or was disconnected.
     LeaseExpired,
-    /// The worker was told to stop.
+    /// The worker was drained before the build ended.
     WorkerDrained,
-    /// The worker could not run it for a fault of its own.
+    /// The worker could not run the build because of an internal fault.
     WorkerFault,
-    /// The worker could not reach a gateway of the farm for the tasks of a job.
+    /// The worker could not reach a gateway of the farm to run the tasks of a job.
     GatewayUnreachable,
-    /// The request was refused.
+    /// The request is invalid.
     InvalidRequest,
 }
 
-/// One kept file.
+/// A kept output file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OutputFile {
-    /// Relative to the workspace.
+    /// Path of the file relative to the workspace.
     pub path: String,
-    /// Of its content.
+    /// Digest of the content.
     pub digest: Digest,
-    /// Its length.
+    /// Length of the content in bytes.
     pub size_bytes: u64,
-    /// Whether it may be executed.
+    /// Whether the file is executable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executable: bool,
 }
 
-/// What an output glob matched and is not kept.
+/// A file that matches an output glob and cannot be kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OutputNotKept {
-    /// Relative to the workspace; bytes that are no UTF-8 are replaced.
+    /// Path of the file relative to the workspace; bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// What about it cannot be kept.
+    /// Why the file cannot be kept.
     pub reason: String,
 }
 
-/// What became of a build's console output.
+/// Sizes and location of a build's console output.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LogSummary {
     /// Bytes written to stdout.
     pub stdout_bytes: u64,
     /// Bytes written to stderr.
     pub stderr_bytes: u64,
-    /// Bytes that are on the bus; the rest, up to the log limit, is in `overflow`.
+    /// Bytes that are stored on the bus; the rest, up to the log limit, is in `overflow`.
     pub bus_bytes: u64,
-    /// What did not fit on the bus: stdout and stderr in the order of arrival.
+    /// File with the output that did not fit on the bus, stdout and stderr in order of arrival; absent if all fit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overflow: Option<OutputFile>,
-    /// Bytes past the log limit, which are kept nowhere.
+    /// Bytes beyond the log limit, which were discarded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_bytes: u64,
 }
@@ -247,18 +247,18 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// Which output of a process.
+/// Output stream of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OutputStream {
-    /// File descriptor 1.
+    /// Standard output (file descriptor 1).
     Stdout,
-    /// File descriptor 2.
+    /// Standard error (file descriptor 2).
     Stderr,
 }
 
 impl OutputStream {
-    /// The header value.
+    /// Name in messages and headers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",

@@ -1,4 +1,4 @@
-//! How many processes a pool should have.
+//! Autoscaling: the target number of processes of a pool.
 
 use std::{borrow::Cow, fmt, str::FromStr};
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{Millis, ParseIdError, PoolName, Sequence};
 
-/// Processes of a kind, of which each can do what the others can, so that their number can follow the work. As text
-/// `workers` or `executors.POOL`; `executors` is read as those of the pool `default`.
+/// A set of interchangeable processes whose number can follow the load. Written `workers` or `executors.POOL`;
+/// `executors` means the pool `default`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ScaledPool {
     /// All workers of the farm: any of them can run any build.
@@ -29,13 +29,11 @@ impl fmt::Display for ScaledPool {
     }
 }
 
-/// A text that names nothing that can be scaled.
+/// A text that is not a valid pool name for autoscaling.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseScaledPoolError {
-    /// Neither workers nor executors.
-    #[error("{0:?} is nothing that can be scaled: `workers`, `executors` or `executors.POOL` is expected")]
+    #[error("cannot scale {0:?}: expected `workers`, `executors` or `executors.POOL`")]
     Unknown(String),
-    /// Executors of what cannot be a pool.
     #[error(transparent)]
     Pool(#[from] ParseIdError),
 }
@@ -74,66 +72,68 @@ impl JsonSchema for ScaledPool {
         json_schema!({
             "type": "string",
             "pattern": r"^(workers|executors(\.[A-Za-z0-9_-]+)?)$",
-            "description": "Processes of a kind whose number follows the work: all workers, or the executors of one pool."
+            "description": "Processes whose number follows the load: all workers, or the executors of one pool."
         })
     }
 }
 
-/// How many processes a pool should have, and why. JSON, one key a pool in the bucket `FOREBAY_SCALE` and repeated as a
-/// plain message on `forebay.scale.<pool>`; written by autoscalers by compare-and-set, so that of any number of them one
-/// makes each decision; read by whoever starts and stops processes, and by the autoscalers as what they go on from.
+/// Target number of processes of a pool, with the reason. JSON, one key per pool in the bucket `FOREBAY_SCALE` and
+/// repeated as a plain message on `forebay.scale.<pool>`. Written by autoscalers with compare-and-set, so that exactly
+/// one of several autoscalers makes each decision; read by the programs that start and stop processes, and by
+/// autoscalers as their state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScalePlan {
-    /// Which pool.
+    /// Pool that the decision is for.
     pub pool: ScaledPool,
-    /// Counts the decisions.
+    /// Number of the decision, counted from 1.
     pub tick: u64,
-    /// When it was decided.
+    /// Time of the decision.
     pub at_ms: Millis,
-    /// Processes that should take work. Those above it are to be drained, and stopped once they run nothing.
+    /// Number of processes that should accept work. Drain the surplus, and stop those processes once they are idle.
     pub desired: u64,
-    /// Processes that are needed, whatever the settings allow.
+    /// Number of processes needed for the load, regardless of limits in the settings.
     pub needed: u64,
-    /// Why so many: `enough`, `backlog`, `load`, `minimum`, `maximum`, `budget`, `surplus`, `too_soon`, `cooldown` or `busy`.
+    /// Reason for `desired`: `enough`, `backlog`, `load`, `minimum`, `maximum`, `budget`, `surplus`,
+    /// `too_soon`, `cooldown` or `busy`.
     pub reason: String,
-    /// The same as a sentence, for people.
+    /// The reason as a sentence, for people.
     pub why: String,
-    /// Of what it was decided.
+    /// Observation of the pool on which the decision is based.
     pub seen: ScaleObservation,
-    /// Up to where the log was read: what joined the queue behind it is counted by the next decision.
+    /// Position in the event stream up to which arrivals are counted; later ones are counted by the next decision.
     pub upto: Sequence,
-    /// What the planner remembers. It is nobody else's, and its form may change with any version.
+    /// State of the planner, private to it; its format may change with any version.
     #[serde(default)]
     pub memory: serde_json::Value,
 }
 
-/// What an autoscaler saw of a pool.
+/// Observation of a pool by an autoscaler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ScaleObservation {
-    /// Builds or executions that wait and that one more process could start.
+    /// Number of builds or executions that wait and that one more process could start.
     pub waiting: u64,
-    /// Those that wait for something else: their group's quota is used up.
+    /// Number of builds or executions held back because their group's quota is used up.
     pub held_back: u64,
-    /// Those that run.
+    /// Number of builds or executions that are running.
     pub running: u64,
-    /// Milliseconds that what waits is expected to take, added up.
+    /// Expected run time in milliseconds of everything in `waiting`, added up.
     pub queued_ms: u64,
-    /// Milliseconds that the one which waits longest has waited.
+    /// Wait so far in milliseconds of the oldest entry in `waiting`.
     pub oldest_wait_ms: u64,
-    /// How many joined the queue since the decision before.
+    /// Number of builds or executions that joined the queue since the previous decision.
     pub arrived: u64,
-    /// Milliseconds that one takes, on the average of what ended lately; 0 where nothing did.
+    /// Average run time in milliseconds of recently finished builds or executions; 0 if none finished.
     pub service_ms: u64,
-    /// How many one process runs at a time.
+    /// Number of builds or executions that one process runs at a time.
     pub slots: u64,
-    /// Processes that take work.
+    /// Number of processes that accept work.
     pub alive: u64,
-    /// Of these, those that run something.
+    /// Number of processes that accept work and are running something.
     pub busy: u64,
-    /// Processes that were asked for and do not take work yet.
+    /// Number of processes that were requested and do not accept work yet.
     pub starting: u64,
-    /// Processes that take no more work, or were asked to.
+    /// Number of processes that accept no more work or were asked to drain.
     pub draining: u64,
 }
 

@@ -1,27 +1,27 @@
-//! How wrong the clock of a machine is.
+//! Clock offsets of machines.
 
 use std::{fmt, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How far the clock of a machine is ahead of the farm's, in milliseconds; negative when it is behind. The farm goes by the
-/// clock of nats-server.
+/// Offset of a machine's clock from the farm's clock in milliseconds: positive if it is ahead, negative if behind. The
+/// farm's clock is that of nats-server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Skew(pub i64);
 
 impl Skew {
-    /// What is less than this is not worth a word: measuring is off by as much on a busy machine.
+    /// Smallest offset worth a warning: on a busy machine the measurement is off by nearly as much.
     pub const NOTABLE: Duration = Duration::from_secs(1);
 
-    /// Whether somebody should set that clock.
+    /// Whether the offset is worth a warning.
     pub fn is_notable(self) -> bool {
         u128::from(self.0.unsigned_abs()) > Self::NOTABLE.as_millis()
     }
 }
 
-/// As in `5.2 s ahead`.
+/// Prints a text such as `5.2 s ahead`.
 impl fmt::Display for Skew {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenths = self.0.unsigned_abs() / 100;

@@ -1,45 +1,45 @@
-//! What a build asks its tool to do: the part of its command by which it is costed and finds its workspace.
+//! Build tool calls: the part of a command that determines its estimated cost and its warm workspace.
 
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a build asks its build tool to do. Derived from the command line where the request does not say it.
+/// Call of a build tool. Derived from the command line if the request does not give it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolCall {
-    /// The tool's command: `build` or `test`; the program's name where a tool has none.
+    /// Command of the tool, for example `build` or `test`; the program's name for tools without commands.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// Its flags; their order does not matter.
+    /// Flags of the call, in any order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
-    /// Its targets, `path/to/package:name`; their order does not matter.
+    /// Targets such as `path/to/package:name`, in any order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
-    /// The version of the tool that the build needs.
+    /// Version of the tool; empty if it does not matter.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tool_version: String,
-    /// The branch of the code repository.
+    /// Branch of the code repository; empty if it does not matter.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub branch: String,
-    /// Tags of its targets, `requires-gpu` say.
+    /// Tags of the targets, for example `requires-gpu`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub tags: BTreeSet<String>,
-    /// Rules of its targets, `swift_binary` say.
+    /// Rules of the targets, for example `swift_binary`.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub rules: BTreeSet<String>,
 }
 
-/// Tools that take a command, flags and targets as Bazel does.
+/// Tools that accept a command, flags and targets like Bazel.
 const BAZEL_LIKE: [&str; 4] = ["bazel", "bazelisk", "blaze", "buck2"];
-/// Their flags whose value is the next argument.
+/// Flags of these tools whose value is the next argument.
 const WITH_VALUE: [&str; 2] = ["-c", "-j"];
 
 impl ToolCall {
-    /// What `argv` asks: `bazel build --flag //a:b` and its kin as they read it; of any other program the
-    /// arguments that start with a dash are its flags and the others its targets.
+    /// Parses `argv`. Calls like `bazel build --flag //a:b` are read as Bazel reads them; for any other program,
+    /// arguments that start with a dash are flags and all others are targets.
     pub fn of_command(argv: &[String]) -> Self {
         let Some((program, arguments)) = argv.split_first() else { return Self::default() };
         let program = program.rsplit('/').next().unwrap_or(program);
@@ -69,38 +69,38 @@ impl ToolCall {
     }
 }
 
-/// Whether a build starts in an empty workspace or in one that an earlier, similar build left.
+/// Workspace in which a build starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkspaceUse {
-    /// Empty, and nothing is left.
+    /// An empty workspace, which is emptied again afterwards.
     #[default]
     Fresh,
-    /// What a similar build left, its files and its tool's server; and it leaves its own.
+    /// A workspace left by a similar build, with its files and tool server; it is kept for the next such build.
     Warm,
 }
 
 impl WorkspaceUse {
-    /// Whether it is the default.
+    /// Whether this is `Fresh`, the default.
     pub fn is_fresh(&self) -> bool {
         *self == Self::Fresh
     }
 }
 
-/// How the workspace of a run was chosen (section 4.4 of the paper).
+/// How the workspace of an attempt was chosen (section 4.4 of the paper).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkspaceKind {
     /// Its last build had the same branch, flags, targets and tool version.
     Exact,
-    /// Its last build shares a target or package with each of this build's targets.
+    /// Its last build shares a target or package with each target of this build.
     Prefix,
-    /// There was none: an empty one.
+    /// No warm workspace matched, so that an empty one is used.
     New,
 }
 
 impl WorkspaceKind {
-    /// The public name.
+    /// Name in messages and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Exact => "exact",

@@ -1,4 +1,4 @@
-//! From a request to a build: everything that can be refused without running it.
+//! Validation of a request: every error that can be found without running the build.
 
 use std::collections::BTreeSet;
 
@@ -7,122 +7,59 @@ use crate::{
     Millis, Priority, RequestLimits,
 };
 
-/// Why a request was refused.
+/// Why a request was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRequest {
-    /// Neither the body nor the header names the build.
     #[error("the build has no id: give a UUID as field id, or GROUP/UUID as header Nats-Msg-Id")]
     NoId,
-    /// Header and body disagree.
     #[error("field id is {body} but header Nats-Msg-Id is {header}")]
-    IdMismatch {
-        /// In the body.
-        body: BuildId,
-        /// In the header.
-        header: BuildId,
-    },
-    /// The subject is the right to use a group; the body cannot name another.
+    IdMismatch { body: BuildId, header: BuildId },
+    /// The subject grants the right to use a group, so that the body cannot name another.
     #[error("field group is {body} but the call is for group {subject}")]
-    GroupMismatch {
-        /// In the body.
-        body: Group,
-        /// In the subject.
-        subject: Group,
-    },
-    /// Likewise for the priority.
+    GroupMismatch { body: Group, subject: Group },
     #[error("field priority is {body} but the subject's priority is {subject}")]
-    PriorityMismatch {
-        /// In the body.
-        body: Priority,
-        /// In the subject.
-        subject: Priority,
-    },
-    /// Nothing to run.
+    PriorityMismatch { body: Priority, subject: Priority },
     #[error("field command is empty: give the program and its arguments, or a job")]
     EmptyCommand,
-    /// Two things to run.
-    #[error("a build has a command or a job, not both")]
+    #[error("the build has both a command and a job: give only one")]
     CommandAndJob,
-    /// Who would get them?
-    #[error("field env is for a build's command: the tasks of a job have their own env, and its defaults")]
+    #[error("field env applies to a command: set env in the tasks of the job or in its defaults")]
     EnvOfJob,
-    /// Nobody's name.
-    #[error(
-        "field submitter is {0:?}: 1 to {SUBMITTER_MAX} characters are expected, none of them a control character"
-    )]
+    #[error("field submitter is {0:?}: expected 1 to {SUBMITTER_MAX} characters without control characters")]
     BadSubmitter(String),
-    /// A NUL byte can be passed to no process.
-    #[error("field {field} holds a NUL byte")]
-    Nul {
-        /// Which field.
-        field: &'static str,
-    },
-    /// Not the name of an environment variable.
-    #[error("field env names {name:?}: a name without '=' is expected")]
-    BadEnvName {
-        /// The name.
-        name: String,
-    },
-    /// An output outside the workspace.
-    #[error("output {pattern:?} leaves the workspace: a relative glob without '..' is expected")]
-    OutputLeaves {
-        /// The glob.
-        pattern: String,
-    },
-    /// A context location that is neither an absolute path nor a URL.
-    #[error("context {field} {value:?} is not valid: {wanted}")]
-    BadContext {
-        /// Which field of the context.
-        field: &'static str,
-        /// What it says.
-        value: String,
-        /// What is expected.
-        wanted: &'static str,
-    },
-    /// No executor of this farm has that type.
-    #[error("executor type {name} is unknown here; known are {known}")]
-    UnknownExecutorType {
-        /// What was asked for.
-        name: ExecutorType,
-        /// What there is.
-        known: String,
-    },
-    /// Less than nothing, or more than any farm has.
-    #[error("field occupancy says {amount} ESU of {kind}: 0 to {OCCUPANCY_MAX} is expected")]
-    BadOccupancy {
-        /// Of what.
-        kind: ExecutorType,
-        /// How much.
-        amount: Esu,
-    },
-    /// A number out of its range.
-    #[error("field {field} is {value}: 1 to {max} is expected")]
-    OutOfRange {
-        /// Which field.
-        field: &'static str,
-        /// What it says.
-        value: u64,
-        /// The most that is allowed.
-        max: u64,
-    },
+    /// No process can be passed a NUL byte.
+    #[error("field {field} contains a NUL byte")]
+    Nul { field: &'static str },
+    #[error("invalid environment variable name {name:?}: must not be empty or contain '='")]
+    BadEnvName { name: String },
+    #[error("output {pattern:?} leaves the workspace: expected a relative glob without '..'")]
+    OutputLeaves { pattern: String },
+    #[error("invalid context {field} {value:?}: {wanted}")]
+    BadContext { field: &'static str, value: String, wanted: &'static str },
+    #[error("unknown executor type {name}: this farm has {known}")]
+    UnknownExecutorType { name: ExecutorType, known: String },
+    #[error("field occupancy is {amount} ESU for {kind}: expected 0 to {OCCUPANCY_MAX}")]
+    BadOccupancy { kind: ExecutorType, amount: Esu },
+    #[error("field {field} is {value}: expected 1 to {max}")]
+    OutOfRange { field: &'static str, value: u64, max: u64 },
 }
 
-/// A build whose occupancy is yet to be estimated where the request did not say it.
+/// A valid build whose occupancy is still to be estimated unless the request gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
-    /// The build; its occupancy is what the request said.
+    /// The build, with the occupancy of the request.
     pub build: Build,
-    /// Executor types that the request named.
+    /// Executor types that the request names.
     pub executor_types: BTreeSet<ExecutorType>,
-    /// The job, where it is one: yet to be checked and stored. The build has its digest.
+    /// The job, still to be checked and stored; the build contains its digest.
     pub job: Option<JobSource>,
 }
 
 impl BuildRequest {
-    /// Checks the request and fills its defaults.
+    /// Checks the request and fills in defaults.
     ///
-    /// `header_id` is the `Nats-Msg-Id` of a plain publish; `subject_priority` is absent where the
-    /// subject names none (the API).
+    /// `header_id` is the `Nats-Msg-Id` of a plain publish. `subject_priority` is absent if the subject names no
+    /// priority, as in the API.
     pub fn validate(
         self,
         group: &Group,
@@ -185,7 +122,7 @@ impl BuildRequest {
         Ok(Accepted { build, executor_types: self.executor_types, job: self.job })
     }
 
-    /// Whether there is one thing to run.
+    /// Checks that the request has exactly one of command and job.
     fn check_work(&self) -> Result<(), InvalidRequest> {
         match &self.job {
             None => {
@@ -236,9 +173,9 @@ impl BuildRequest {
     }
 }
 
-/// ESU of a type that one build may say that it occupies.
+/// Maximum ESU of one type that a request may state for a build.
 const OCCUPANCY_MAX: Esu = Esu::from_micros(100_000 * 1_000_000);
-/// Characters of a submitter's name.
+/// Maximum length in characters of a submitter's name.
 const SUBMITTER_MAX: usize = 200;
 
 fn check_command(command: &[String]) -> Result<(), InvalidRequest> {
@@ -289,26 +226,26 @@ fn check_context(context: &Context) -> Result<(), InvalidRequest> {
         |field, value: &str, wanted| InvalidRequest::BadContext { field, value: value.to_owned(), wanted };
     match context {
         Context::Directory { path, .. } if !path.starts_with('/') => {
-            Err(bad("path", path, "an absolute path is expected"))
+            Err(bad("path", path, "expected an absolute path"))
         }
         Context::Archive { location, .. }
             if !["/", "http://", "https://"].iter().any(|start| location.starts_with(start)) =>
         {
-            Err(bad("location", location, "an absolute path or an http(s) URL is expected"))
+            Err(bad("location", location, "expected an absolute path or an http(s) URL"))
         }
-        // A leading dash would be an option to git.
+        // Git would read a leading dash as an option.
         Context::Git { url, .. } if url.is_empty() || url.starts_with('-') => {
-            Err(bad("url", url, "a git URL is expected"))
+            Err(bad("url", url, "expected a git URL"))
         }
-        // These run commands of the worker, or read what it has open.
+        // These helpers run commands on the worker or read its open files.
         Context::Git { url, .. } if ["ext::", "fd::"].iter().any(|helper| url.starts_with(helper)) => {
-            Err(bad("url", url, "a git URL is expected, and none of ext:: or fd::"))
+            Err(bad("url", url, "expected a git URL, without the helpers ext:: and fd::"))
         }
         Context::Git { revision, .. } if revision.contains('\0') => {
             Err(InvalidRequest::Nul { field: "context" })
         }
         Context::Git { revision, .. } if revision.is_empty() || revision.starts_with('-') => {
-            Err(bad("revision", revision, "a commit, tag or branch is expected"))
+            Err(bad("revision", revision, "expected a commit, tag or branch"))
         }
         Context::Directory { path: text, .. }
         | Context::Archive { location: text, .. }

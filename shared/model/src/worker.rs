@@ -1,4 +1,4 @@
-//! What dispatchers and workers say to each other.
+//! Messages between dispatchers and workers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,70 +8,70 @@ use crate::{
     WorkspaceKind,
 };
 
-/// A worker says that it lives and what is free. Plain message, worker to any dispatcher.
+/// Heartbeat of a worker with the state of its workspaces. Plain message, worker to any dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Heartbeat {
-    /// Who.
+    /// Id of the worker; a restarted worker has a new id.
     pub worker: WorkerId,
-    /// The machine.
+    /// Host name of its machine.
     pub host: String,
-    /// The process.
+    /// Process id of the worker.
     pub pid: u32,
-    /// Since when it runs.
+    /// Time when the worker started.
     pub started_at_ms: Millis,
-    /// Whether it takes offers.
+    /// Whether the worker accepts offers.
     pub status: WorkerStatus,
-    /// What it is short of, where its status is `full`.
+    /// Description of the exhausted resource; present only if the status is `full`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short: Option<String>,
-    /// One entry a workspace, by number.
+    /// State of each workspace, ordered by number from 0.
     pub workspaces: Vec<WorkspaceState>,
-    /// Milliseconds after which it counts as gone.
+    /// Milliseconds without a heartbeat after which it counts as lost.
     pub ttl_ms: u64,
-    /// How far the clock of its machine is ahead of the farm's.
+    /// Offset of its machine's clock from the farm's clock in milliseconds; absent if not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_skew_ms: Option<Skew>,
 }
 
-/// Whether a worker takes offers.
+/// Whether a worker accepts offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerStatus {
-    /// It does.
+    /// The worker accepts offers.
     Ready,
-    /// It finishes what runs and takes nothing new.
+    /// It finishes running builds and accepts nothing new.
     Draining,
-    /// Its disk is too full to take anything new.
+    /// Its disk is too full to accept anything new.
     Full,
-    /// It goes away now.
+    /// It is stopping now and accepts nothing.
     Gone,
 }
 
-/// What a workspace does.
+/// State of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub enum WorkspaceState {
     /// Waits for an offer.
     Idle {
-        /// By what the next build may find that its last build left something of use.
+        /// Keys of its last build if it left warm state; absent if the workspace is empty.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warm: Option<WorkspaceKeys>,
     },
-    /// Runs a build.
+    /// A build occupies the workspace.
     Busy {
-        /// Its group.
+        /// Quota group of the build.
         group: Group,
-        /// Its id.
+        /// Id of the build.
         id: BuildId,
     },
-    /// Cannot run anything: its shim does not start.
+    /// Cannot run builds: its shim does not start.
     Broken,
 }
 
-/// A worker as `forebay workers` shows it.
+/// A worker as shown by `forebay workers`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerView {
-    /// Its last heartbeat.
+    /// Last heartbeat of the worker.
     #[serde(flatten)]
     pub heartbeat: Heartbeat,
 }
@@ -79,128 +79,129 @@ pub struct WorkerView {
 /// Builds offered to one worker in one message. Request, dispatcher to worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Offers {
-    /// The builds.
+    /// Offered builds, at most one for each workspace.
     pub offers: Vec<Offer>,
 }
 
 /// One build offered to one workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Offer {
-    /// The build's group.
+    /// Quota group of the build.
     pub group: Group,
-    /// The build's id.
+    /// Id of the build.
     pub id: BuildId,
     /// Position of the BUILD_ENQUEUED that the claim must follow.
     pub sequence: Sequence,
-    /// Which workspace.
+    /// Number of the workspace on the worker, from 0.
     pub workspace: u16,
-    /// When the offer is void.
+    /// Time after which the offer is void.
     pub deadline_ms: Millis,
-    /// When it was picked, in microseconds since the Unix epoch.
+    /// Time when the dispatcher picked the build, in microseconds since the Unix epoch.
     pub dispatched_at_us: u64,
-    /// Up to where the dispatcher had read.
+    /// Position in the event stream up to which the dispatcher had read when it picked the build.
     pub dispatched_at_sequence: Sequence,
-    /// How the workspace was chosen, for a build that asks for a warm one.
+    /// How the workspace was chosen; absent unless the build asks for a warm one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_kind: Option<WorkspaceKind>,
 }
 
-/// Reply to `Offers`, in their order.
+/// Reply to [`Offers`]: one verdict for each offer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OfferReply {
-    /// One verdict an offer.
+    /// Verdicts in the order of the offers.
     pub verdicts: Vec<OfferVerdict>,
 }
 
-/// What became of an offer.
+/// Verdict on an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OfferVerdict {
     /// The worker holds the lease and wrote INVOCATION_STARTED.
     Started,
-    /// The workspace is taken or the worker drains: offer the build elsewhere.
+    /// The workspace is in use or the worker drains: offer the build elsewhere.
     Busy,
-    /// The build is not waiting at that position any more: drop the entry.
+    /// The build no longer waits at that position: drop the entry.
     Stale,
-    /// The worker could not claim it now: offer the build again.
+    /// The worker could not claim the build now: offer it again.
     Failed,
 }
 
-/// An order to one worker. Plain message or request, anyone to the worker.
+/// Control message to one worker. Plain message or request, from any service or CLI.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "order", rename_all = "lowercase")]
 pub enum Control {
-    /// How much has the build used until now? Answered by [`BuildUse`]; not at all where it does not run here.
+    /// Asks for the resources that the build has used so far. Answered by [`BuildUse`]; not answered if the build does
+    /// not run on this worker.
     Measure {
-        /// Its group.
+        /// Quota group of the build.
         group: Group,
-        /// Its id.
+        /// Id of the build.
         id: BuildId,
-        /// The run.
+        /// Attempt that is measured.
         attempt: Attempt,
     },
-    /// The build was ended: kill it.
+    /// The build was ended: kill its processes.
     Cancel {
-        /// Its group.
+        /// Quota group of the build.
         group: Group,
-        /// Its id.
+        /// Id of the build.
         id: BuildId,
-        /// The run that was ended.
+        /// Attempt that was ended.
         attempt: Attempt,
     },
-    /// Take nothing new.
+    /// Finish running builds and accept nothing new.
     Drain,
-    /// Take builds again.
+    /// Accept builds again after `drain`.
     Resume,
 }
 
-/// What a build that runs has used until now. Reply to [`Control::Measure`].
+/// Resources that a running build has used so far. Reply to [`Control::Measure`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BuildUse {
     /// Seconds since its first command started, preparation included.
     pub wall_seconds: f64,
-    /// CPU seconds, user and system, of all its processes.
+    /// CPU time in seconds, user and system, of all its processes.
     pub cpu_seconds: f64,
-    /// The ESU that it occupied on the average, by executor type.
+    /// ESU occupied by executor type, averaged over the run so far.
     pub usage: Occupancy,
 }
 
-/// What a worker did around a build. JSON on the build's `tool` subject.
+/// Event of a worker about a build. JSON on the build's `tool` subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event")]
 pub enum ToolEvent {
-    /// The workspace is being filled, which takes longer than a second. Every two seconds at most.
+    /// Preparation of the workspace takes longer than a second. Sent at most every two seconds.
     #[serde(rename = "WORKSPACE_PREPARING")]
     WorkspacePreparing {
-        /// The run.
+        /// Attempt that the event belongs to.
         attempt: Attempt,
-        /// What is being done.
+        /// Current step of the preparation, for people.
         what: String,
-        /// Files that are done.
+        /// Number of files processed so far.
         files: u64,
-        /// Files that there are; 0 while they are counted.
+        /// Total number of files; 0 while they are counted.
         files_total: u64,
-        /// Bytes that were copied.
+        /// Number of bytes copied so far.
         bytes: u64,
     },
-    /// The workspace holds what was asked.
+    /// Preparation of the workspace is complete.
     #[serde(rename = "WORKSPACE_PREPARED")]
     WorkspacePrepared {
-        /// The run.
+        /// Attempt that the event belongs to.
         attempt: Attempt,
-        /// Seconds it took.
+        /// Duration of the preparation in seconds.
         wall_seconds: f64,
     },
-    /// Tasks of the build's job ended, or will never start.
+    /// Tasks of the build's job ended or were skipped.
     #[serde(rename = "TASKS_ENDED")]
     TasksEnded {
-        /// The run.
+        /// Attempt that the event belongs to.
         attempt: Attempt,
-        /// Those of the job that have ended, these included.
+        /// Number of tasks of the job that have ended so far, including those in `reports`.
         ended: u64,
-        /// All of the job.
+        /// Total number of tasks in the job.
         tasks: u64,
-        /// Since the last such event.
+        /// Reports of the tasks that ended since the previous event.
         reports: Vec<TaskReport>,
     },
 }

@@ -1,4 +1,4 @@
-//! By what a build finds a workspace that is warm for it. How the keys are made is a decision: see `policy`.
+//! Keys by which a build finds a warm workspace. How they are computed is policy: see `policy`.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 use crate::hash_key::hash_key;
 
 hash_key!(
-    /// A hash by which warm workspaces are found; sixteen hexadecimal digits.
+    /// Key of a warm workspace: a 64-bit hash as 16 hexadecimal digits.
     WarmKey,
     "workspace key"
 );
 
-/// The keys of a build (section 4.4 of the paper); a workspace keeps those of its last build.
+/// Keys of a build (section 4.4 of the paper); a workspace keeps those of its last build.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkspaceKeys {
-    /// Branch, flags, targets and tool version together.
+    /// Hash of branch, flags, targets and tool version together.
     pub exact: WarmKey,
-    /// The tool version alone.
+    /// Hash of the tool version alone.
     pub version: WarmKey,
-    /// Each target and each package, with the flags.
+    /// Hash of each target and each package, combined with the flags.
     pub prefixes: BTreeSet<WarmKey>,
 }

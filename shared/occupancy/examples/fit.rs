@@ -1,4 +1,4 @@
-//! Fits the occupancy model to generated builds and says how long that takes and how well it does:
+//! Fits the occupancy model to generated builds and reports its duration and quality:
 //! `cargo run --release -p occupancy --example fit -- [builds] [passes] [no-search]`.
 
 use occupancy::{BuildFacts, Crosses, Dataset, FitOptions, OccupancyModel, fit, is_test, search};
@@ -39,10 +39,10 @@ fn main() {
     predictions(&model);
 }
 
-/// The search ends then at the latest.
+/// Time limit of the search.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// The builds, the time it took to push them, and the errors of who knows all but chance, by executor type.
+/// The builds, the time to push them, and the errors of an oracle that knows everything but chance, by executor type.
 fn ingest(builds: u64) -> (Dataset, Duration, BTreeMap<&'static str, (f64, f64)>) {
     let mut workload = Workload::new(1);
     let mut data = Dataset::new();
@@ -102,7 +102,7 @@ fn predictions(model: &OccupancyModel) {
         .filter(|build| build.targets.len().abs_diff(200) < 30)
         .take(1_000)
         .collect();
-    // The best of some rounds, as other work of the machine only ever slows it down.
+    // The best of several rounds, since other work on the machine can only slow it down.
     let (mut sum, mut each) = (0.0, f64::INFINITY);
     for _ in 0..10 {
         let start = Instant::now();
@@ -120,7 +120,7 @@ fn number(arguments: &[String], place: usize, default: u64) -> u64 {
     arguments.get(place).and_then(|argument| argument.parse().ok()).unwrap_or(default)
 }
 
-/// The most memory this process had in use.
+/// Peak resident memory of this process.
 fn peak() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or("VmHWM: unknown");

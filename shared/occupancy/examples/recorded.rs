@@ -1,6 +1,6 @@
-//! The error of the occupancy model on builds that a farm recorded, one JSON object a line with `command`, `flags`,
-//! `targets`, `group`, `priority` and `usage` (ESU by executor type), as `forebay bench workspaces --record FILE` writes
-//! them: `cargo run -p occupancy --example recorded -- FILE`.
+//! Measures the error of the occupancy model on recorded builds, one JSON object per line with `command`, `flags`,
+//! `targets`, `group`, `priority` and `usage` (ESU by executor type), as `forebay bench workspaces --record FILE`
+//! writes them: `cargo run -p occupancy --example recorded -- FILE`.
 //!
 //! Each tenth of the builds is predicted by a model that learned from the other nine.
 
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
 }
 
 fn errors(builds: &[Recorded]) -> BTreeMap<String, Errors> {
-    // One key is held back, the other is learned from.
+    // Builds with the first key are held back, those with the second are learned from.
     let held_back = (0..10_000).find(|key| is_test(*key)).unwrap_or_default();
     let learned = (0..10_000).find(|key| !is_test(*key)).unwrap_or_default();
     let mut sums: BTreeMap<String, Errors> = BTreeMap::new();
@@ -89,7 +89,7 @@ fn facts(build: &Recorded) -> BuildFacts<'_> {
 }
 
 fn print(errors: &BTreeMap<String, Errors>, builds: usize) {
-    println!("{builds} builds; mean absolute error in ESU on builds that were not learned from");
+    println!("{builds} builds; mean absolute error in ESU on held-out builds");
     println!("type      tested   model  always 1 ESU  mean of the group");
     for (kind, sum) in errors {
         let mean = |total: f64| total / sum.builds.max(1.0);

@@ -1,9 +1,9 @@
 use crate::number::{count, place};
 
-/// Size of a chunk in bytes: large against a row, small against the memory of a machine.
+/// Size of a chunk in bytes: large compared to a row, small compared to the memory of a machine.
 const CHUNK: usize = 4 << 20;
 
-/// Rows of bytes, one after the other in chunks, so that growing never copies what is there.
+/// Rows of bytes, stored one after the other in chunks, so that growing never copies existing rows.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     chunks: Vec<Vec<u8>>,
@@ -17,7 +17,7 @@ struct Row {
 }
 
 impl Chunks {
-    /// Adds a row.
+    /// Appends a row of bytes.
     pub(crate) fn push(&mut self, row: &[u8]) {
         if self.chunks.last().is_none_or(|chunk| chunk.len() + row.len() > CHUNK) {
             self.chunks.push(Vec::with_capacity(CHUNK.max(row.len())));
@@ -29,7 +29,7 @@ impl Chunks {
         }
     }
 
-    /// The bytes from the start of a row on; a row says itself where it ends.
+    /// The bytes from the start of a row to the end of its chunk; the row's encoding defines where it ends.
     pub(crate) fn row(&self, row: u32) -> &[u8] {
         self.rows
             .get(place(row))
@@ -37,7 +37,7 @@ impl Chunks {
             .unwrap_or_default()
     }
 
-    /// Number of rows.
+    /// Number of rows stored.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }

@@ -2,28 +2,29 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Most basic features in one cross (section 4.3).
+/// Maximum number of basic features in one cross (section 4.3 of the paper).
 pub const MAX_FEATURES: usize = 6;
 
 /// A basic feature of a build, as a part of a cross.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Feature {
-    /// The command.
+    /// The build tool's command, such as `build` or `test`.
     Command,
-    /// The quota group.
+    /// The quota group of the build.
     Group,
-    /// The priority.
+    /// The priority of the build.
     Priority,
     /// All values of the flag of this name.
     Flag(String),
-    /// Each package, times the number of its targets.
+    /// Each package, weighted by its number of targets.
     Package,
-    /// Each target.
+    /// Each target of the build.
     Target,
-    /// Number of targets: with `Package` or `Target` its magnitude as a category, else the number as a factor.
+    /// Number of targets: its magnitude as a category if combined with `Package` or `Target`, else the
+    /// number as a factor.
     TargetCount,
-    /// Number of packages, likewise.
+    /// Number of packages, used in the same way as `TargetCount`.
     PackageCount,
 }
 
@@ -42,8 +43,8 @@ impl fmt::Display for Feature {
     }
 }
 
-/// A synthetic feature: the combination of up to [`MAX_FEATURES`] basic ones (section 4.3). Shown as
-/// `command x package`.
+/// A synthetic feature: the combination of up to [`MAX_FEATURES`] basic features (section 4.3 of the paper). Displayed
+/// as `command x package`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Feature>", into = "Vec<Feature>")]
 pub struct Cross {
@@ -51,8 +52,8 @@ pub struct Cross {
 }
 
 impl Cross {
-    /// The cross of these features: at least one and at most [`MAX_FEATURES`], of `Package` and `Target` no more than
-    /// one (a target has one package), and of the two counts no more than one.
+    /// The cross of these features: 1 to [`MAX_FEATURES`] features, of which at most one is `Package` or `Target` (a
+    /// target has exactly one package), and at most one is a count. `None` if they cannot be combined.
     #[must_use]
     pub fn new(features: impl IntoIterator<Item = Feature>) -> Option<Self> {
         let mut features: Vec<Feature> = features.into_iter().collect();
@@ -71,12 +72,12 @@ impl Cross {
         &self.features
     }
 
-    /// This cross with one feature less, if any is left.
+    /// This cross without one of its features, if any feature is left.
     pub(crate) fn without(&self, feature: &Feature) -> Option<Self> {
         Self::new(self.features.iter().filter(|other| *other != feature).cloned())
     }
 
-    /// This cross with one feature more, if such a cross may be.
+    /// This cross with an additional feature, if that cross is valid.
     pub(crate) fn with(&self, feature: &Feature) -> Option<Self> {
         if self.features.contains(feature) {
             return None;
@@ -89,7 +90,7 @@ impl TryFrom<Vec<Feature>> for Cross {
     type Error = &'static str;
 
     fn try_from(features: Vec<Feature>) -> Result<Self, Self::Error> {
-        Self::new(features).ok_or("no cross can be of these features")
+        Self::new(features).ok_or("these features cannot be combined to a cross")
     }
 }
 
@@ -112,12 +113,12 @@ impl fmt::Display for Cross {
 /// The crosses to learn with, for each executor type.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crosses {
-    /// By executor type.
+    /// Lists of crosses by executor type.
     pub by_type: BTreeMap<String, Vec<Cross>>,
 }
 
 impl Crosses {
-    /// Those for one executor type.
+    /// The crosses of one executor type.
     #[must_use]
     pub fn of(&self, executor_type: &str) -> &[Cross] {
         self.by_type.get(executor_type).map(Vec::as_slice).unwrap_or_default()

@@ -4,38 +4,37 @@ use crate::hash::{ByHash, mix};
 use crate::number::{count, low, place, single};
 use crate::rows::{Interners, RowWriter};
 
-/// Share of builds a model is tested on and never learns from: 5 % (section 4.3).
+/// Percentage of builds that a model is tested on and never learns from: 5 % (section 4.3 of the paper).
 const TEST_SHARE: u64 = 5;
-/// More executor types than this are not told apart; the builds of others are not learned from.
+/// Maximum number of executor types; builds of further types are not learned from.
 const MOST_TYPES: usize = 256;
-/// Names of flags beyond so many, or longer in bytes, are in no cross.
+/// Maximum number of flag names that crosses can use; names longer than [`LONGEST_NAME`] bytes are not used either.
 const MOST_NAMES: usize = 1 << 16;
 const LONGEST_NAME: usize = 256;
 
-/// Whether the build with this key is one to test on. It depends on nothing but the key, so that a build stays on its
-/// side of the split from one day's training to the next.
+/// Whether the build with this key is one to test on. This depends only on the key, so that a build stays on its side
+/// of the split from one day's training to the next.
 #[must_use]
 pub const fn is_test(key: u64) -> bool {
     mix(key ^ 0x7e57) % 100 < TEST_SHARE
 }
 
-/// Finished builds to learn from, kept small: some 350 bytes for a build of a hundred targets, at most 8 KiB for any
-/// build. No texts are kept but the
-/// names of flags.
+/// Finished builds to learn from, stored compactly: some 350 bytes for a build of a hundred targets, at most 8 KiB for
+/// any build. The only texts kept are the names of flags.
 #[derive(Debug, Default)]
 pub struct Dataset {
     rows: Chunks,
-    /// Of each row: 32 bits of its key's hash, of which the search makes its own splits.
+    /// For each row, 32 bits of the hash of its key, from which the search derives its own splits.
     draws: Vec<u32>,
     values: Interners,
-    /// By hash, to show crosses by.
+    /// Flag names by hash, to display crosses.
     flag_names: ByHash<String>,
     types: Vec<TypeLabels>,
     hashed: Hashed,
     writer: RowWriter,
 }
 
-/// What the builds that asked for one executor type used of it.
+/// ESU that the builds which asked for one executor type used of that type.
 #[derive(Debug)]
 pub(crate) struct TypeLabels {
     pub(crate) executor_type: String,
@@ -50,16 +49,16 @@ pub(crate) struct Label {
 }
 
 impl Dataset {
-    /// Nothing to learn from yet.
+    /// Creates a dataset without builds.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a finished build. `usage` gives the ESU it occupied of each executor type it asked for, 0 if everything
-    /// was a cache hit; of a type it does not name, the build teaches nothing. `key` is a hash of the build's id: it
-    /// alone decides whether the build is to learn from or to test on ([`is_test`]). ESU that are negative or not
-    /// finite are left out.
+    /// Adds a finished build. `usage` holds the ESU that it occupied of each executor type it asked for, 0 if
+    /// everything was a cache hit; the model learns nothing about types that it does not name. `key` is a hash of the
+    /// build's id: it alone decides whether the build is to learn from or to test on ([`is_test`]). ESU that are
+    /// negative or not finite are ignored.
     pub fn push<'u>(
         &mut self,
         facts: &BuildFacts<'_>,
@@ -104,7 +103,7 @@ impl Dataset {
         self.len() == 0
     }
 
-    /// Memory its builds take, in bytes; that of the vocabulary of all values seen comes on top.
+    /// Memory of its builds in bytes, without the vocabulary of all values seen.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let labels = self.types.iter().map(|labels| labels.train.len() + labels.test.len()).sum::<usize>();

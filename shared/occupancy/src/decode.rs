@@ -6,11 +6,11 @@ use crate::number::place;
 use crate::report::{Report, TypeReport};
 use crate::vocabulary::{LARGEST, Vocabulary};
 
-/// More buckets than two to this power are not what a model holds.
+/// Largest number of buckets in a model, as a power of two.
 const MOST_BITS: u64 = 24;
 
 impl OccupancyModel {
-    /// The model that [`OccupancyModel::encode`] gave these bytes for.
+    /// Decodes a model from the bytes that [`OccupancyModel::encode`] returned.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut body = Reader(checked(bytes)?);
         let length = body.number("length")?;
@@ -33,7 +33,7 @@ impl OccupancyModel {
     }
 }
 
-/// What is between header and checksum, once these are right.
+/// The bytes between header and checksum, after both were verified.
 fn checked(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     let mut header = Reader(bytes.strip_prefix(&MAGIC).ok_or(DecodeError::NotAModel)?);
     let short = |expected| DecodeError::Length { expected, found: bytes.len() as u64 };
@@ -61,7 +61,7 @@ fn is_finite(part: &TypeReport) -> bool {
     })
 }
 
-/// Takes one thing after the other off the front.
+/// Reads values from the front of the bytes.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// A number in sevens of bits.
+    /// Reads a number in variable-length encoding, seven bits per byte.
     fn number(&mut self, what: &'static str) -> Result<u64, DecodeError> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {

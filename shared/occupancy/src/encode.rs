@@ -1,19 +1,20 @@
-//! A model as bytes: magic, format, length of all, [report, vocabulary, weights by executor type], checksum. Numbers
-//! of fixed width are little-endian, others are written in sevens of bits. Of the weights only those are written that
-//! are not 0, each as the distance to the last one and the upper half of its bits; the lower half is 0.
+//! A model as bytes: magic, format, total length, [report, vocabulary, weights by executor type], checksum. Numbers of
+//! fixed width are little-endian, others have variable length with seven bits per byte. Only weights other than 0 are
+//! written, each as the distance to the previous one and the upper half of its bits; the lower half is 0.
 
 use crate::hash::hash;
 use crate::model::{OccupancyModel, TypeModel};
 
 pub(crate) const MAGIC: [u8; 8] = *b"OCCUPANC";
-/// Changes whenever the meaning of the bytes does: also with the hash, the slots and the terms.
+/// Version of the format. Increment it whenever the meaning of the bytes changes, including the hash, the
+/// slots and the terms.
 pub(crate) const FORMAT: u16 = 1;
-/// Bytes before the report: magic, format and length.
+/// Number of bytes before the report: magic, format and length.
 pub(crate) const HEADER: usize = 18;
-/// Bytes of the checksum at the end.
+/// Number of bytes of the checksum at the end.
 pub(crate) const CHECKSUM: usize = 8;
 
-/// Checksum of what comes before it.
+/// Checksum of all bytes before it.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     hash(u64::from(FORMAT), bytes)
 }
@@ -23,7 +24,7 @@ impl OccupancyModel {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
-        // Numbers and texts always can be written; were it otherwise, no decoder would take the model.
+        // Numbers and texts can always be written; if that failed, no decoder would accept the model.
         let report = rmp_serde::to_vec_named(&self.report).unwrap_or_default();
         put(&mut body, report.len() as u64);
         body.extend_from_slice(&report);

@@ -1,42 +1,27 @@
 use thiserror::Error;
 
-/// Why bytes are not a model to run.
+/// Why bytes cannot be decoded to a model.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// The bytes do not begin as a model does.
-    #[error("the bytes are no occupancy model: they do not begin as one; check what was read")]
+    /// The bytes do not begin with the magic number of a model.
+    #[error("not an occupancy model: the magic number is missing; check the source of the bytes")]
     NotAModel,
-    /// Written by a program with another format.
+    /// Another version of this program, with a different format, wrote the model.
     #[error(
-        "the occupancy model has format {found}, this program reads {known}; run the trainer and this program in the same release"
+        "the occupancy model has format {found}, but this program reads {known}; run this \
+         program and the trainer from the same release"
     )]
-    OtherFormat {
-        /// Format of the model.
-        found: u16,
-        /// Format this program reads.
-        known: u16,
-    },
-    /// There are fewer bytes than there should be, or more.
-    #[error("the occupancy model is {found} bytes long instead of {expected}; fetch it again, or train anew")]
-    Length {
-        /// Bytes there should be.
-        expected: u64,
-        /// Bytes there are.
-        found: u64,
-    },
-    /// The checksum is another.
-    #[error("the occupancy model is damaged: its checksum is wrong; fetch it again, or train anew")]
+    OtherFormat { found: u16, known: u16 },
+    /// The number of bytes is not the one in the header.
+    #[error("the occupancy model has {found} bytes instead of {expected}; fetch it again or retrain")]
+    Length { expected: u64, found: u64 },
+    /// The checksum does not match the content.
+    #[error("the occupancy model is damaged: checksum mismatch; fetch it again or retrain")]
     Damaged,
-    /// The content is not what a model holds, though its checksum is right.
-    #[error("the occupancy model holds a wrong {what}; train anew")]
-    Wrong {
-        /// Which part.
-        what: &'static str,
-    },
+    /// The content is invalid, although its checksum is right.
+    #[error("the occupancy model contains an invalid {what}; retrain it")]
+    Wrong { what: &'static str },
     /// A weight or an error is not a finite number.
-    #[error("the occupancy model holds a {what} that is not a finite number; train anew")]
-    NotFinite {
-        /// Which part.
-        what: &'static str,
-    },
+    #[error("the occupancy model contains a {what} that is not a finite number; retrain it")]
+    NotFinite { what: &'static str },
 }

@@ -4,29 +4,29 @@ use crate::rows::RowReader;
 use crate::slots::ABSENT;
 use crate::vocabulary::{SlotTables, Vocabulary};
 
-/// A build as the model sees it: the slots of its values. Kept between builds to reuse its memory.
+/// A build as the model sees it: the slots of its values. Reused between builds to save allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Example {
     pub(crate) command: u32,
     pub(crate) group: u32,
     pub(crate) priority: u32,
-    /// Name and whole flag, in ascending order.
+    /// Pairs of the name and the whole flag, in ascending order.
     pub(crate) flags: Vec<(u32, u32)>,
-    /// Those in the vocabulary.
+    /// Targets that are in the vocabulary.
     pub(crate) targets: Vec<u32>,
-    /// How many targets are not.
+    /// Number of targets considered that are not in the vocabulary.
     pub(crate) unknown_targets: u32,
-    /// Each package in the vocabulary, with the number of its targets that were looked at.
+    /// Each package in the vocabulary, with the number of its targets that were considered.
     pub(crate) packages: Vec<(u32, u32)>,
-    /// Number of targets, looked at or not.
+    /// Number of targets, whether considered or not.
     pub(crate) target_count: u32,
     pub(crate) package_count: u32,
-    /// How many targets each one looked at stands for.
+    /// Number of targets that each considered one stands for.
     pub(crate) scale: f32,
 }
 
 impl Example {
-    /// Takes a build of a dataset.
+    /// Reads a build of a dataset.
     pub(crate) fn read(&mut self, row: &[u8], slots: &SlotTables) {
         let mut row = RowReader(row);
         self.clear();
@@ -55,14 +55,14 @@ impl Example {
         self.finish(looked_at);
     }
 
-    /// The group of a build of a dataset.
+    /// Reads only the group of a build of a dataset.
     pub(crate) fn read_group(row: &[u8], slots: &SlotTables) -> u32 {
         let mut row = RowReader(row);
         row.take();
         slots.groups.slot(row.take())
     }
 
-    /// The number of targets of a build of a dataset.
+    /// Reads only the number of targets of a build of a dataset.
     pub(crate) fn read_target_count(row: &[u8]) -> u32 {
         let mut row = RowReader(row);
         for _ in 0..3 {
@@ -71,7 +71,7 @@ impl Example {
         row.take()
     }
 
-    /// Takes a build that is to be predicted.
+    /// Looks up the values of a build that is to be predicted.
     pub(crate) fn look_up(&mut self, build: &Hashed, words: &Vocabulary) {
         self.clear();
         self.command = words.slot(Kind::Command, build.command);
@@ -108,7 +108,7 @@ impl Example {
         }
     }
 
-    /// Brings what is known into one order, and what is not into one entry.
+    /// Sorts the known values, and merges the unknown ones into one entry.
     fn finish(&mut self, looked_at: u32) {
         self.flags.sort_unstable();
         let unknown = Kind::Package.unknown();
@@ -123,7 +123,7 @@ impl Example {
         self.scale = self.target_count as f32 / looked_at.max(1) as f32;
     }
 
-    /// The values the flag of this name has in this build, as one value.
+    /// A hash of all values that the flag of this name has in this build.
     pub(crate) fn flag(&self, name: u32) -> u64 {
         let first = self.flags.partition_point(|&(other, _)| other < name);
         let values = self.flags.get(first..).unwrap_or_default();

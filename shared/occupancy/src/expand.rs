@@ -1,5 +1,5 @@
-//! Which weights a build's prediction is the sum of, and with what factors. The same for learning and predicting; part
-//! of the model's format.
+//! Defines which weights are summed to a build's prediction, and with what factors. It is the same for learning and
+//! predicting, and part of the model's format.
 
 use crate::cross::{Cross, Feature};
 use crate::example::Example;
@@ -9,10 +9,11 @@ use crate::number::low;
 use crate::slots::{BIAS, LOG_PACKAGES, LOG_TARGETS, PACKAGES, TARGETS};
 use crate::vocabulary::Vocabulary;
 
-/// Factor of each target of a build with one, in a farm whose builds usually have one. It tells how sure a weight
-/// starts: what a build has many of is each to be learned with more care than what it has one of. Found by trial.
+/// Factor of the weight of each target, for builds that have one target in a farm where that is usual. It sets the
+/// initial certainty of these weights: values of which a build has many are learned more carefully than those of which
+/// it has one. Determined by trial.
 const EACH_TARGET: f32 = 0.4;
-/// Logarithms of counts are given in parts of this.
+/// Divisor of the logarithms of counts.
 const LOGARITHM: f32 = 5.0;
 
 /// One addend of a prediction: a weight's slot and its factor.
@@ -22,19 +23,19 @@ pub(crate) struct Term {
     pub(crate) factor: f32,
 }
 
-/// How the weights of one executor type lie and are to be multiplied.
+/// How the weights of one executor type are laid out and scaled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Layout {
-    /// The slot of the first of the buckets that the crosses' values are hashed into.
+    /// First slot of the buckets that the crosses' values are hashed into.
     pub(crate) first: u32,
-    /// There are two to this power.
+    /// Number of buckets, as a power of two.
     pub(crate) bits: u32,
     /// Mean number of targets of the builds learned from, at least 1.
     pub(crate) usual: f32,
 }
 
 impl Layout {
-    /// The first slot after those of the buckets.
+    /// The first slot after the buckets.
     pub(crate) const fn end(self) -> u32 {
         self.first + (1 << self.bits)
     }
@@ -69,7 +70,7 @@ enum Context {
     Flag(u32),
 }
 
-/// What a cross has a value for each of.
+/// The unit for which a cross has one value each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Each {
     Build,
@@ -105,7 +106,7 @@ impl Resolved {
         resolved
     }
 
-    /// Adds the terms of this cross.
+    /// Appends the terms of this cross.
     pub(crate) fn expand(&self, build: &Example, layout: Layout, terms: &mut Vec<Term>) {
         let count = self.number.map(|number| match number {
             Number::Targets => build.target_count,
@@ -155,7 +156,7 @@ fn with_magnitude(context: u64, count: Option<u32>) -> u64 {
     count.map_or(context, |count| mix(context.wrapping_add(u64::from(count.checked_ilog2().unwrap_or(0)))))
 }
 
-/// Adds all terms of a build's prediction.
+/// Computes all terms of a build's prediction.
 pub(crate) fn expand(build: &Example, crosses: &[Resolved], layout: Layout, terms: &mut Vec<Term>) {
     terms.clear();
     let mut add = |slot, factor| terms.push(Term { slot, factor });

@@ -1,11 +1,11 @@
 use crate::hash::hash;
 use crate::number::count;
 
-/// What is known of a build before it runs, as far as the model makes use of it (section 4.3). The order of flags and
-/// of targets does not matter, nor does one given twice.
+/// Facts about a build before it runs, as far as the model uses them (section 4.3 of the paper). The order of flags and
+/// targets does not matter, and neither do duplicates.
 #[derive(Debug, Clone, Copy)]
 pub struct BuildFacts<'a> {
-    /// `build`, `test` and so on.
+    /// The build tool's command: `build`, `test` and so on.
     pub command: &'a str,
     /// Bazel's flags, each with its value: `--copt=-O2`.
     pub flags: &'a [String],
@@ -13,16 +13,17 @@ pub struct BuildFacts<'a> {
     pub targets: &'a [String],
     /// Quota group that pays for the build.
     pub group: &'a str,
-    /// Priority, by whatever name the caller always uses.
+    /// Priority, under the name that the caller always uses.
     pub priority: &'a str,
 }
 
-/// Of more targets than this the model looks at a fixed random choice and scales up what these add.
+/// Maximum number of targets considered. Of more targets, the model considers a fixed random choice and
+/// scales up their sum.
 pub(crate) const MOST_TARGETS: usize = 512;
-/// Of more flags than this the model looks at a fixed random choice.
+/// Maximum number of flags considered. Of more flags, the model considers a fixed random choice.
 pub(crate) const MOST_FLAGS: usize = 256;
 
-/// A kind of value that has words of its own in the vocabulary.
+/// A kind of value with a separate vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Command,
@@ -41,25 +42,25 @@ impl Kind {
     }
 }
 
-/// A build's facts as hashes, without order or repetition. Kept between builds to reuse its memory.
+/// A build's facts as hashes, sorted and without duplicates. Reused between builds to save allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Hashed {
     pub(crate) command: u64,
     pub(crate) group: u64,
     pub(crate) priority: u64,
-    /// Name and whole flag.
+    /// Pairs of the hashes of the name and of the whole flag.
     pub(crate) flags: Vec<(u64, u64)>,
-    /// Those looked at.
+    /// The targets that are considered.
     pub(crate) targets: Vec<u64>,
-    /// Packages of the targets looked at, and how many of these each has.
+    /// Packages of the considered targets, with the number of these in each.
     pub(crate) packages: Vec<(u64, u32)>,
-    /// How many targets the build has, looked at or not.
+    /// Number of targets of the build, whether considered or not.
     pub(crate) target_count: u32,
     pairs: Vec<(u64, u64)>,
 }
 
 impl Hashed {
-    /// Takes the facts of the next build.
+    /// Reads the facts of the next build.
     pub(crate) fn take(&mut self, facts: &BuildFacts<'_>) {
         self.command = Kind::Command.hash(facts.command);
         self.group = Kind::Group.hash(facts.group);
@@ -95,7 +96,8 @@ impl Hashed {
         self.pairs.sort_unstable();
         self.pairs.dedup();
         self.target_count = count(self.pairs.len());
-        // Sorted by hash, the first are a random choice, and one target's place does not depend on the others'.
+        // Sorted by hash, the first ones are a random choice, and the hash of one target does not depend on
+        // the others.
         self.pairs.truncate(MOST_TARGETS);
         self.targets.clear();
         self.targets.extend(self.pairs.iter().map(|&(target, _)| target));
@@ -110,12 +112,12 @@ impl Hashed {
     }
 }
 
-/// `--copt` of `--copt=-O2`.
+/// The name of a flag: `--copt` of `--copt=-O2`.
 pub(crate) fn flag_name(flag: &str) -> &str {
     flag.split_once('=').map_or(flag, |(name, _)| name)
 }
 
-/// `//path/to/package` of `//path/to/package:target`.
+/// The package of a target: `//path/to/package` of `//path/to/package:target`.
 pub(crate) fn package_of(target: &str) -> &str {
     target.rsplit_once(':').map_or(target, |(package, _)| package)
 }

@@ -11,38 +11,38 @@ use crate::report::{Report, TestError, TypeReport};
 use crate::vocabulary::{SlotTables, Vocabulary};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How to fit a model.
+/// Parameters for fitting a model.
 #[derive(Debug, Clone)]
 pub struct FitOptions {
-    /// Number of the model.
+    /// Version number of the model.
     pub version: u64,
-    /// Now, in milliseconds since 1970.
+    /// The present time, in milliseconds since 1970.
     pub trained_at_ms: u64,
-    /// Of the order in which builds are learned from.
+    /// Seed of the order in which builds are learned from.
     pub seed: u64,
-    /// How often each build is learned from.
+    /// Number of times that each build is learned from.
     pub passes: u32,
-    /// A value gets a weight of its own once this many builds have it; others share one per kind (OOV).
+    /// A value gets its own weight once this many builds have it; others share one weight per kind (OOV).
     pub least_seen: u32,
     /// An executor type gets a model once this many builds to learn from asked for it.
     pub least_builds: usize,
-    /// How many executor types are learned at a time, each on a thread of its own.
+    /// Number of executor types learned concurrently, each on its own thread.
     pub threads: usize,
 }
 
 impl FitOptions {
-    /// The usual options for this version, trained now (in milliseconds since 1970).
+    /// Default options for this version, with the training time in milliseconds since 1970.
     #[must_use]
     pub const fn new(version: u64, trained_at_ms: u64) -> Self {
         Self { version, trained_at_ms, seed: version, passes: 3, least_seen: 5, least_builds: 50, threads: 2 }
     }
 }
 
-/// Most buckets for the crosses' values, as a power of two; and fewest.
+/// Largest and smallest number of buckets for the crosses' values, as powers of two.
 const MOST_BITS: u32 = 19;
 const FEWEST_BITS: u32 = 10;
 
-/// Fits a model per executor type to the builds to learn from, and tests each on the builds held out.
+/// Fits one model per executor type to the builds to learn from, and tests each on the builds held out.
 #[must_use]
 pub fn fit(data: &Dataset, crosses: &Crosses, options: &FitOptions) -> OccupancyModel {
     let vocabulary = Vocabulary::of(data.values(), options.least_seen);
@@ -77,7 +77,7 @@ fn learned_from(data: &Dataset) -> u64 {
     rows.len() as u64
 }
 
-/// Does `work` on each item, on so many threads. The results come in no particular order.
+/// Applies `work` to each item on this many threads. The results are in no particular order.
 fn on_threads<T: Sync, R: Send>(items: &[T], threads: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let run = || {
@@ -108,7 +108,7 @@ impl Fitter<'_> {
     fn fit(&self, labels: &TypeLabels, crosses: &Crosses) -> (TypeReport, TypeModel) {
         let crosses = crosses.of(&labels.executor_type);
         let resolved: Vec<_> = crosses.iter().map(|cross| Resolved::new(cross, self.vocabulary)).collect();
-        // Four buckets a build are enough for the rare types; the frequent ones get as many as there are.
+        // Four buckets per build are enough for rare types; frequent types get the maximum number.
         let bits = (labels.train.len() * 4).ilog2().clamp(FEWEST_BITS, MOST_BITS);
         let layout =
             Layout { first: self.vocabulary.end(), bits, usual: usual_targets(self.data, &labels.train) };
@@ -126,7 +126,7 @@ impl Fitter<'_> {
 
     fn learn(&self, train: &[Label], crosses: Vec<Resolved>, layout: Layout) -> TypeModel {
         let sum: f64 = train.iter().map(|label| f64::from(label.esu)).sum();
-        // Of a type never used anything does; it must not be 0.
+        // A type that was never used accepts any scale, but the scale must not be 0.
         let scale = single((sum / train.len() as f64).max(1e-6));
         let most = train.iter().map(|label| label.esu).fold(0.0, f32::max);
         let mut learner = Learner::new(layout.end(), SETTINGS);
@@ -166,6 +166,6 @@ pub(crate) fn usual_targets(data: &Dataset, labels: &[Label]) -> f32 {
     (counts.sum::<u64>() as f32 / labels.len().max(1) as f32).max(1.0)
 }
 
-/// Found by trial on generated builds (`examples/fit.rs`).
+/// Determined by trial on generated builds (`examples/fit.rs`).
 pub(crate) const SETTINGS: Settings =
     Settings { noise: 0.1, growth: 1.0, caution: 2.0, outlier: 2.0, variance: 0.5 };

@@ -1,20 +1,20 @@
-//! The hash of texts and of weights' places. It is part of the model's format: a model fitted by one program must be
-//! read alike by the next, so it is written out here and never changes within a format version.
+//! The hash of texts and of weights' slots. It is part of the model's format: a model fitted by one program must be
+//! read the same way by the next, so it is defined here and never changes within a format version.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 const ODD_TOO: u64 = 0xd6e8_feb8_6659_fd93;
 
-/// Spreads every bit of `value` over the whole word; one to one.
+/// Spreads every bit of `value` over the whole word. The function is bijective.
 pub(crate) const fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 32)).wrapping_mul(ODD_TOO);
     let value = (value ^ (value >> 32)).wrapping_mul(ODD_TOO);
     value ^ (value >> 32)
 }
 
-/// Hash of `bytes`. Each step is one to one in the word it takes, so that bytes of one length that differ within one
-/// word never hash alike: this makes it fit for a checksum too.
+/// Hash of `bytes`. Each step is bijective in the word that it reads, so that bytes of the same length which differ
+/// within one word never have the same hash; this makes it suitable as a checksum too.
 pub(crate) fn hash(seed: u64, bytes: &[u8]) -> u64 {
     let mut state = mix(seed ^ (bytes.len() as u64).wrapping_mul(ODD));
     let mut words = bytes.chunks_exact(8);
@@ -30,13 +30,13 @@ const fn step(state: u64, word: u64) -> u64 {
     state ^ (state >> 29)
 }
 
-/// The next of a row of random numbers (splitmix64).
+/// The next random number of the sequence (splitmix64).
 pub(crate) const fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(ODD);
     mix(*state)
 }
 
-/// Shuffles `items` as `seed` says.
+/// Shuffles `items` in an order determined by `seed`.
 pub(crate) fn shuffle<T>(items: &mut [T], seed: u64) {
     let mut state = mix(seed);
     for last in (1..items.len()).rev() {
@@ -46,10 +46,10 @@ pub(crate) fn shuffle<T>(items: &mut [T], seed: u64) {
     }
 }
 
-/// A map whose keys are hashes already.
+/// A map whose keys are already hashes.
 pub(crate) type ByHash<V> = std::collections::HashMap<u64, V, BuildHasherDefault<AsIs>>;
 
-/// Takes a key that is a hash already as it is.
+/// A hasher that returns a key which is already a hash unchanged.
 #[derive(Default)]
 pub(crate) struct AsIs(u64);
 

@@ -1,14 +1,14 @@
 use crate::hash::ByHash;
 use crate::number::{count, place};
 
-/// Most values of one kind that are told apart. Those that come first when it is full count as unknown; it bounds the
-/// memory to some 130 MiB a kind, and is far beyond what a vocabulary keeps.
+/// Maximum number of distinct values of one kind; values that come later count as unknown. It bounds the memory to some
+/// 130 MiB per kind, and is far more than a vocabulary keeps.
 const MOST_VALUES: usize = 1 << 22;
 
 /// Id of a value that found the interner full.
 pub(crate) const OVERFLOW: u32 = 0;
 
-/// Small numbers for the values of one kind, and how often each was seen. The texts are not kept, only their hashes.
+/// Small ids for the values of one kind, and how often each was seen. Only the hashes of the texts are kept.
 #[derive(Debug)]
 pub(crate) struct Interner {
     ids: ByHash<u32>,
@@ -29,7 +29,7 @@ impl Default for Interner {
 }
 
 impl Interner {
-    /// Id of the value with this hash, seen once more if it `counts`.
+    /// Id of the value with this hash; its count is incremented if `counts` is set.
     pub(crate) fn id(&mut self, hash: u64, counts: bool) -> u32 {
         let id = self.ids.get(&hash).copied().unwrap_or_else(|| self.add(hash));
         if let Some(value) = self.values.get_mut(place(id)) {

@@ -1,89 +1,80 @@
 use crate::report::{Report, TestError};
 use thiserror::Error;
 
-/// By how much an executor type's relative error may be worse than that of the model in use, as a part of the latter:
-/// a test set of a day differs from that of the day before.
+/// How much worse an executor type's relative error may be than that of the model in use, as a fraction of the latter.
+/// It allows for test sets that differ from day to day.
 pub const TOLERANCE: f64 = 0.1;
-/// By how much it may be worse whatever the latter, as a part of the default's error: between two models that are nearly
-/// perfect nobody sees a difference.
+/// How much worse it may be in any case, as a fraction of the default's error: a difference between two nearly perfect
+/// models has no effect.
 const SLACK: f64 = 0.01;
-/// On fewer test builds than this, on either side, two models are not compared: chance would decide.
+/// Minimum number of test builds of each model to compare the two: with fewer, chance would decide.
 const FEWEST_TO_COMPARE: u64 = 200;
-/// On fewer test builds than this a model is not even compared with the constant, which it has to beat by far.
+/// Minimum number of test builds to compare a model with the constant default, which it has to beat clearly.
 const FEWEST_TO_JUDGE: u64 = 20;
 
-/// Why a model is not to be run.
+/// Why a model is refused.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Refusal {
-    /// No executor type of it was tested.
-    #[error("model {version} was tested on no build; train it on more builds")]
-    Untested {
-        /// The refused model.
-        version: u64,
-    },
+    /// No executor type of the model was tested.
+    #[error("model {version} was not tested on any build; train it on more builds")]
+    Untested { version: u64 },
     /// It lacks an executor type that the model in use predicts.
     #[error(
-        "model {version} knows nothing of {executor_type}, which the model in use predicts; train it on builds that use it"
+        "model {version} does not cover {executor_type}, which the model in use predicts; train it on \
+         builds that use it"
     )]
-    Missing {
-        /// The refused model.
-        version: u64,
-        /// The executor type it lacks.
-        executor_type: String,
-    },
-    /// It was hardly tested for an executor type that the model in use is known to be good at.
+    Missing { version: u64, executor_type: String },
+    /// It was tested on too few builds of an executor type for which the model in use is well tested and good.
     #[error(
-        "model {version} was tested on {builds} builds that use {executor_type}, {FEWEST_TO_COMPARE} are needed to replace the model in use, which was; train it on more of them"
+        "model {version} was tested on only {builds} builds that use {executor_type}, but {FEWEST_TO_COMPARE} \
+         are needed to replace the model in use; train it on more of them"
     )]
     Thin {
-        /// The refused model.
         version: u64,
-        /// The executor type it was hardly tested for.
         executor_type: String,
-        /// The builds it was tested on there.
+        /// Number of builds of this executor type that it was tested on.
         builds: u64,
     },
-    /// For an executor type it is worse than no model.
+    /// For an executor type it does not beat the constant default, so it is worse than no model.
     #[error(
-        "model {version} is off by {mean_absolute} ESU for {executor_type} on average, no better than the {constant} of always predicting 1 ESU; keep the model in use, or none"
+        "model {version} has a mean error of {mean_absolute} ESU for {executor_type}, not less than \
+         the {constant} of always predicting 1 ESU; keep the model in use, or none"
     )]
     WorseThanConstant {
-        /// The refused model.
         version: u64,
-        /// The executor type it is bad at.
         executor_type: String,
-        /// Its mean absolute error, in ESU.
+        /// Mean absolute error of the model, in ESU.
         mean_absolute: f64,
-        /// That of the constant default, in ESU.
+        /// Mean absolute error of the constant default, in ESU.
         constant: f64,
     },
     /// For an executor type it is worse than the model in use.
     #[error(
-        "model {version} is worse than the one in use for {executor_type}: {candidate:.3} of the error of always predicting 1 ESU, against {current:.3}; keep the model in use"
+        "model {version} is worse than the one in use for {executor_type}: its error is {candidate:.3} \
+         of the error of always predicting 1 ESU, against {current:.3}; keep the model in use"
     )]
     Worse {
-        /// The refused model.
         version: u64,
-        /// The executor type it is worse at.
         executor_type: String,
-        /// Its error as a part of the constant default's, on its own test builds.
+        /// Its error as a fraction of the constant default's, on its own test builds.
         candidate: f64,
-        /// Likewise of the model in use.
+        /// Relative error of the model in use, on the test builds of that model.
         current: f64,
     },
 }
 
-/// Whether an enqueuer should run `candidate` in place of `current`.
+/// Decides whether an enqueuer should run `candidate` in place of `current`.
 ///
-/// The two were tested on builds of different days, so that their errors are compared in relation: each as a part of
-/// the error that the constant default of 1 ESU makes on the same builds ([`TestError::relative`]). A candidate is
-/// refused if, for any executor type,
+/// The two were tested on builds of different days, so their relative errors are compared: each as a fraction of the
+/// error that the constant default of 1 ESU makes on the same builds ([`TestError::relative`]). A candidate is refused
+/// if, for any executor type,
 ///
 /// - it was tested on 20 builds or more and is no better than the constant;
-/// - or the current model was tested on 200 or more and is better than the constant, and the candidate lacks the type, or
-///   was tested on fewer than 200: a thin test must not replace a thick one;
+/// - or the current model was tested on 200 or more and is better than the constant, and the candidate
+/// lacks the type or
+///   was tested on fewer than 200: a thin test must not replace a thorough one;
 /// - or both were tested on 200 or more, and the candidate is worse by more than [`TOLERANCE`] of the current model's
-///   relative error and a hundredth.
+///   relative error plus a hundredth.
 pub fn judge(candidate: &Report, current: Option<&Report>) -> Result<(), Refusal> {
     let version = candidate.version;
     if candidate.types.iter().all(|part| part.test.is_none()) {
@@ -109,7 +100,7 @@ pub fn judge(candidate: &Report, current: Option<&Report>) -> Result<(), Refusal
     Ok(())
 }
 
-/// The candidate against the relative error of the current model, well tested, for one executor type.
+/// Compares the candidate with the relative error of the current, well-tested model for one executor type.
 fn compare(candidate: &Report, executor_type: &str, current: f64) -> Result<(), Refusal> {
     let version = candidate.version;
     let executor_type = executor_type.to_owned();
@@ -120,7 +111,7 @@ fn compare(candidate: &Report, executor_type: &str, current: f64) -> Result<(), 
             Err(Refusal::Worse { version, executor_type, candidate, current })
         }
         Some(_) => Ok(()),
-        // Nothing is lost with what is no better than the constant.
+        // Nothing is lost with a model that is no better than the constant.
         None if current >= 1.0 => Ok(()),
         None if part.is_none() => Err(Refusal::Missing { version, executor_type }),
         None => Err(Refusal::Thin { version, executor_type, builds: test.map_or(0, |test| test.builds) }),

@@ -1,35 +1,34 @@
 use crate::expand::Term;
 use crate::number::place;
 
-/// Learns the weights of a linear model one build after the other. Each weight has a variance, that is, how unsure it
-/// still is: a step is shared out by variance, so that what is seen for the first time learns fast and what is well
-/// known stays (a Kalman filter that neglects covariances, also known as AROW). Errors are taken in relation to what
-/// is usual, so that a few builds gone astray do not tear the weights along (Huber).
+/// Learns the weights of a linear model from one build at a time. Each weight has a variance, which says how uncertain
+/// it still is: a correction is distributed by variance, so that new values are learned fast and well-known ones remain
+/// stable (a Kalman filter that neglects covariances, also known as AROW). Errors are limited relative to the usual
+/// error, so that a few outliers do not distort the weights (Huber).
 #[derive(Debug)]
 pub(crate) struct Learner {
     weights: Vec<Weight>,
     settings: Settings,
-    /// How large square errors have been of late, in parts of what the settings say.
+    /// Recent mean of the square errors, relative to the variance expected by the settings.
     noisiness: f32,
 }
 
-/// All in parts of the executor type's mean ESU.
+/// Parameters of the learner, in multiples of the executor type's mean ESU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Settings {
-    /// Variance of what no weight can explain, of a build predicted at 0.
+    /// Unexplainable variance of a build whose prediction is 0.
     pub(crate) noise: f32,
-    /// By how much that grows with the square of the prediction.
+    /// Growth of that variance with the square of the prediction.
     pub(crate) growth: f32,
-    /// How much noisier than they look builds are taken to be: neighbouring weights share one error, which the
-    /// variances neglect.
+    /// Factor on the variance assumed for builds: neighbouring weights share one error, which the variances neglect.
     pub(crate) caution: f32,
-    /// Errors beyond this many deviations count no more than so many.
+    /// Errors beyond this number of standard deviations are limited to it.
     pub(crate) outlier: f32,
-    /// Variance of a weight not learned yet.
+    /// Initial variance of a weight.
     pub(crate) variance: f32,
 }
 
-/// Bounds of the noisiness, and the part of it that each build replaces.
+/// Bounds of the noisiness, and the fraction of it that each build replaces.
 const LEAST_NOISY: f32 = 0.01;
 const MOST_NOISY: f32 = 4.0;
 const FORGETTING: f32 = 0.001;
@@ -55,7 +54,7 @@ impl Learner {
             .sum()
     }
 
-    /// Learns that `actual` was right, where something else predicts `before` of it.
+    /// Learns that `actual` was the right value, where another model already predicts `before` of it.
     #[inline]
     pub(crate) fn learn(&mut self, terms: &[Term], actual: f32, before: f32) {
         let (mut predicted, mut variance) = (before, 0.0_f32);
@@ -84,7 +83,7 @@ impl Learner {
         }
     }
 
-    /// The weights learned, as they are published: those of hardly any effect as 0, the others to three digits.
+    /// The learned weights as they are published: negligible ones as 0, the others rounded to about three digits.
     pub(crate) fn weights(&self) -> Vec<f32> {
         self.weights.iter().map(|weight| rounded(weight.value)).collect()
     }
@@ -93,7 +92,7 @@ impl Learner {
 /// Weights below this change no prediction by more than a thousandth of the mean.
 const NOTHING: f32 = 1e-4;
 
-/// The nearest number whose lower 16 bits are 0, as long as it is one.
+/// The nearest number whose lower 16 bits are 0; 0 if that is not finite or negligible.
 fn rounded(weight: f32) -> f32 {
     let near = f32::from_bits(weight.to_bits().wrapping_add(0x8000) & 0xffff_0000);
     if near.is_finite() && near.abs() >= NOTHING { near } else { 0.0 }

@@ -1,11 +1,11 @@
-//! The occupancy model: how many ESU (executor service units) a build will occupy of each executor type, foretold
-//! from what is known of it before it runs. After section 4.3 of the paper "Scalable Build Service System with Smart
+//! The occupancy model: predicts how many ESU (executor service units) of each executor type a build will occupy, from
+//! the facts known before it runs. It follows section 4.3 of the paper "Scalable Build Service System with Smart
 //! Scheduling Service" (Google, 2020): a linear regression per executor type over the command, flags, targets,
-//! packages, counts, quota group and priority, and over crosses of up to six of these that a search picks.
+//! packages, counts, quota group and priority, and over crosses of up to six of these that a search chooses.
 //!
-//! The way of use: push finished builds into a [`Dataset`], let [`search`] pick the crosses, [`fit`] the
-//! [`OccupancyModel`], publish what [`OccupancyModel::encode`] gives, and let each enqueuer [`judge`] it against the
-//! model it runs. Pure: no I/O, no clock, and the only randomness is that of the seeds given.
+//! Usage: push finished builds into a [`Dataset`], let [`search`] choose the crosses, [`fit`] the [`OccupancyModel`],
+//! publish the bytes of [`OccupancyModel::encode`], and let each enqueuer [`judge`] it against the model that it runs.
+//! The crate is pure: no I/O, no clock, and the only randomness comes from the given seeds.
 
 mod chunks;
 mod cross;

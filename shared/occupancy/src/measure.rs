@@ -1,10 +1,10 @@
 use crate::report::TestError;
 use std::collections::HashMap;
 
-/// The ESU predicted for a build without a model (section 5.3).
+/// ESU predicted for a build without a model (section 5.3 of the paper).
 const CONSTANT: f64 = 1.0;
 
-/// Mean ESU by quota group, the simple predictor a model has to beat.
+/// Mean ESU by quota group, the simple predictor that a model has to beat.
 #[derive(Debug, Default)]
 pub(crate) struct GroupMeans {
     groups: HashMap<u32, (f64, f64)>,
@@ -20,14 +20,14 @@ impl GroupMeans {
         }
     }
 
-    /// Mean of the group; of all groups if it is not known.
+    /// Mean of the group; mean of all groups if the group is unknown.
     fn of(&self, group: u32) -> f64 {
         let (sum, builds) = self.groups.get(&group).copied().unwrap_or(self.all);
         if builds > 0.0 { sum / builds } else { CONSTANT }
     }
 }
 
-/// Sums up errors over test builds.
+/// Sums of errors over test builds.
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     builds: u64,
@@ -51,7 +51,7 @@ impl Errors {
         self.predicted += predicted;
     }
 
-    /// Their means; none without builds.
+    /// Mean errors; `None` without builds.
     pub(crate) fn mean(&self) -> Option<TestError> {
         let builds = self.builds as f64;
         (self.builds > 0).then(|| TestError {

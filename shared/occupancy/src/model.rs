@@ -5,12 +5,12 @@ use crate::number::place;
 use crate::report::Report;
 use crate::vocabulary::Vocabulary;
 
-/// A fitted occupancy model: one linear model per executor type (section 4.3).
+/// A fitted occupancy model: one linear model per executor type (section 4.3 of the paper).
 #[derive(Debug, Clone, PartialEq)]
 pub struct OccupancyModel {
     pub(crate) report: Report,
     pub(crate) vocabulary: Vocabulary,
-    /// In the order of the report's types.
+    /// Models in the order of the report's types.
     pub(crate) types: Vec<TypeModel>,
 }
 
@@ -19,16 +19,16 @@ pub struct OccupancyModel {
 pub(crate) struct TypeModel {
     pub(crate) crosses: Vec<Resolved>,
     pub(crate) layout: Layout,
-    /// In parts of `scale`.
+    /// Weights as fractions of `scale`.
     pub(crate) weights: Vec<f32>,
     /// Mean ESU of the builds learned from.
     pub(crate) scale: f32,
-    /// Most ESU ever predicted: twice the most seen.
+    /// Largest prediction in ESU: twice the largest value seen.
     pub(crate) ceiling: f32,
 }
 
 impl TypeModel {
-    /// The ESU predicted for these terms: finite, not negative.
+    /// The ESU predicted for these terms: finite and not negative.
     pub(crate) fn predict(&self, terms: &[Term]) -> f64 {
         let sum: f64 = terms
             .iter()
@@ -36,17 +36,17 @@ impl TypeModel {
                 self.weights.get(place(term.slot)).map(|weight| f64::from(*weight) * f64::from(term.factor))
             })
             .sum();
-        // Not a number counts as nothing.
+        // NaN counts as 0.
         (sum * f64::from(self.scale)).max(0.0).min(f64::from(self.ceiling))
     }
 }
 
-/// Terms that most builds need no more of.
+/// Initial capacity for terms; enough for most builds.
 const TERMS: usize = 1_024;
 
 impl OccupancyModel {
-    /// The ESU of `executor_type` that the build is going to occupy: finite and not negative. None if the model knows
-    /// too little of that type; the default is then 1 ESU (section 5.3).
+    /// Predicts the ESU of `executor_type` that the build will occupy: finite and not negative. `None` if the model has
+    /// too little data on that type; the default is then 1 ESU (section 5.3 of the paper).
     #[must_use]
     pub fn predict(&self, facts: &BuildFacts<'_>, executor_type: &str) -> Option<f64> {
         let place = self.report.types.iter().position(|part| part.executor_type == executor_type)?;
@@ -59,7 +59,7 @@ impl OccupancyModel {
         Some(model.predict(&terms))
     }
 
-    /// What the model says of itself.
+    /// The report on how the model was trained and tested.
     #[must_use]
     pub const fn report(&self) -> &Report {
         &self.report

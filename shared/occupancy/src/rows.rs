@@ -1,11 +1,11 @@
-//! How a build is kept until it is learned from: ids as differences of seven bits to the byte, some 300 bytes for a
+//! The encoding of a build until it is learned from: ids as differences with seven bits per byte, some 300 bytes for a
 //! build of a hundred targets.
 
 use crate::facts::Hashed;
 use crate::intern::Interner;
 use crate::number::count;
 
-/// The values of each kind.
+/// The interned values of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct Interners {
     pub(crate) commands: Interner,
@@ -17,7 +17,7 @@ pub(crate) struct Interners {
     pub(crate) packages: Interner,
 }
 
-/// Writes rows; kept between builds to reuse its memory.
+/// Writes rows; reused between builds to save allocations.
 #[derive(Debug, Default)]
 pub(crate) struct RowWriter {
     bytes: Vec<u8>,
@@ -25,14 +25,14 @@ pub(crate) struct RowWriter {
 }
 
 impl RowWriter {
-    /// The row of a build. Its values count as seen if it is one to learn from.
+    /// Encodes the row of a build. `counts` is set for builds to learn from: their values then count as seen.
     pub(crate) fn write(&mut self, build: &Hashed, values: &mut Interners, counts: bool) -> &[u8] {
         self.bytes.clear();
         self.put(values.commands.id(build.command, counts));
         self.put(values.groups.id(build.group, counts));
         self.put(values.priorities.id(build.priority, counts));
         self.put(build.target_count);
-        // A name is counted once for each of its flags, which only helps it into the vocabulary.
+        // A name is counted once for each of its flags, which only makes it more likely to be in the vocabulary.
         let flags = build.flags.iter();
         self.ids.clear();
         self.ids.extend(
@@ -83,12 +83,12 @@ impl RowWriter {
     }
 }
 
-/// Reads what a [`RowWriter`] wrote.
+/// Reads the rows that a [`RowWriter`] wrote.
 #[derive(Debug)]
 pub(crate) struct RowReader<'a>(pub(crate) &'a [u8]);
 
 impl RowReader<'_> {
-    /// The next number; 0 beyond the end.
+    /// Reads the next number; 0 beyond the end.
     #[inline]
     pub(crate) fn take(&mut self) -> u32 {
         let mut value = 0;

@@ -8,47 +8,48 @@ use sample::Sample;
 use std::collections::BTreeSet;
 use trials::{HeldOut, Trials};
 
-/// Most builds a search looks at, whatever the size of the dataset.
+/// Maximum number of builds that a search uses, whatever the size of the dataset.
 pub const SAMPLE: usize = 50_000;
 
-/// Builds that must have a value for the search to tell it apart.
+/// Minimum number of builds that must have a value for the search to distinguish it.
 const LEAST_SEEN: u32 = 5;
-/// An executor type with fewer builds to learn from gets no crosses.
+/// Minimum number of builds to learn from; an executor type with fewer gets no crosses.
 const LEAST_BUILDS: usize = 400;
-/// Most crosses per executor type.
+/// Maximum number of crosses per executor type.
 const MOST_CROSSES: usize = 6;
-/// Most crosses tried, over all executor types.
+/// Maximum number of crosses tried over all executor types.
 const MOST_TRIALS: usize = 9_000;
-/// How many crosses of each size are grown further.
+/// Number of crosses of each size that are extended further.
 const BEAM: usize = 3;
-/// How many of those with a value for each package or target are grown besides: they need more builds to show their
-/// worth, and would be crowded out by those that need few.
+/// Number of further crosses with a value for each package or target that are extended too: they need more builds to
+/// show their benefit, and would be displaced by those that need few.
 const BESIDES: usize = 2;
-/// Crosses of up to so many features are grown further even if they promise nothing yet.
+/// Crosses of up to this number of features are extended even if they show no benefit yet.
 const GROWN_ANYWAY: usize = 3;
-/// A cross must lower the error on held-out builds by this part to be kept.
+/// Fraction by which a cross must lower the error on held-out builds to be kept.
 const GAIN: f64 = 0.002;
-/// Each further feature must lower it by this part: one too many splits the builds to no purpose.
+/// Fraction by which each additional feature must lower the error: a needless feature splits
+/// the builds without benefit.
 const STEP: f64 = 0.004;
-/// A cross is dropped in the end if the error without it is higher by no more than this part.
+/// A cross is finally dropped if the error without it is higher by at most this fraction.
 const LOSS: f64 = 0.001;
-/// After so many crosses in a row that promised much and gave little, an executor type's search ends.
+/// The search for an executor type ends after this number of consecutive crosses that promised much and gained little.
 const MOST_FAILURES: usize = 5;
 
-/// Looks for the crosses that make the model better, for each executor type on its own (section 4.3, where a black-box
-/// optimiser does it): pairs of basic features are tried on what the model does not explain yet, the best are grown by
-/// a feature at a time, and the best of all is kept if the model learned anew with it is better on builds held out;
-/// until nothing helps any more.
+/// Searches for the crosses that improve the model, for each executor type separately (section 4.3 of the paper, where
+/// a black-box optimiser does it): pairs of basic features are tried on the error that the model leaves, the best are
+/// extended by one feature at a time, and the best of all is kept if the model learned again with it is better on the
+/// builds held out. This repeats until nothing improves the model.
 ///
-/// It looks at no more than [`SAMPLE`] builds that are to learn from, drawn by `seed`, and tries a bounded number of
-/// crosses, which takes a minute or two. It asks `keep_going` some times a second, and once that is false gives what
-/// it found so far.
+/// It uses at most [`SAMPLE`] of the builds to learn from, drawn by `seed`, and tries a bounded number of
+/// crosses, which takes a minute or two. It calls `keep_going` several times per second, and returns what it has
+/// found once that is false.
 #[must_use]
 pub fn search(data: &Dataset, seed: u64, keep_going: &mut dyn FnMut() -> bool) -> Crosses {
     let vocabulary = Vocabulary::of(data.values(), LEAST_SEEN);
     let slots = SlotTables::new(data.values(), &vocabulary);
     let mut types: Vec<_> = data.types().iter().filter(|labels| labels.train.len() >= LEAST_BUILDS).collect();
-    // From the rarest, so that what one leaves of its share goes to those with more.
+    // Starts with the rarest type, so that the remainder of its share goes to types with more builds.
     types.sort_by_key(|labels| (labels.train.len(), labels.executor_type.as_str()));
     let mut crosses = Crosses::default();
     let (mut builds, mut tries) = (SAMPLE, MOST_TRIALS);
@@ -79,7 +80,8 @@ fn for_type(trials: &mut Trials<'_>, data: &Dataset) -> Vec<Cross> {
     trim(trials, chosen)
 }
 
-/// Adds the first of the promising crosses that keeps its promise. Gives the errors with it; none if there is none.
+/// Adds the first of the promising crosses that improves the model. Returns the errors with it; `None`
+/// if there is none.
 fn first_better(
     trials: &mut Trials<'_>,
     chosen: &mut Vec<Cross>,
@@ -96,7 +98,7 @@ fn first_better(
     None
 }
 
-/// The features to make crosses of: all but the flags, and the flags that tell most.
+/// The features to combine: all except flags, and the most informative flags.
 fn features(trials: &Trials<'_>, data: &Dataset) -> Vec<Feature> {
     let flags = trials.telling_flags(data).into_iter().map(Feature::Flag);
     [
@@ -113,7 +115,7 @@ fn features(trials: &Trials<'_>, data: &Dataset) -> Vec<Feature> {
     .collect()
 }
 
-/// The most promising crosses, the best first; none once it is time to end.
+/// The most promising crosses, the best first; `None` once it is time to end.
 fn grow(trials: &mut Trials<'_>, features: &[Feature], error: f64, chosen: &[Cross]) -> Option<Vec<Cross>> {
     let least = error * GAIN;
     let mut beam: Vec<Cross> = features.iter().filter_map(|feature| Cross::new([feature.clone()])).collect();
@@ -132,7 +134,7 @@ fn grow(trials: &mut Trials<'_>, features: &[Feature], error: f64, chosen: &[Cro
                 limit = with - error * STEP;
                 best = Some(cross);
             }
-            // Some crosses show their worth only when they are whole, so that the small are grown in any case.
+            // Some crosses show their benefit only when complete, so small ones are extended in any case.
             None if size > GROWN_ANYWAY => break,
             None => {}
         }
@@ -142,7 +144,7 @@ fn grow(trials: &mut Trials<'_>, features: &[Feature], error: f64, chosen: &[Cro
     Some(best.iter().cloned().chain(others).take(MOST_FAILURES).collect())
 }
 
-/// Those to grow further of the crosses scored, which come best first.
+/// The crosses to extend further, out of the scored ones, which are sorted from the best.
 fn widened(scored: &[(f64, Cross)]) -> Vec<Cross> {
     let each = |cross: &Cross| {
         [Feature::Package, Feature::Target].iter().any(|feature| cross.features().contains(feature))
@@ -152,7 +154,7 @@ fn widened(scored: &[(f64, Cross)]) -> Vec<Cross> {
     best.iter().chain(besides).map(|(_, cross)| cross.clone()).collect()
 }
 
-/// Drops the crosses that those chosen after them have made superfluous.
+/// Drops the crosses that later ones have made superfluous.
 fn prune(trials: &mut Trials<'_>, mut chosen: Vec<Cross>, mut error: f64) -> Vec<Cross> {
     let mut place = 0;
     while chosen.len() > 1 && place < chosen.len() {
@@ -168,7 +170,7 @@ fn prune(trials: &mut Trials<'_>, mut chosen: Vec<Cross>, mut error: f64) -> Vec
     chosen
 }
 
-/// Takes out of each cross the features that the growing picked up on its way and that the whole does not need.
+/// Removes the features from each cross that the extension added and that the complete cross does not need.
 fn trim(trials: &mut Trials<'_>, mut chosen: Vec<Cross>) -> Vec<Cross> {
     let Some(mut error) = trials.learn(&chosen).map(|errors| errors.mean()) else { return chosen };
     for place in 0..chosen.len() {

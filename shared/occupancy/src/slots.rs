@@ -1,4 +1,4 @@
-//! Where a weight lies: first the fixed slots below, then one for each word of the vocabulary, then the buckets that
+//! The slots of weights: first the fixed slots below, then one for each word of the vocabulary, then the buckets that
 //! the crosses' values are hashed into. The numbers are part of the model's format.
 
 use crate::facts::Kind;
@@ -14,7 +14,7 @@ pub(crate) const ABSENT: u32 = 5;
 pub(crate) const FIRST_WORD: u32 = 16;
 
 impl Kind {
-    /// The slot that all values of this kind share that are not in the vocabulary.
+    /// The slot that all values of this kind outside the vocabulary share.
     pub(crate) const fn unknown(self) -> u32 {
         match self {
             Self::Command => 8,

@@ -5,21 +5,21 @@ use crate::number::{count, place};
 use crate::rows::Interners;
 use crate::slots::FIRST_WORD;
 
-/// Most words of one kind; of more values, those seen most often are kept.
+/// Maximum number of words of one kind; of more values, those seen most often are kept.
 const MOST_WORDS: usize = 1 << 17;
-/// Most words of all seven kinds.
+/// Maximum number of words of all seven kinds.
 pub(crate) const LARGEST: usize = 7 * MOST_WORDS;
 
-/// The values that have weights of their own; every other shares that of the unknown values of its kind (OOV).
+/// The values that have their own weights; all others share one weight per kind for unknown values (OOV).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Vocabulary {
-    /// In ascending order.
+    /// Hashes of the words, in ascending order.
     hashes: Vec<u64>,
     slots: ByHash<u32>,
 }
 
 impl Vocabulary {
-    /// Of the hashes of its words, in ascending order.
+    /// Creates a vocabulary from the hashes of its words, in ascending order.
     pub(crate) fn new(hashes: Vec<u64>) -> Self {
         let slots = hashes.iter().zip(FIRST_WORD..).map(|(&hash, slot)| (hash, slot)).collect();
         Self { hashes, slots }
@@ -69,7 +69,7 @@ fn words(kind: &Interner, least: u32) -> Vec<u64> {
     kept.iter().map(|value| value.hash).collect()
 }
 
-/// The slot of each value that a dataset's rows name by its id.
+/// The slot of each value that a dataset's rows refer to by id.
 #[derive(Debug)]
 pub(crate) struct SlotTables {
     pub(crate) commands: SlotTable,

@@ -1,4 +1,4 @@
-//! What holds for every model and every build, and for the bytes of a model.
+//! Properties that hold for every model and every build, and for the bytes of a model.
 
 mod support;
 
@@ -61,7 +61,7 @@ fn bytes_that_are_no_model_are_refused_with_the_reason() {
     assert_eq!(OccupancyModel::decode(&damaged).err(), Some(DecodeError::Damaged));
 }
 
-/// The order of builds' flags and targets, given a key for each place.
+/// The texts reordered by a key for each place.
 fn reordered(texts: &[String], keys: &[u32]) -> Vec<String> {
     let mut texts: Vec<(u32, &String)> = keys.iter().copied().cycle().zip(texts).collect();
     texts.sort_by_key(|(key, _)| *key);

@@ -1,4 +1,4 @@
-//! How well the model foretells, on generated builds.
+//! Quality of the model's predictions on generated builds.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn on_held_out_builds_it_is_twice_as_good_as_the_constant_and_better_than_the_gr
     assert!(x86.mean_absolute < 0.5 * x86.constant, "{x86:?}");
     assert!(x86.mean_absolute < 0.6 * x86.group_mean, "{x86:?}");
     assert!((x86.predicted / x86.actual - 1.0).abs() < 0.1, "{x86:?}");
-    // Ten times fewer builds have taught it Mac.
+    // The model learned Mac from a tenth of the builds.
     let mac = test(TYPES[1]);
     assert!(mac.mean_absolute < 0.6 * mac.constant, "{mac:?}");
     assert!(mac.mean_absolute < 0.7 * mac.group_mean, "{mac:?}");

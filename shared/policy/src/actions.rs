@@ -1,4 +1,4 @@
-//! What happens to executions of actions: which pool admits them, which executor gets them, what follows a loss.
+//! Decisions about executions of actions: which pool admits them, which executor gets them, what follows a loss.
 
 mod admit;
 mod ending;

@@ -1,4 +1,4 @@
-//! What a group may start now: Algorithm 1 (section 4.4 of the paper) against the governor's targets.
+//! Decides what a group may start now: Algorithm 1 (section 4.4 of the paper) against the governor's targets.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,16 @@ mod spare;
 /// What a group may have in progress.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Allowance {
-    /// Anything: no group of the farm has a quota.
+    /// No limit, because no group of the farm has a quota.
     Unlimited,
-    /// As much as the governor decided.
+    /// Limited by the governor's decision.
     Governed {
-        /// By executor type.
+        /// The decision for each executor type.
         types: BTreeMap<ExecutorType, Governed>,
-        /// The targets of these, as Algorithm 1 takes them.
+        /// The targets of these types, as Algorithm 1 uses them.
         target: Occupancy,
-        /// What other groups leave of their quotas, for a first build of this group where it has no set point.
+        /// Unused quota of other groups, on which the first build of this group may start if the group
+        /// has no set point.
         spare: Occupancy,
     },
 }
@@ -28,10 +29,10 @@ pub enum Allowance {
 /// Why a build stays in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
-    /// It waits for room.
+    /// The group has no room for it at present.
     Throttled(Throttled),
-    /// The quotas of a type that it needs add up to nothing, so that there is nothing to borrow either. It reserves
-    /// nothing: what waits for a change of quotas must not keep others from starting.
+    /// The quotas of a type that it needs total 0, so nothing can be borrowed either. The build reserves nothing:
+    /// waiting for a change of quotas must not keep other builds from starting.
     NoQuota {
         /// Those types, in the order of their names.
         types: Vec<ExecutorType>,
@@ -41,20 +42,20 @@ pub enum Held {
 /// A type of which a build is expected to occupy more than its group can ever have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clamped {
-    /// Which.
+    /// The executor type that is exceeded.
     pub executor_type: ExecutorType,
-    /// What the build is expected to occupy.
+    /// Estimated occupancy of the build.
     pub estimate: Esu,
-    /// As how much it counts: the group's quota and the most that it may borrow.
+    /// Occupancy that it counts as: the group's quota plus the maximum that it may borrow.
     pub counts_as: Esu,
 }
 
-/// What all quotas add up to, by executor type; found once for many groups.
+/// Sum of all quotas by executor type; computed once for many groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QuotaTotals(Occupancy);
 
 impl QuotaTotals {
-    /// Those of `quotas`.
+    /// Computes the sums of `quotas`.
     pub fn of(quotas: &Quotas) -> Self {
         let mut totals = Occupancy::default();
         for (kind, amount) in quotas.groups.values().chain(&quotas.default).flat_map(|quota| quota.esu.iter())
@@ -66,10 +67,11 @@ impl QuotaTotals {
 }
 
 impl Allowance {
-    /// That of `group`. What the governor has not decided on yet, a new group's say, is taken from the quotas: its first
-    /// build may start, the next ones wait for the governor. A group without a quota needs [`Allowance::lending`] for that.
+    /// The allowance of `group`. Where the governor has not decided yet, for example for a new group, the
+    /// quotas apply: the first build may start, the next ones wait for the governor. A group without a quota
+    /// needs [`Allowance::lending`] for that.
     ///
-    /// A type of which no group has a quota is not limited: who gives out quotas of one type says nothing of the others.
+    /// An executor type of which no group has a quota is not limited: quotas of one type do not affect the other types.
     pub fn of(group: &Group, quotas: &Quotas, totals: &QuotaTotals, record: &GovernorRecord) -> Self {
         if totals.0.is_empty() {
             return Self::Unlimited;
@@ -90,13 +92,13 @@ impl Allowance {
         Self::governed(types)
     }
 
-    /// One that was decided.
+    /// The allowance that the governor decided.
     pub fn governed(types: BTreeMap<ExecutorType, Governed>) -> Self {
         let target = types.iter().map(|(kind, governed)| (kind.clone(), governed.target)).collect();
         Self::Governed { types, target, spare: Occupancy::default() }
     }
 
-    /// With `spare` of other groups' quotas: where this group has no set point, its first build may start on that.
+    /// Adds `spare` quota of other groups, on which the first build may start if this group has no set point.
     #[must_use]
     pub fn lending(mut self, amount: Occupancy) -> Self {
         if let Self::Governed { spare, .. } = &mut self {
@@ -105,7 +107,7 @@ impl Allowance {
         self
     }
 
-    /// What a build that starts with this `estimate` takes of other groups' quotas before the governor has lent it.
+    /// The part of other groups' quotas that a build with this `estimate` uses before the governor has lent it.
     fn borrowed(&self, estimate: &Occupancy) -> Occupancy {
         let Self::Governed { types, .. } = self else { return Occupancy::default() };
         let without = |kind: &ExecutorType| types.get(kind).is_some_and(|governed| governed.sp <= Esu::ZERO);
@@ -114,7 +116,7 @@ impl Allowance {
     }
 
     /// Starts at the head of the group's queue. `in_progress` is the sum of the estimates of its builds that are in
-    /// progress or offered now, as [`Allowance::counted`] has them.
+    /// progress or offered now, as computed by [`Allowance::counted`].
     pub fn admission<'a>(&'a self, in_progress: &'a Occupancy) -> Admission<'a> {
         match self {
             Self::Unlimited => Admission(None),
@@ -125,8 +127,8 @@ impl Allowance {
         }
     }
 
-    /// An estimate as it counts: no more of a type than the group can ever have, so that no build waits for ever, or
-    /// keeps others waiting, because its estimate is absurd.
+    /// The occupancy that an estimate counts as: at most what the group can ever have of each type, so that an absurd
+    /// estimate neither keeps a build waiting permanently nor blocks other builds.
     pub fn counted(&self, estimate: &Occupancy) -> Occupancy {
         match self {
             Self::Unlimited => estimate.clone(),
@@ -134,7 +136,7 @@ impl Allowance {
         }
     }
 
-    /// Where an estimate counts as less than it says.
+    /// The types of which an estimate counts as less than its value.
     pub fn clamped(&self, estimate: &Occupancy) -> Vec<Clamped> {
         let counted = self.counted(estimate);
         let less = |(kind, estimate): (&ExecutorType, Esu)| {
@@ -144,7 +146,7 @@ impl Allowance {
         estimate.iter().filter_map(less).collect()
     }
 
-    /// Up to where builds may be started of a type.
+    /// The level of ESU in progress up to which builds of a type may start.
     pub fn target(&self, kind: &ExecutorType) -> Esu {
         match self {
             Self::Unlimited => Esu::MAX,
@@ -152,7 +154,7 @@ impl Allowance {
         }
     }
 
-    /// The builds of `queue`, by their place in it, that may start.
+    /// Indices of the builds in `queue` that may start.
     pub fn startable<'a>(
         &self,
         queue: impl IntoIterator<Item = &'a Occupancy>,
@@ -164,7 +166,7 @@ impl Allowance {
     }
 }
 
-/// No more than each type's limit. A type that is not limited stays as it is.
+/// Limits each type to the group's limit. Types without a limit are unchanged.
 fn counted(types: &BTreeMap<ExecutorType, Governed>, estimate: &Occupancy) -> Occupancy {
     let count = |(kind, amount): (&ExecutorType, Esu)| {
         let limit = types.get(kind).map_or(Esu::ZERO, |governed| governed.limit);
@@ -173,7 +175,7 @@ fn counted(types: &BTreeMap<ExecutorType, Governed>, estimate: &Occupancy) -> Oc
     estimate.iter().map(count).collect()
 }
 
-/// A pass over a group's queue, page by page: what the builds so far have reserved.
+/// A pass over a group's queue, page by page; it accumulates what the builds so far have reserved.
 #[derive(Debug, Clone)]
 pub struct Admission<'a>(Option<Governing<'a>>);
 
@@ -186,7 +188,7 @@ struct Governing<'a> {
 }
 
 impl Admission<'_> {
-    /// Looks at the next build of the queue: Algorithm 1, and the rule of the head.
+    /// Considers the next build of the queue by Algorithm 1 and the rule for the first build.
     pub fn consider(&mut self, estimate: &Occupancy) -> Result<(), Held> {
         self.0.as_mut().map_or(Ok(()), |governing| governing.consider(estimate))
     }
@@ -196,7 +198,7 @@ impl Admission<'_> {
         self.0.as_ref().is_some_and(Governing::is_exhausted)
     }
 
-    /// What the builds so far have reserved; nothing when unlimited.
+    /// Occupancy that the builds so far have reserved; empty without a limit.
     pub fn reserved(&self) -> Occupancy {
         self.0.as_ref().map(|governing| governing.dequeue.reserved().clone()).unwrap_or_default()
     }
@@ -218,10 +220,11 @@ impl Governing<'_> {
         if throttled.types.is_empty() { Ok(()) } else { Err(Held::Throttled(throttled)) }
     }
 
-    /// The rule of the head: the first build that asks for a type of which the group has nothing in progress finds room
-    /// there, whatever its estimate and the target, if the group may use the type at all. A quota smaller than any build
-    /// would else start none, and short builds would wait for the governor's tick. A group without a set point may use
-    /// what others leave: with many such groups on a busy farm there is nothing left, and they wait for the governor.
+    /// The rule for the first build: if the group has nothing of a type in progress, its first build that needs the
+    /// type may start, whatever its estimate and the target, provided that the group may use the type at all. Otherwise
+    /// a quota smaller than any build would start none, and short builds would wait for the governor's tick. A group
+    /// without a set point may use what others leave: with many such groups on a busy farm nothing is left, and they
+    /// wait for the governor.
     fn is_free(&self, kind: &ExecutorType, needed: Esu) -> bool {
         let has_set_point = self.types.get(kind).is_some_and(|governed| governed.sp > Esu::ZERO);
         let spare = self.spare.get(kind);

@@ -1,10 +1,12 @@
-//! How many processes a pool should have (chapter 5 of the thesis): analysis and planning, of monitor, analyse, plan and
-//! execute. Whoever monitors gives an [`Observation`], whoever executes follows the [`Plan`].
+//! Decides how many processes a pool should have (chapter 5 of the thesis): the analysis and planning steps
+//! of monitor, analyse, plan and execute. The monitoring part provides an [`Observation`], and the executing
+//! part follows the [`Plan`].
 //!
-//! A pool is a set of equal processes, as section 5.3.3 advises. It needs as many as start what waits now within the target
-//! waiting time, and as many as would do so for what usually arrives, whichever is more. More are asked for at once; fewer
-//! only once fewer were enough for a while, a part of them at a time, so that what comes and goes is not followed.
-//! Processes that are to go are drained, never killed: no plan is below what runs.
+//! A pool is a set of equal processes, as section 5.3.3 of the thesis recommends. It needs enough processes to start
+//! the waiting work within the target waiting time, or enough to do so for the usual arrivals, whichever is more.
+//! Scaling up is immediate. Scaling down happens only after fewer processes were enough for a while, and in steps, so
+//! that short fluctuations have no effect. Processes to be removed are drained, never killed: no plan is below the
+//! number of busy processes.
 
 mod erlang;
 mod need;
@@ -21,79 +23,80 @@ use rate::Rate;
 pub use settings::{AutoscaleSettings, InvalidAutoscaleSettings};
 use window::Window;
 
-/// What is seen of a pool.
+/// Observed state of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Observation {
-    /// Sum of the estimates of what waits.
+    /// Sum of the estimated run times of the waiting items.
     pub queued_work: Duration,
-    /// Items that wait and could run here.
+    /// Number of waiting items that could run in this pool.
     pub waiting: u64,
-    /// Items that run.
+    /// Number of running items.
     pub running: u64,
-    /// Items that joined the queue since the observation before this one. 0 is a safe answer: then only what waits and
-    /// runs is looked at.
+    /// Number of items that joined the queue since the previous observation. 0 is a safe value: then only waiting
+    /// and running items count.
     pub arrived: u64,
-    /// How long an item takes, the mean of what ended lately; zero where nothing did, and what waits is looked at.
+    /// Mean run time of recently finished items; zero if none finished, in which case the estimates of
+    /// waiting items are used.
     pub service: Duration,
-    /// How long the item that waits longest has waited.
+    /// How long the oldest waiting item has waited.
     pub oldest_wait: Duration,
-    /// Items that one process runs at a time. 0 counts as 1.
+    /// Number of items that one process runs concurrently. 0 counts as 1.
     pub slots: u64,
-    /// Processes that take work.
+    /// Number of processes that accept work.
     pub alive: u64,
-    /// Of these, those that run something.
+    /// Number of these that run something.
     pub busy: u64,
-    /// Processes that were asked for and do not take work yet.
+    /// Number of processes that were requested and do not accept work yet.
     pub starting: u64,
-    /// Processes that run what they have and take no more. They count for nothing but money.
+    /// Number of processes that finish their work and accept no more. They only count as cost.
     pub draining: u64,
 }
 
 impl Observation {
-    /// Processes that there are or soon will be.
+    /// Number of processes that accept work or soon will.
     pub fn processes(&self) -> u64 {
         self.alive.saturating_add(self.starting)
     }
 }
 
-/// How many processes there should be.
+/// The planned size of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Processes that take work or are about to: those that drain do not count.
+    /// Number of processes that accept work or are about to; draining ones do not count.
     pub desired: u64,
-    /// How many are needed, whatever the settings allow.
+    /// Number of processes needed, regardless of the settings.
     pub needed: u64,
-    /// Why so many.
+    /// Why the pool should have the desired size.
     pub reason: Reason,
 }
 
 /// Why a plan is what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// There are as many as there should be.
+    /// The pool has its target size.
     Enough,
-    /// More, to start what waits in time.
+    /// More, to start the waiting work in time.
     Backlog,
-    /// More, for what usually arrives.
+    /// More, for the usual rate of arrivals.
     Load,
-    /// More, because there must be so many.
+    /// More, because of the minimum size.
     Minimum,
-    /// More are needed than there may be.
+    /// More are needed than the maximum size allows.
     Maximum,
-    /// More are needed than may be paid for.
+    /// More are needed than the budget allows.
     Budget,
-    /// Fewer: they were enough for long enough.
+    /// Fewer, because they were enough for long enough.
     Surplus,
     /// Fewer are needed, but not for long enough yet.
     TooSoon,
-    /// Fewer are needed, but the last change was just now.
+    /// Fewer are needed, but the last change was too recent.
     Cooldown,
-    /// Fewer are needed, but more than those run something.
+    /// Fewer are needed, but more than that number are busy.
     Busy,
 }
 
 impl Reason {
-    /// Each of them.
+    /// All reasons, in order of declaration.
     pub const ALL: [Self; 10] = [
         Self::Enough,
         Self::Backlog,
@@ -123,19 +126,19 @@ impl Reason {
         }
     }
 
-    /// The same for people.
+    /// A description of the reason for people.
     pub fn text(self) -> &'static str {
         match self {
-            Self::Enough => "there are as many as there should be",
-            Self::Backlog => "more, to start what waits in time",
-            Self::Load => "more, for what usually arrives",
-            Self::Minimum => "more, because the pool has at least so many",
-            Self::Maximum => "more are needed than the pool may have",
-            Self::Budget => "more are needed than the budget pays for",
-            Self::Surplus => "fewer were enough for long enough",
-            Self::TooSoon => "fewer are needed, but not for long enough yet",
-            Self::Cooldown => "fewer are needed, but the last change was just now",
-            Self::Busy => "fewer are needed, but the others run something",
+            Self::Enough => "the pool has its target size",
+            Self::Backlog => "scaling up to start the waiting work in time",
+            Self::Load => "scaling up for the usual rate of arrivals",
+            Self::Minimum => "scaling up to the minimum size",
+            Self::Maximum => "more processes are needed than the maximum allows",
+            Self::Budget => "more processes are needed than the budget allows",
+            Self::Surplus => "scaling down, since fewer processes were enough for long enough",
+            Self::TooSoon => "fewer processes are needed, but not for long enough yet",
+            Self::Cooldown => "fewer processes are needed, but the last change was too recent",
+            Self::Busy => "fewer processes are needed, but the others are busy",
         }
     }
 }
@@ -146,7 +149,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What the planner remembers of a pool. A new one, after a restart say, removes no process until it has seen enough.
+/// The planner's memory of a pool. A new one, for example after a restart, removes no process until it has seen enough.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct PoolState {
     rate: Rate,
@@ -155,17 +158,17 @@ pub struct PoolState {
 }
 
 impl PoolState {
-    /// Items that are taken to arrive a second.
+    /// Estimated rate of arrivals in items per second.
     pub fn arrival_rate(&self) -> f64 {
         self.rate.per_second()
     }
 }
 
-/// How many processes the pool should have now, and what to remember until the next time. Plan every few seconds: at least
-/// ten times in [`AutoscaleSettings::scale_in_after`].
+/// Plans how many processes the pool should have now, and returns the state for the next call. Call it every few
+/// seconds: at least ten times in [`AutoscaleSettings::scale_in_after`].
 ///
-/// The plan is within the bounds of the settings, and above the least of them not below what runs. With more work it is
-/// not smaller.
+/// The plan is within the bounds of the settings, and above the minimum it is not below the number of busy processes.
+/// With more work the plan is never smaller.
 pub fn plan(
     state: &PoolState,
     seen: &Observation,
@@ -210,7 +213,7 @@ fn choose(
         .map_or_else(|reason| plan(has, reason), |fewer| plan(fewer, Reason::Surplus))
 }
 
-/// To how many the pool shrinks, or why it does not.
+/// The size that the pool shrinks to, or why it does not shrink.
 fn scale_in(
     state: &PoolState,
     seen: &Observation,

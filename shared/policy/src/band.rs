@@ -1,23 +1,24 @@
-//! The order of a group's builds of the same priority, as the number that the index keeps them by.
+//! The order of a group's builds of the same priority, encoded as the number that the index sorts them by.
 
 use model::BandOrder;
 
 use crate::queue::{Waiting, aged_ms, deadline_ms};
 
-/// Ranks are below this: the index has 48 bits for them, below the priority.
+/// Number of bits of a rank: the index has 48 bits for it, below the priority.
 const BITS: u32 = 48;
-/// 1 January 2020, from which packed arrival times count. Milliseconds since the epoch.
+/// Start of packed arrival times: 1 January 2020, in milliseconds since the epoch.
 const BASE_MS: u64 = 1_577_836_800_000;
-/// Bits of a packed estimate: 32 octaves of 512 steps each, so that neighbours are at most 1/512 apart.
+/// Bits of a packed estimate: 32 octaves of 512 steps each, so that neighbouring values differ by at most 1/512.
 const ESTIMATE_BITS: u32 = 14;
 const STEPS_LOG2: u32 = 9;
-/// Bits of the flexibility beside an estimate, and alone. More workers than they can tell count as the most.
+/// Bits of the flexibility beside an estimate, and alone. Larger values are limited to the maximum.
 const LITTLE_FLEXIBILITY_BITS: u32 = 6;
 const FLEXIBILITY_BITS: u32 = 12;
 
-/// Where a build stands among those of its group and priority: the lowest starts first. Below 2^48.
+/// The rank of a build among those of its group and priority: the lowest starts first. Below 2^48.
 ///
-/// It packs [`crate::queue::order_key`] and agrees with it except between builds that one quantum cannot tell apart:
+/// It packs [`crate::queue::order_key`] and agrees with it except between builds whose keys differ by
+/// less than a quantum:
 ///
 /// | order | packed as | quantum |
 /// |---|---|---|
@@ -25,9 +26,9 @@ const FLEXIBILITY_BITS: u32 = 12;
 /// | spt | estimate (14 bits, logarithmic), arrival (34 bits) | 1/512 of the estimate; then 128 ms |
 /// | oagm | estimate (14), flexibility (6, at most 63), arrival (28) | 1/512 of the estimate; then 8.2 s |
 /// | `least_flex` | flexibility (12, at most 4095), arrival (36) | 32 ms |
-/// | edf, spt-aged | the deadline, or what stands for it | 1 ms |
+/// | edf, spt-aged | the deadline, or the effective arrival time | 1 ms |
 ///
-/// Estimates above 49 days count as that; arrivals before 2020 and after 2089 as these.
+/// Estimates above 49 days are limited to that; arrivals are limited to the years 2020 to 2089.
 pub fn band_rank(order: BandOrder, waiting: &Waiting) -> u64 {
     let rank = match order {
         BandOrder::Fcfs => waiting.position,
@@ -43,17 +44,18 @@ pub fn band_rank(order: BandOrder, waiting: &Waiting) -> u64 {
     rank.min(most(BITS))
 }
 
-/// Values one above the other, and the arrival in what is left of the bits, as finely as it fits there.
+/// Packs the values from the highest bits down, and the arrival into the remaining bits, as precisely as they allow.
 fn stack(above: &[(u64, u32)], waiting: &Waiting) -> u64 {
     let used: u32 = above.iter().map(|(_, bits)| bits).sum();
     let left = BITS - used;
-    // 41 bits hold the milliseconds of 69 years.
+    // The milliseconds of 69 years need 41 bits.
     let arrival = (waiting.arrived_ms.saturating_sub(BASE_MS) >> (41 - left)).min(most(left));
     let top = above.iter().fold(0, |top, (value, bits)| (top << bits) | (*value).min(most(*bits)));
     (top << left) | arrival
 }
 
-/// The estimate as a floating-point number of few bits: the octave, then the step in it. Estimates of up to 512 ms are exact.
+/// The estimate as a floating-point number of few bits: the octave, then the step in it. Estimates of up to
+/// 512 ms are exact.
 fn estimate(waiting: &Waiting) -> u64 {
     let octave = waiting.estimate_ms.max(1).ilog2();
     let Some(coarser) = octave.checked_sub(STEPS_LOG2) else { return waiting.estimate_ms };

@@ -1,4 +1,4 @@
-//! What a build has in common with others, for whoever estimates how long it will run.
+//! The properties by which builds are similar, for estimates of their run time.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,30 @@ use model::{Build, Context, Digest, ExecutorType};
 
 use crate::estimate::Keys;
 
-/// Labels that say what a build runs in and on; they are no part of the label set.
+/// Labels that describe the environment and hardware of a build; they are not part of the label set.
 const ENVIRONMENT: &str = "environment";
 const HARDWARE: &str = "hwgroup";
-/// Characters of a command that stands for itself; of a longer one the digest does.
+/// Maximum number of characters of a command that is used as it is; a longer command is replaced by its digest.
 const COMMAND_MAX: usize = 200;
 
-/// A build, as estimates look at it: the thesis's author and exercise in the words of a build farm (section 3.4.1).
+/// A build as estimates see it: the thesis's author and exercise in the terms of a build farm (section
+/// 3.4.1 of the thesis).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildWork {
-    /// What it runs in: its label `environment`, else the command of its tool.
+    /// Environment of the build: its label `environment`, else the command of its tool.
     pub environment: String,
-    /// What it runs on: its label `hwgroup`, else the executor types that it uses beside x86.
+    /// Hardware of the build: its label `hwgroup`, else the executor types that it uses besides x86.
     pub hardware: String,
-    /// What it is: its other labels; where it has none, what it runs, and of which source tree.
+    /// Content of the build: its other labels; without labels, the command and the source tree.
     pub labels: BTreeMap<String, String>,
-    /// Whose it is: its submitter, else its group.
+    /// Owner of the build: its submitter, else its group.
     pub submitter: String,
-    /// What it runs.
+    /// Command that the build runs.
     pub command: String,
 }
 
 impl BuildWork {
-    /// That of `build`.
+    /// Derives the properties of `build`.
     pub fn of(build: &Build) -> Self {
         let label = |name: &str| build.labels.get(name).cloned();
         let command = match &build.job {
@@ -50,20 +51,20 @@ impl BuildWork {
         }
     }
 
-    /// Under which keys its duration is kept.
+    /// The keys under which its run time is stored.
     pub fn keys(&self) -> Keys {
         let keys = Keys::of(&self.environment, &self.hardware, &self.labels, &self.submitter);
         keys.with_command([self.command.as_str()])
     }
 }
 
-/// All builds use x86.
+/// Executor types besides x86, which all builds use.
 fn types(build: &Build) -> String {
     let others = build.occupancy.0.keys().filter(|kind| **kind != ExecutorType::x86());
     others.map(ExecutorType::as_str).collect::<Vec<_>>().join("+")
 }
 
-/// What stays the same from one state of the sources to the next.
+/// The part of a context that stays the same from one revision of the sources to the next.
 fn source(context: &Context) -> Option<String> {
     match context {
         Context::Git { url, .. } => Some(url.clone()),

@@ -1,45 +1,42 @@
-//! Connections to a server: how many there may be, and which one is closed when another needs its room.
+//! Limits the connections to a server, and chooses which one is closed when a new one needs its place.
 
 use std::{cmp::Reverse, collections::HashMap, net::IpAddr, time::Duration};
 
-/// Descriptors that a process keeps for everything except connections of clients: the bus, Redis, files.
+/// Descriptors that a process reserves for everything except connections of clients: the bus, Redis, files.
 pub const DESCRIPTORS_RESERVED: u64 = 40;
-/// It keeps no more than these by itself, however many there are.
+/// Maximum number of descriptors reserved by default, however many are available.
 const DESCRIPTORS_RESERVED_MOST: u64 = 1024;
-/// Without a setting there are no more connections than these.
+/// Default maximum number of connections.
 const CONNECTIONS_MOST: u64 = 10_000;
-/// A request of which more is awaited may be given up after so many milliseconds without a byte of it.
+/// Milliseconds without a byte after which a connection with an incomplete request may be closed.
 const SILENCE_MS: u64 = 250;
-/// Bytes a second that a request's body must bring, averaged over the time that it was waited for.
+/// Minimum rate in bytes per second of a request's body, averaged over the time waited for it.
 const BODY_BYTES_PER_SECOND: u64 = 1024;
 
-/// How many connections a server takes at a time.
+/// Maximum numbers of simultaneous connections to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// Of all clients together.
+    /// Maximum of all clients together.
     pub total: usize,
-    /// From one address.
+    /// Maximum from one address.
     pub per_client: usize,
 }
 
-/// The process may open too few files for its connections.
+/// The limit of open files is too low for the number of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this process may have {descriptors} files open, and {needed} are needed for {connections} connections; raise the \
+    "{connections} connections need {needed} file descriptors, but this process may open only {descriptors}; raise the \
      limit (ulimit -n, LimitNOFILE=) or lower the setting connections_max"
 )]
 pub struct TooFewDescriptors {
-    /// What it may open.
     pub descriptors: u64,
-    /// What it would need.
     pub needed: u64,
-    /// The connections that it should take.
     pub connections: u64,
 }
 
 impl ConnectionLimits {
-    /// The limits of a process that may have `descriptors` files open. 0 is what suits them: up to 10,000 connections, half
-    /// of them from one address.
+    /// Derives the limits for a process that may open `descriptors` files. For `total` and `per_client`, 0 means the
+    /// default: up to 10,000 connections, and half of them from one address.
     pub fn new(total: usize, per_client: usize, descriptors: u64) -> Result<Self, TooFewDescriptors> {
         let reserved = (descriptors / 2).clamp(DESCRIPTORS_RESERVED, DESCRIPTORS_RESERVED_MOST);
         let asked = u64::try_from(total).unwrap_or(u64::MAX);
@@ -57,40 +54,40 @@ impl ConnectionLimits {
     }
 }
 
-/// Descriptors that a process needs which runs builds in `workspaces` workspaces and actions in `slots` slots: pipes, files that
-/// are copied, and what every process needs.
+/// Number of descriptors that a process needs to run builds in `workspaces` workspaces and actions in `slots` slots:
+/// pipes, files being copied, and a fixed reserve.
 pub fn descriptors_to_run(workspaces: u16, slots: u16) -> u64 {
     DESCRIPTORS_RESERVED + 8 * u64::from(workspaces) + 16 * u64::from(slots)
 }
 
-/// What a connection is used for just now.
+/// Present activity of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConnectionState {
-    /// It has not sent the head of a single request.
+    /// The connection has not sent the head of any request.
     Silent,
-    /// More of the body of a request is awaited, and there is no other request.
+    /// A request's body is incomplete, and there is no other request.
     Sending,
-    /// It has been answered, and asks for nothing.
+    /// All requests were answered, and there is no new one.
     Idle,
     /// A complete request is being answered.
     Busy,
 }
 
-/// A connection, as the choice sees it.
+/// A connection as input of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection<K> {
-    /// Which it is.
+    /// Identifies the connection to the caller.
     pub key: K,
-    /// Where it comes from.
+    /// Address of the client.
     pub client: IpAddr,
-    /// What it is used for.
+    /// Present activity of the connection.
     pub state: ConnectionState,
-    /// Milliseconds without a byte from it.
+    /// Milliseconds since the last byte from the client.
     pub silent_ms: u64,
 }
 
 impl<K> Connection<K> {
-    /// Whether nothing is lost, or next to nothing, when it is closed.
+    /// Whether it can be closed with no or almost no loss.
     fn is_dispensable(&self) -> bool {
         match self.state {
             ConnectionState::Silent | ConnectionState::Idle => true,
@@ -100,19 +97,20 @@ impl<K> Connection<K> {
     }
 }
 
-/// What becomes of a new connection.
+/// The decision about a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry<K> {
-    /// There is room.
+    /// The limits allow another connection.
     Admit,
-    /// There is room when this one is closed.
+    /// The connection is admitted after this one is closed.
     Replace(K),
-    /// All that there are have something to do.
+    /// All existing connections are busy.
     Refuse,
 }
 
-/// What becomes of a new connection from `client`, beside those that there are. One that has never asked for anything
-/// goes before one that is idle, of the client that has most, the longest silent first; a busy one never goes.
+/// Decides about a new connection from `client`, next to the existing ones in `there`. If one must be closed, it is one
+/// of the client with the most connections; of these, one without any request goes before an idle one, the longest
+/// silent first. Busy connections are never closed.
 pub fn enter<K: Copy>(client: IpAddr, limits: ConnectionLimits, there: &[Connection<K>]) -> Entry<K> {
     let own = there.iter().filter(|connection| connection.client == client).count();
     let dispensable = |own_only: bool| {
@@ -132,7 +130,7 @@ pub fn enter<K: Copy>(client: IpAddr, limits: ConnectionLimits, there: &[Connect
     }
 }
 
-/// The connection that is closed first when the process can open no more files, if there is one to close.
+/// The connection to close when the process can open no more files, if any can be closed.
 pub fn to_close<K: Copy>(there: &[Connection<K>]) -> Option<K> {
     most_dispensable(there.iter(), there)
 }
@@ -152,8 +150,8 @@ fn most_dispensable<'a, K: Copy + 'a>(
     candidates.filter(|connection| connection.is_dispensable()).min_by_key(rank).map(|found| found.key)
 }
 
-/// How long a request's body may be waited for in all, when `received` bytes of it have come. `patience` is for the
-/// first byte and for pauses.
+/// Maximum total time to wait for a request's body of which `received` bytes have arrived. `patience` is the allowance
+/// for the first byte and for pauses.
 pub fn body_time(patience: Duration, received: u64) -> Duration {
     patience.saturating_add(Duration::from_secs(received / BODY_BYTES_PER_SECOND))
 }

@@ -1,8 +1,8 @@
-//! Algorithm 1 of the paper (section 4.4): which of a group's waiting builds may leave the queue.
+//! Algorithm 1 of the paper (section 4.4): decides which of a group's waiting builds may leave the queue.
 
 use model::{Esu, ExecutorType, Occupancy};
 
-/// The state of the algorithm between two builds: what those before have reserved.
+/// The state of the algorithm between two builds: what the previous builds have reserved.
 #[derive(Debug, Clone)]
 pub struct Dequeue<'a> {
     target: &'a Occupancy,
@@ -17,25 +17,25 @@ pub struct Throttled {
     pub types: Vec<Lack>,
 }
 
-/// An executor type of which a build needs more than there is.
+/// An executor type of which a build needs more than is available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lack {
-    /// Which.
+    /// The executor type that is lacking.
     pub executor_type: ExecutorType,
-    /// What the build is expected to occupy.
+    /// Estimated occupancy of the build.
     pub needed: Esu,
-    /// What is left: the target without what is in progress and what builds before it have reserved.
+    /// ESU that are left: the target without what is in progress and what builds ahead have reserved.
     pub remaining: Esu,
 }
 
 impl<'a> Dequeue<'a> {
-    /// Starts at the head of a queue. A type that `target` does not name has none.
+    /// Starts at the head of a queue. The target of a type that `target` does not name is 0.
     pub fn new(target: &'a Occupancy, in_progress: &'a Occupancy) -> Self {
         Self { target, in_progress, reserved: Occupancy::default() }
     }
 
-    /// Looks at the next build of the queue. Whether or not it may go, it reserves what it needs of all its types, so
-    /// that no later and cheaper one takes the place for which it waits.
+    /// Considers the next build of the queue. Whether or not it may leave, it reserves what it needs of all its types,
+    /// so that no later and cheaper build gets the room that it waits for.
     pub fn consider(&mut self, occupancy: &Occupancy) -> Result<(), Throttled> {
         let mut lacking = Vec::new();
         for (kind, needed) in occupancy.iter() {
@@ -48,23 +48,23 @@ impl<'a> Dequeue<'a> {
         if lacking.is_empty() { Ok(()) } else { Err(Throttled { types: lacking }) }
     }
 
-    /// What the next build finds of `kind`.
+    /// ESU of `kind` that are left for the next build.
     pub fn remaining(&self, kind: &ExecutorType) -> Esu {
         self.target.get(kind) - self.in_progress.get(kind) - self.reserved.get(kind)
     }
 
-    /// Whether a later build could still find anything at all.
+    /// Whether nothing is left of any type, so that no later build can start.
     pub fn is_exhausted(&self) -> bool {
         self.target.iter().all(|(kind, _)| self.remaining(kind) <= Esu::ZERO)
     }
 
-    /// What the builds so far have reserved.
+    /// Occupancy that the builds so far have reserved.
     pub fn reserved(&self) -> &Occupancy {
         &self.reserved
     }
 }
 
-/// The builds of `queue`, by their place in it, that may leave it.
+/// The indices of the builds in `queue` that may leave it.
 pub fn dequeue<'a>(
     queue: impl IntoIterator<Item = &'a Occupancy>,
     target: &Occupancy,

@@ -1,11 +1,11 @@
-//! Which build is ended when a disk runs full under what runs.
+//! Decides which build is ended when a disk runs full.
 
-/// What one run has on the disk.
+/// Disk usage of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUse {
-    /// Bytes that it had when room began to be short, or 0 where it was not measured then.
+    /// Bytes used when free space began to be short, or 0 if it was not measured then.
     pub before: u64,
-    /// Bytes that it has now.
+    /// Bytes used at present.
     pub now: u64,
 }
 
@@ -15,8 +15,9 @@ impl DiskUse {
     }
 }
 
-/// Which of the runs is to end when `lost` bytes of room went since `before` was measured: the one that grew most, if it
-/// took at least a quarter of that and `least` bytes; where none did, something else fills the disk.
+/// Index of the run to end when `lost` bytes of free space disappeared since `before` was measured: the one that grew
+/// most, if it grew by at least a quarter of that and by at least `least` bytes. `None` if no run did, because
+/// something else fills the disk.
 pub fn to_blame(runs: &[DiskUse], lost: u64, least: u64) -> Option<usize> {
     let (index, worst) = runs.iter().enumerate().max_by_key(|(_, run)| run.growth())?;
     (worst.growth() > 0 && worst.growth() >= (lost / 4).max(least)).then_some(index)

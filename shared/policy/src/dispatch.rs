@@ -1,4 +1,4 @@
-//! Which groups may send a build to an idle workspace (section 4.4 of the paper).
+//! Decides which groups may send a build to an idle workspace (section 4.4 of the paper).
 
 use std::collections::VecDeque;
 
@@ -6,26 +6,26 @@ use model::{Esu, ExecutorType, Quota};
 
 use crate::Random;
 
-/// The builds of a group that may start, in the order in which they must.
+/// The builds of a group that may start, in the order in which they must start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupHead<B> {
-    /// How often it is chosen, compared with others.
+    /// Relative probability that the group is chosen.
     pub weight: u64,
-    /// The builds.
+    /// Builds that may start, in order.
     pub builds: VecDeque<B>,
 }
 
 /// A build that gets a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement<B> {
-    /// Index of its group in what was given.
+    /// Index of its group in the input.
     pub group: usize,
-    /// The build.
+    /// The build to start.
     pub build: B,
 }
 
-/// Gives `workspaces` places to the heads of `groups`: each to a group chosen by chance, in proportion to its weight, of
-/// those that have a build left.
+/// Assigns `workspaces` workspaces to the heads of `groups`: each to a group that has a build left, chosen at random in
+/// proportion to its weight.
 pub fn place<B>(groups: Vec<GroupHead<B>>, workspaces: usize, random: &mut Random) -> Vec<Placement<B>> {
     let mut heads: Vec<(usize, GroupHead<B>)> =
         groups.into_iter().enumerate().filter(|(_, head)| !head.builds.is_empty()).collect();
@@ -42,7 +42,7 @@ pub fn place<B>(groups: Vec<GroupHead<B>>, workspaces: usize, random: &mut Rando
     placed
 }
 
-/// An index, by chance in proportion to its weight; `None` when all weigh nothing.
+/// A random index in proportion to its weight; `None` if all weights are 0.
 fn draw(weights: impl Iterator<Item = u64> + Clone, random: &mut Random) -> Option<usize> {
     let total: u64 = weights.clone().sum();
     let mut left = random.below(total);
@@ -55,8 +55,9 @@ fn draw(weights: impl Iterator<Item = u64> + Clone, random: &mut Random) -> Opti
     None
 }
 
-/// How often a group is chosen: in proportion to its quota of x86, which all builds use. A group without has a tenth of
-/// its other quotas or of one ESU, so that its builds for other executors are looked at too.
+/// The weight of a group: proportional to its quota of x86, which all builds use. A group without such a
+/// quota has a tenth of its other quotas or of one ESU, whichever is larger, so that its builds for other
+/// executors are considered too.
 pub fn weight(quota: Option<&Quota>) -> u64 {
     let Some(quota) = quota else { return units(Esu::ONE) };
     let x86 = quota.esu.get(&ExecutorType::x86());
@@ -67,12 +68,12 @@ pub fn weight(quota: Option<&Quota>) -> u64 {
     units(others.max(Esu::ONE)) / 10
 }
 
-/// In thousandths: a million groups with a million ESU each still have a sum.
+/// Thousandths of ESU: the sum for a million groups with a million ESU each still fits.
 fn units(amount: Esu) -> u64 {
     u64::try_from(amount.micros() / 1000).unwrap_or_default().max(1)
 }
 
-/// `count` draws by weight, each of all: indices, of which one may come several times.
+/// Returns `count` independent draws by weight, as indices; an index may occur several times.
 pub fn draws(weights: &[u64], count: usize, random: &mut Random) -> Vec<usize> {
     let mut sums: Vec<u64> = Vec::with_capacity(weights.len());
     let mut total = 0_u64;

@@ -1,9 +1,9 @@
-//! How long work will take, by how long work like it took (section 3.4 of the thesis).
+//! Estimates how long work will take, from the run times of similar work (section 3.4 of the thesis).
 //!
-//! Each piece of work has a few [`Keys`], from the coarsest (its environment) to the finest (who submits work with these
-//! labels). Of every key the last 20 durations are kept. [`EstimatorKind::Thesis`] answers with the median of the finest
-//! key of which enough is known; [`EstimatorKind::Adaptive`] tries several such rules, the thesis's among them, and
-//! answers with the one that was best lately on work with these labels. [`Quality`] says how good the answers were.
+//! Each piece of work has a few [`Keys`], from the coarsest (its environment) to the most precise (its submitter with
+//! its labels). The last 20 durations of each key are kept. [`EstimatorKind::Thesis`] returns the median of the most
+//! precise key with enough data; [`EstimatorKind::Adaptive`] evaluates several such rules, including the thesis's, and
+//! uses the one that was best recently for work with these labels. [`Quality`] measures how good the estimates were.
 
 mod adaptive;
 mod keys;
@@ -20,21 +20,21 @@ pub use quality::{ERROR_BOUNDS, Quality, Tally};
 
 use crate::recent::Recent;
 
-/// Keys of which durations are kept where nobody says how many: at most some 20 MB.
+/// Default maximum number of keys: at most some 20 MB.
 const MOST_KEYS: usize = 100_000;
 
-/// Which rule an [`Estimator`] answers by. Written as `thesis` and `adaptive`.
+/// The rule that an [`Estimator`] uses. Written as `thesis` and `adaptive`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum EstimatorKind {
     /// The rule of section 3.4.1 of the thesis.
     #[default]
     Thesis,
-    /// The rule that was best lately, of several.
+    /// The best recent rule out of several.
     Adaptive,
 }
 
 impl EstimatorKind {
-    /// Each of them.
+    /// All kinds of estimators.
     pub const ALL: [Self; 2] = [Self::Thesis, Self::Adaptive];
 
     /// Its name in settings and tables.
@@ -52,9 +52,9 @@ impl fmt::Display for EstimatorKind {
     }
 }
 
-/// A text that names no estimator.
+/// A text that is not the name of an estimator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no estimator: thesis or adaptive is expected")]
+#[error("unknown estimator {0:?}: expected thesis or adaptive")]
 pub struct UnknownEstimator(pub String);
 
 impl FromStr for EstimatorKind {
@@ -66,10 +66,10 @@ impl FromStr for EstimatorKind {
     }
 }
 
-/// What an estimate rests on, the best first.
+/// The data that an estimate is based on, from the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// Work with the very same command. The thesis's rule has no such key.
+    /// Work with exactly the same command. The thesis's rule has no such key.
     Command,
     /// Work of the same submitter with the same labels: the thesis's author and exercise.
     Submitter,
@@ -77,12 +77,12 @@ pub enum Source {
     Labels,
     /// Work in the same environment on the same hardware that took less than the limit.
     Environment,
-    /// Nothing: half of the limit.
+    /// Without any data, the estimate is half of the limit.
     HalfOfLimit,
 }
 
 impl Source {
-    /// Each of them.
+    /// All sources, from the best.
     pub const ALL: [Self; 5] =
         [Self::Command, Self::Submitter, Self::Labels, Self::Environment, Self::HalfOfLimit];
 
@@ -104,38 +104,38 @@ impl fmt::Display for Source {
     }
 }
 
-/// How long something is expected to take.
+/// Estimated run time of a piece of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Estimate {
-    /// Milliseconds.
+    /// Estimated run time in milliseconds.
     pub ms: u64,
-    /// By what.
+    /// The data that the estimate is based on.
     pub source: Source,
 }
 
 impl Estimate {
-    /// The same as a span of time.
+    /// The estimate as a duration.
     pub fn duration(self) -> Duration {
         Duration::from_millis(self.ms)
     }
 }
 
-/// What is kept of a key.
+/// The data stored per key.
 #[derive(Debug, Clone, Default)]
 struct Known {
     past: Past,
-    /// How the rules did on work with these labels. Of other keys it stays empty.
+    /// Scores of the rules for work with these labels; absent for other keys.
     scores: Option<Box<Scores>>,
 }
 
-/// Learns how long work takes and says how long more of it will. It knows nothing of time: an observation counts until
-/// 20 more of its key follow, or until its key is the one that nothing was learned of for longest while there are too
-/// many.
+/// Learns how long work takes and estimates the run times of further work. It has no notion of time: an
+/// observation counts until 20 newer ones of its key follow, or until its key is the least recently updated one
+/// while there are too many keys.
 #[derive(Debug, Clone)]
 pub struct Estimator {
     kind: EstimatorKind,
     known: Recent<u64, Known>,
-    /// How the rules did on all work.
+    /// Scores of the rules for all work.
     scores: Scores,
 }
 
@@ -146,29 +146,29 @@ impl Default for Estimator {
 }
 
 impl Estimator {
-    /// Nothing is known. Durations will be kept of at most so many keys; each piece of work has three or four. The key
-    /// that nothing was learned of for longest is forgotten first.
+    /// Creates an estimator without data that keeps durations of at most `most_keys` keys; each piece of work has three
+    /// or four. The least recently updated key is evicted first.
     pub fn new(kind: EstimatorKind, most_keys: usize) -> Self {
         Self { kind, known: Recent::new(most_keys), scores: Scores::default() }
     }
 
-    /// By which rule it answers.
+    /// The rule that it uses.
     pub fn kind(&self) -> EstimatorKind {
         self.kind
     }
 
-    /// Keys of which something is known.
+    /// Number of keys with data.
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether nothing is known.
+    /// Whether it has no data.
     pub fn is_empty(&self) -> bool {
         self.known.len() == 0
     }
 
-    /// Work with these keys ran and took so long. Only what ended by itself should be told: what was cancelled, or lost
-    /// with its worker, says nothing. More than 49 days count as 49 days.
+    /// Learns the run time of work with these keys. Pass only work that ended on its own: cancelled work, or work lost
+    /// with its worker, must not be counted. Durations are limited to 49 days.
     pub fn observe(&mut self, keys: &Keys, took: Duration) {
         let ms = u32::try_from(took.as_millis()).unwrap_or(u32::MAX);
         let judged = match self.kind {
@@ -187,8 +187,8 @@ impl Estimator {
         }
     }
 
-    /// How long work with these keys is expected to take that may take at most `limit`. Without anything known it is half
-    /// of that.
+    /// Estimates the run time of work with these keys whose maximum run time is `limit`. Without data the estimate is
+    /// half of the limit.
     pub fn estimate(&self, keys: &Keys, limit: Duration) -> Estimate {
         let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         let pasts = self.pasts(keys);
@@ -202,7 +202,7 @@ impl Estimator {
         answer.unwrap_or(Estimate { ms: limit_ms / 2, source: Source::HalfOfLimit })
     }
 
-    /// What is known of each key.
+    /// The past durations of each key.
     fn pasts(&self, keys: &Keys) -> Pasts<'_> {
         let of = |key| self.known.get(key).map_or(Past::NONE, |known| &known.past);
         Pasts {
@@ -214,7 +214,7 @@ impl Estimator {
     }
 }
 
-/// What is known of the keys of one piece of work.
+/// The past durations for the keys of one piece of work.
 #[derive(Debug, Clone, Copy)]
 struct Pasts<'a> {
     command: &'a Past,

@@ -1,14 +1,14 @@
-//! Which executor types a build uses, before it runs (section 4.1 of the paper).
+//! Decides which executor types a build uses, before it runs (section 4.1 of the paper).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ExecutorType, ToolCall};
 
-/// What a sign begins with that is a tag of a target rather than the beginning of a flag.
+/// Prefix of a sign that is a tag of a target rather than the beginning of a flag.
 const TAG: &str = "tag:";
 
-/// The types of a build that asks its tool for `call` and itself named `named`: x86, which all use; those whose signs are
-/// among its flags or its targets' tags; those that its targets' rules used before.
+/// The executor types of a build with the tool call `call` that names the types `named`: x86, which all builds use; the
+/// named types; types with a sign among its flags or its targets' tags; and types that its targets' rules used before.
 pub fn executor_types(
     named: &BTreeSet<ExecutorType>,
     call: &ToolCall,
@@ -20,7 +20,7 @@ pub fn executor_types(
         None => call.flags.iter().any(|flag| flag.starts_with(sign.as_str())),
     };
     let signed = signs.iter().filter(|(_, signs)| signs.iter().any(shows)).map(|(kind, _)| kind);
-    // A type that this farm does not have any more is none.
+    // Types that this farm no longer has are ignored.
     let used = call.rules.iter().filter_map(|rule| by_rule.get(rule)).flatten();
     let used = used.filter(|kind| signs.contains_key(*kind));
     let mut all: BTreeSet<ExecutorType> = named.iter().chain(signed).chain(used).cloned().collect();

@@ -1,9 +1,9 @@
-//! The quota governor (section 3.6 of the paper): how much each group may have in use, and how much to start.
+//! The quota governor (section 3.6 of the paper): decides how much each group may have in use, and how much to start.
 //!
-//! Per group and executor type, a controller keeps the ESU in use (PV) at the set point (SP): the group's own quota and
-//! what it borrows of others' unused quota. Its output becomes a *level* of estimated ESU in progress, up to which the
-//! dispatcher starts builds until the next tick. A level, and not an amount, because builds may be far shorter than a
-//! tick: each that ends makes room for the next.
+//! For each group and executor type, a controller keeps the ESU in use (PV) at the set point (SP), which is the group's
+//! own quota plus what it borrows of others' unused quota. Its output becomes a *level* of estimated ESU in progress,
+//! up to which the dispatcher starts builds until the next tick. It is a level and not an amount because builds may be
+//! far shorter than a tick: each one that ends makes room for the next.
 
 mod control;
 mod settings;
@@ -20,46 +20,48 @@ use control::{Moment, Sample, control};
 pub use settings::{GovernorSettings, InvalidGovernorSettings};
 use share::{Claim, Share, share};
 
-/// Longer than so many ticks without a decision, and what the last one knew is forgotten.
+/// Number of ticks without a decision after which the state of the last decision is discarded.
 const FORGOTTEN_AFTER_TICKS: f64 = 12.0;
 
-/// What the governor is told of one group at a tick.
+/// Input of the governor about one group at a tick.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GroupState {
-    /// Its own quota; nothing of a type that is not named.
+    /// Its own quota; 0 for types that are not named.
     pub quota: Occupancy,
-    /// ESU in use, measured: the average since the last tick.
+    /// Measured ESU in use: the average since the last tick.
     pub pv: Occupancy,
-    /// Sum of the estimates of its builds in progress or offered: the average since the last tick. Builds shorter than a
-    /// tick make any single look at it useless; the average of a few looks will do.
+    /// Sum of the estimates of its builds in progress or offered: the average since the last tick. If builds are
+    /// shorter than a tick, a single observation is useless; the average of several is sufficient.
     pub in_progress: Occupancy,
-    /// The same sum at its largest since the last tick. Less than `in_progress` counts as equal to it.
+    /// The maximum of the same sum since the last tick. A value below `in_progress` counts as equal to it.
     pub peak: Occupancy,
-    /// Sum of the estimates of its builds that ended since the last tick. Nothing is a safe answer for builds longer
-    /// than a tick.
+    /// Sum of the estimates of its builds that ended since the last tick. 0 is a safe value for builds
+    /// longer than a tick.
     pub ended: Occupancy,
-    /// Sum of the estimates of its waiting builds; of a bounded head of its queue, that should hold its quota's worth.
+    /// Sum of the estimates of its waiting builds; of a bounded head of its queue, which should cover
+    /// at least its quota.
     pub waiting: Occupancy,
     /// Estimate of its next build.
     pub head: Option<Occupancy>,
 }
 
-/// When the decision after `last` is due. Replicas that keep to it make one decision a tick between them.
+/// When the decision after `last` is due. Replicas that follow this make one decision per tick together.
 pub fn next_tick(last: &GovernorRecord, settings: &GovernorSettings) -> Millis {
     last.at_ms.after(Duration::try_from_secs_f64(settings.tick_seconds).unwrap_or_default())
 }
 
-/// The decision after `last`. The record is the whole state: any replica goes on from it.
+/// Makes the decision after `last`. The record is the whole state: any replica can continue from it.
 ///
-/// Set points: each group has its own quota, and hungry groups share `borrow_share` of what others leave unused. What is
-/// lent goes back at the next tick, by the borrower starting nothing; no build is ended. When quotas add up to more than
-/// `capacity` has of a type, each counts as its part of the capacity, and nothing is borrowed beyond it; of a type that
-/// `capacity` does not name there is as much as the quotas say. Capacity that is nobody's quota is not given to anyone.
+/// Set points: each group has its own quota, and groups that need more share `borrow_share` of what others leave
+/// unused. Lent quota is returned at the next tick, because the borrower starts nothing; no build is ended. If quotas
+/// add up to more than the `capacity` of a type, each is scaled down to its part of the capacity, and nothing is
+/// borrowed beyond it; a type that `capacity` does not name has as much as the quotas say. Capacity outside all quotas
+/// is not given to any group.
 ///
-/// A group whose use and next build are within its set point always starts that build, whatever the gains.
+/// A group whose use plus next build is within its set point always starts that build, whatever the gains.
 ///
-/// Groups that have neither quota nor builds are dropped. A clock that was set back, or a gap of a minute, makes this a
-/// first decision that knows only what it sees.
+/// Groups that have neither quota nor builds are dropped. After a clock that was set back, or a gap of more than
+/// 12 ticks (a minute by default), the decision is made like the first one, from its inputs alone.
 pub fn govern(
     last: &GovernorRecord,
     groups: &BTreeMap<Group, GroupState>,
@@ -81,7 +83,7 @@ pub fn govern(
     GovernorRecord { tick: last.tick.saturating_add(1), at_ms: now, groups: decided }
 }
 
-/// The executor types that anything is known of.
+/// The executor types that occur in the inputs.
 fn types(groups: &BTreeMap<Group, GroupState>) -> BTreeSet<ExecutorType> {
     let of = |state: &GroupState| {
         let all = [&state.quota, &state.pv, &state.in_progress, &state.peak, &state.waiting];

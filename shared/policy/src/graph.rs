@@ -1,4 +1,4 @@
-//! The run of a job's graph: what may start, what follows from an end, and what is told of it all.
+//! The run of a job's graph: which tasks may start, what follows from the end of a task, and the reports on all tasks.
 
 mod judge;
 mod reach;
@@ -10,35 +10,35 @@ use model::{Graph, JobResult, Task, TaskIndex, TaskReport, TaskStatus};
 pub use judge::{BadVerdict, judged};
 pub use reach::{Unreachable, reachable};
 
-/// The wait before the first time that a task goes elsewhere; each further one is twice as long.
+/// The wait before a task is first tried elsewhere; each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// The longest such wait.
+/// Maximum wait before a further try.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Failures that a result names.
+/// Maximum number of failures named in a result.
 const FAILURES_MAX: usize = 20;
-/// Skipped tasks that a result names.
+/// Maximum number of skipped tasks named in a result.
 const SKIPPED_MAX: usize = 100;
 
-/// A run of a graph. Whoever runs the tasks asks it what to start and tells it what ended.
+/// A run of a graph. Its owner asks it which tasks to start, and reports their ends to it.
 #[derive(Debug, Clone)]
 pub struct GraphRun {
     graph: Arc<Graph>,
     states: Vec<TaskState>,
     reports: Vec<Option<TaskReport>>,
-    /// By priority, then as in the job. Tasks that ended meanwhile are passed over.
+    /// Ready tasks by priority, then by their order in the job. Tasks that have ended since are skipped.
     ready: BinaryHeap<(i32, Reverse<TaskIndex>)>,
     running: usize,
     counts: Counts,
-    /// Nothing more is started.
+    /// Set when no further task may start.
     stopped: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TaskState {
-    /// So many dependencies have not succeeded yet.
+    /// Number of dependencies that have not succeeded yet.
     Waiting(usize),
     Ready,
-    /// The farm failed it so often.
+    /// Number of times that the farm failed it.
     Running(u32),
     Ended,
 }
@@ -54,30 +54,29 @@ struct Counts {
 /// What follows from the end of a task's run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AfterTask {
-    /// The farm failed it: it is still running, and is to be run elsewhere after a wait.
+    /// The farm failed the task: it counts as running, and is to be run elsewhere after a wait.
     Again {
-        /// The wait.
         wait: Duration,
-        /// How often it will then have been tried.
+        /// Number of tries, including the next one.
         tries: u32,
     },
-    /// It has ended.
+    /// The task has ended.
     Ended(Consequences),
-    /// It was not running: it was cancelled before. Nothing follows.
+    /// The task was not running, because it was cancelled before. Nothing follows.
     Nothing,
 }
 
-/// What the end of a task does to others.
+/// Effects of the end of a task on other tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Consequences {
-    /// Those that will never start, in the order of the job. Each has its report.
+    /// Tasks that will never start, in the order of the job. Each has its report.
     pub skipped: Vec<TaskIndex>,
-    /// Those that were running and are to be cancelled; they count as skipped and have their reports.
+    /// Running tasks to cancel; they count as skipped and have their reports.
     pub cancelled: Vec<TaskIndex>,
 }
 
 impl GraphRun {
-    /// A run of `graph` in which nothing has started.
+    /// Creates a run of `graph` in which no task has started.
     pub fn new(graph: Arc<Graph>) -> Self {
         let states: Vec<TaskState> = graph
             .tasks()
@@ -93,13 +92,13 @@ impl GraphRun {
         Self { graph, states, reports, ready, running: 0, counts: Counts::default(), stopped: false }
     }
 
-    /// The graph.
+    /// The graph that is run.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }
 
-    /// Takes the task to start next: of those whose dependencies have all succeeded the one with the highest priority,
-    /// then the first in the job. It is running from now on.
+    /// Returns the task to start next and marks it as running: of those whose dependencies have all succeeded, the one
+    /// with the highest priority, then the first in the job.
     pub fn start_next(&mut self) -> Option<TaskIndex> {
         while let Some((_, Reverse(at))) = self.ready.pop() {
             if self.state(at) == Some(TaskState::Ready) {
@@ -111,8 +110,8 @@ impl GraphRun {
         None
     }
 
-    /// Takes note of how a run of `task` ended. The report's status is not [`TaskStatus::Skipped`]; of a failure of the farm
-    /// the task may afford some.
+    /// Records how a run of `task` ended. The report's status must not be [`TaskStatus::Skipped`]; a task may allow
+    /// several failures of the farm.
     pub fn ended(&mut self, task: TaskIndex, report: TaskReport) -> AfterTask {
         let Some(TaskState::Running(failures)) = self.state(task) else { return AfterTask::Nothing };
         let graph = self.graph.clone();
@@ -141,17 +140,17 @@ impl GraphRun {
         }
     }
 
-    /// Ends what has not ended, as skipped for `reason`: the build was cancelled, or is out of time.
+    /// Ends all tasks that have not ended, as skipped for `reason`: the build was cancelled, or is out of time.
     pub fn give_up(&mut self, reason: &str) -> Consequences {
         self.stop(reason, None)
     }
 
-    /// How many tasks are running.
+    /// Number of running tasks.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// How many tasks have ended, in whichever way.
+    /// Number of ended tasks, with any result.
     pub fn tasks_ended(&self) -> u64 {
         self.counts.succeeded + self.counts.failed + self.counts.skipped
     }
@@ -166,17 +165,17 @@ impl GraphRun {
         self.stopped
     }
 
-    /// What became of a task that has ended.
+    /// The report on a task that has ended.
     pub fn report(&self, task: TaskIndex) -> Option<&TaskReport> {
         self.reports.get(task.get())?.as_ref()
     }
 
-    /// The reports of all that have ended, in the order of the job.
+    /// The reports of all ended tasks, in the order of the job.
     pub fn reports(&self) -> impl Iterator<Item = &TaskReport> {
         self.reports.iter().flatten()
     }
 
-    /// What became of the job so far; without the file of all reports.
+    /// The result of the job so far, without the file of all reports.
     pub fn result(&self) -> JobResult {
         let is = |report: &&TaskReport, skipped: bool| (report.status == TaskStatus::Skipped) == skipped;
         let failures =
@@ -195,7 +194,7 @@ impl GraphRun {
         }
     }
 
-    /// The weighted mean of what the judges gave; one that gave nothing counts as 0.
+    /// The weighted mean of the judges' scores; a judge without a score counts as 0.
     fn score(&self) -> Option<f64> {
         let (mut given, mut weights) = (0.0, 0.0);
         for (task, report) in self.graph.tasks().iter().zip(&self.reports) {
@@ -220,7 +219,7 @@ impl GraphRun {
         }
     }
 
-    /// Everything that depends on `failed`, directly or not, will never start.
+    /// Skips everything that depends on `failed`, directly or indirectly.
     fn skip_dependants(&mut self, failed: TaskIndex, task: &Task) -> Consequences {
         let graph = self.graph.clone();
         let mut skipped = Vec::new();
@@ -235,7 +234,7 @@ impl GraphRun {
         Consequences { skipped, cancelled: Vec::new() }
     }
 
-    /// Nothing that has not ended will.
+    /// Ends all tasks that have not ended.
     fn stop(&mut self, reason: &str, because_of: Option<TaskIndex>) -> Consequences {
         self.stopped = true;
         self.ready.clear();
@@ -281,7 +280,7 @@ impl GraphRun {
     }
 }
 
-/// The wait after the farm failed a task for the first time, the second …
+/// The wait before the next try of a task; `failures` is the number of earlier failures, 0 at the first one.
 fn wait(failures: u32) -> Duration {
     FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST_WAIT)
 }

@@ -1,11 +1,11 @@
-//! Keys made of texts.
+//! Hash keys computed from texts.
 
-/// Hashes texts so that no two lists of them look the same.
+/// Hashes texts with their lengths, so that different lists of texts have different inputs.
 #[derive(Clone)]
 pub(crate) struct Hasher(blake3::Hasher);
 
 impl Hasher {
-    /// For keys of one purpose: those of another never equal them.
+    /// Creates a hasher for keys of one purpose, which never equal keys of another purpose.
     pub(crate) fn new(purpose: &str) -> Self {
         Self(blake3::Hasher::new()).text(purpose)
     }
@@ -21,7 +21,7 @@ impl Hasher {
         texts.fold(self, Self::text)
     }
 
-    /// The key of all that was given.
+    /// The key of all texts added so far.
     pub(crate) fn key(&self) -> u64 {
         let mut bytes = [0; 8];
         self.0.finalize_xof().fill(&mut bytes);

@@ -1,99 +1,98 @@
-//! Which quota group an instance name stands for, and what its clients may do.
+//! Maps instance names to quota groups, and defines what their clients may do.
 
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 use model::{Group, ParseIdError, PoolName};
 
-/// What the clients of the instance names that match a pattern get.
+/// Rights of the clients whose instance names match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceRule {
-    /// Which instance names.
+    /// Pattern of the instance names.
     pub pattern: InstancePattern,
-    /// The group of a client that asks for none.
+    /// Group of a client that does not ask for one.
     pub group: Group,
     /// Further groups that a client may ask for.
     pub others: OtherGroups,
-    /// The priorities they may use; what lies outside counts as the nearest inside. Lower is sooner.
+    /// Priorities that they may use; other values are limited to this range. Lower means sooner.
     pub priorities: RangeInclusive<i32>,
     /// Whether clients may write what others trust: action-cache entries and pushed assets.
     pub writable: bool,
-    /// The pool of actions that name none by themselves.
+    /// Pool of actions that do not name one.
     pub pool: Option<PoolName>,
 }
 
-/// Instance names: one, or all below one.
+/// Pattern for instance names: one name, or all names below one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InstancePattern {
-    /// This very name.
+    /// Exactly one instance name.
     Exactly(String),
     /// `NAME/*`: all names that begin with `NAME/`. `*` alone: all names.
     Below(String),
 }
 
-/// Groups that a client may ask for besides its own.
+/// Groups that a client may ask for in addition to its default group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OtherGroups {
-    /// These.
+    /// Only the groups in this list.
     Listed(Vec<Group>),
-    /// Whichever.
+    /// Any valid group name.
     Any,
 }
 
-/// Rules for instance names; the first that matches holds. Written as words with spaces between:
+/// Rules for instance names; the first rule that matches applies. Written as words separated by spaces:
 ///
 /// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;pool=POOL][;readonly]`
 ///
-/// The pattern is an instance name (nothing: the empty one), `NAME/*` for all below it, or `*`. The first group is that
-/// of a client which asks for none; it may ask for the further ones (`*`: whichever). `pool` is for clients that cannot name a pool.
+/// The pattern is an instance name (nothing means the empty name), `NAME/*` for all names below it, or `*`. The first
+/// group is the default of a client that does not ask for one; it may ask for the further groups (`*` means any).
+/// `pool` is for clients that cannot name a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceRules {
     rules: Vec<InstanceRule>,
 }
 
-/// What a client gets.
+/// Rights of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted {
-    /// Its group.
+    /// Quota group of the client.
     pub group: Group,
-    /// The priority it gets.
+    /// Priority after the limits of the rule.
     pub priority: i32,
-    /// The pool of actions that name none by themselves.
+    /// Pool of actions that do not name one.
     pub pool: Option<PoolName>,
 }
 
-/// Why a client gets nothing.
+/// Why a client is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InstanceRefusal {
-    /// No rule matches.
-    #[error("instance name {name:?} is not known here; known are: {known}")]
+    /// No rule matches the instance name.
+    #[error("unknown instance name {name:?}; known: {known}")]
     Unknown {
-        /// The name.
         name: String,
-        /// The patterns.
+        /// The known patterns, separated by commas.
         known: String,
     },
-    /// The group is not for this instance name.
-    #[error("group {group:?} is not open to instance name {name:?}; open are: {open}")]
+    /// The rule for this instance name does not allow the group.
+    #[error("instance name {name:?} may not use group {group:?}; allowed: {open}")]
     Group {
-        /// The group asked for.
         group: String,
-        /// The name.
         name: String,
-        /// The groups that are.
+        /// The allowed groups, separated by commas.
         open: String,
     },
 }
 
-/// A rule that cannot be read.
+/// An instance rule that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("instance rule {rule:?} is not valid: {wanted}")]
+#[error("invalid instance rule {rule:?}: {wanted}")]
 pub struct ParseRuleError {
     rule: String,
     wanted: String,
 }
 
 impl InstanceRules {
-    /// The rules of a farm that has none: the empty name, `main` and all below it are group `default`.
+    /// The rules of a farm that configures none: the empty name, `main` and all names below `main`
+    /// belong to group `default`.
     pub const DEFAULT: &str = "=default main=default main/*=default";
 
     /// The rule for instance name `name`.
@@ -104,7 +103,7 @@ impl InstanceRules {
             .ok_or_else(|| InstanceRefusal::Unknown { name: name.to_owned(), known: self.known() })
     }
 
-    /// What a client of `name` gets that asks for `group` (if it asks) and `priority`.
+    /// Rights of a client of `name` that asks for `group` (if any) and `priority`.
     pub fn admit(&self, name: &str, group: Option<&str>, priority: i32) -> Result<Admitted, InstanceRefusal> {
         let rule = self.rule(name)?;
         let priority = priority.clamp(*rule.priorities.start(), *rule.priorities.end());
@@ -175,7 +174,7 @@ impl FromStr for InstanceRules {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let rules: Vec<InstanceRule> = text.split_whitespace().map(parse_rule).collect::<Result<_, _>>()?;
         if rules.is_empty() {
-            return Err(ParseRuleError { rule: text.to_owned(), wanted: "at least one is expected".into() });
+            return Err(ParseRuleError { rule: text.to_owned(), wanted: "expected at least one rule".into() });
         }
         Ok(Self { rules })
     }
@@ -186,7 +185,7 @@ fn parse_rule(text: &str) -> Result<InstanceRule, ParseRuleError> {
     let mut parts = text.split(';');
     let head = parts.next().unwrap_or_default();
     let (pattern, groups) =
-        head.split_once('=').ok_or_else(|| wrong("PATTERN=GROUP is expected".to_owned()))?;
+        head.split_once('=').ok_or_else(|| wrong("expected PATTERN=GROUP".to_owned()))?;
     let pattern = parse_pattern(pattern).map_err(wrong)?;
     let mut groups = groups.split(',');
     let group =
@@ -208,7 +207,7 @@ fn parse_rule(text: &str) -> Result<InstanceRule, ParseRuleError> {
         match word.split_once('=') {
             Some(("priority", range)) => {
                 rule.priorities = parse_range(range)
-                    .ok_or_else(|| wrong(format!("priority={range} is not priority=MIN..MAX")))?;
+                    .ok_or_else(|| wrong(format!("priority={range}: expected priority=MIN..MAX")))?;
             }
             Some(("pool", name)) => {
                 rule.pool = Some(name.parse().map_err(|error: ParseIdError| wrong(error.to_string()))?);
@@ -216,7 +215,7 @@ fn parse_rule(text: &str) -> Result<InstanceRule, ParseRuleError> {
             None if word == "readonly" => rule.writable = false,
             Some(_) | None => {
                 let wanted = "priority=MIN..MAX, pool=POOL or readonly";
-                return Err(wrong(format!("{word:?} is not {wanted}")));
+                return Err(wrong(format!("{word:?}: expected {wanted}")));
             }
         }
     }

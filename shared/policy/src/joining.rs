@@ -1,32 +1,33 @@
-//! Whether a process may work with the store that it opened on the bus that it found.
+//! Decides whether a process may use the store that it opened together with the bus that it found.
 
 use model::{KnownStore, StoreId};
 
-/// On what terms a process comes with its store.
+/// How a process relates to the farm that it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// It joins the farm, whatever the farm keeps.
+    /// It joins the farm, whatever store the farm uses.
     Join,
-    /// The bus is its own: the store's URL may have changed, or its content may be gone.
+    /// It started the bus itself: the store's URL may have changed, or its content may be gone.
     OwnBus,
-    /// It was told to make its store the farm's.
+    /// It was started with the order to make its store the farm's store.
     TakeOver,
 }
 
-/// What follows.
+/// The decision for a process and its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joining {
-    /// It is the farm's store.
+    /// The store is the farm's store.
     Member,
-    /// The farm is to know this store from now on.
+    /// The store is to become the farm's known store.
     MakeKnown,
-    /// The store was emptied: it gets its id again.
+    /// The store was emptied: its previous id is written to it again.
     Restore(StoreId),
-    /// It is another store.
+    /// The farm uses another store, so the process is refused.
     Refused,
 }
 
-/// What follows for a store at `url` with the id `found` (none: it has none yet), where the farm knows `known`.
+/// Decides about a store at `url` with the id `found` (`None` if it has none yet), for a farm that
+/// knows the store `known`.
 pub fn joining(known: Option<&KnownStore>, found: Option<StoreId>, url: &str, claim: Claim) -> Joining {
     let Some(known) = known else { return Joining::MakeKnown };
     let (is_same, same_url) = (found == Some(known.id), known.url == url);
@@ -76,7 +77,7 @@ mod tests {
                     if claim == Claim::Join {
                         prop_assert_ne!(answer, Joining::MakeKnown);
                     }
-                    // An own bus is no right to another store.
+                    // Its own bus does not give a process the right to another store.
                     if claim == Claim::OwnBus && found.is_some() && !is_same {
                         prop_assert_eq!(answer, Joining::Refused);
                     }

@@ -1,4 +1,4 @@
-//! Every decision, as pure functions of values: no I/O, no clock, no chance but what is given.
+//! All decisions of the farm, as pure functions of values: no I/O, no clock, and no randomness except from arguments.
 
 pub mod actions;
 mod allowance;

@@ -1,8 +1,8 @@
-//! Which waiting work starts next, and at which worker: the policies of chapter 3 of the thesis, for the dispatcher and the
-//! simulator alike.
+//! Decides which waiting work starts next, and on which worker: the policies of chapter 3 of the thesis, shared by the
+//! dispatcher and the simulator.
 //!
-//! - *One queue*: work waits in one place, and a worker that becomes free takes what comes first ([`order_key`]).
-//! - *A queue for each worker*: work goes to a worker as it arrives, by what the workers have in hand ([`Spread`]).
+//! - *One queue*: work waits in one place, and a free worker gets the first item ([`order_key`]).
+//! - *One queue per worker*: work is assigned to a worker when it arrives, by the loads of the workers ([`Spread`]).
 
 mod order;
 mod spread;

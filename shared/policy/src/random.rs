@@ -1,16 +1,16 @@
-//! Chance, as a value: whoever decides is given it, so that equal inputs give equal outputs.
+//! Randomness as a value: decisions get it as an argument, so that equal inputs give equal outputs.
 
-/// A stream of numbers that look random (`SplitMix64`, by Steele, Lea and Flood).
+/// A pseudo-random number generator (`SplitMix64`, by Steele, Lea and Flood).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The stream that `seed` names.
+    /// Creates the generator with this `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// The next pseudo-random number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,7 +18,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// The next number below `bound`; 0 when that is 0. Its bias is at most `bound` in 2^64.
+    /// The next number below `bound`; 0 if `bound` is 0. Its bias is at most `bound` in 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         let wide = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or_default()

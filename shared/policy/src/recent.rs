@@ -1,22 +1,22 @@
-//! What is known of the keys that something was learned of lately.
+//! A bounded map of recently updated values.
 
 use std::{
     collections::{BTreeMap, HashMap},
     hash::Hash,
 };
 
-/// Values by key, bounded: the key that was written to longest ago makes room.
+/// Values by key, bounded: the least recently updated key is evicted.
 #[derive(Debug, Clone)]
 pub(crate) struct Recent<K, V> {
     values: HashMap<K, (u64, V)>,
-    /// Keys by when they were written to last.
+    /// Keys in the order of their last update.
     turns: BTreeMap<u64, K>,
     turn: u64,
     most: usize,
 }
 
 impl<K: Copy + Eq + Hash, V: Default> Recent<K, V> {
-    /// At most so many keys, one at least.
+    /// Creates a map for at most `most` keys, at least one.
     pub(crate) fn new(most: usize) -> Self {
         Self { values: HashMap::new(), turns: BTreeMap::new(), turn: 0, most: most.max(1) }
     }
@@ -29,7 +29,7 @@ impl<K: Copy + Eq + Hash, V: Default> Recent<K, V> {
         self.values.get(&key).map(|(_, value)| value)
     }
 
-    /// The value of `key` to be written to, made if there is none.
+    /// The value of `key` for an update; created if it does not exist.
     pub(crate) fn of(&mut self, key: K) -> &mut V {
         self.turn += 1;
         if let Some((turn, _)) = self.values.get(&key) {

@@ -1,19 +1,19 @@
-//! Whether a machine has what work asks for, as the broker of `ReCodEx` matches them.
+//! Matches requirements of work with the properties of a machine, as the broker of `ReCodEx` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Hardware groups: any of those asked for, separated by `|`.
+/// Property for hardware groups: any of the requested groups, separated by `|`.
 const HARDWARE_GROUP: &str = "hwgroup";
-/// Threads: at least as many as asked for.
+/// Property for threads: at least the requested number.
 const THREADS: &str = "threads";
 
-/// Whether whoever offers `offered` meets all of `asked`.
+/// Whether the properties `offered` meet all requirements in `asked`.
 ///
-/// - `hwgroup`: any of the groups asked for, `a|b`;
-/// - `threads`: at least as many;
-/// - anything else, `env` among it: one of the values offered is the one asked for.
+/// - `hwgroup`: any of the requested groups, `a|b`;
+/// - `threads`: at least the requested number;
+/// - any other property, including `env`: one of the offered values equals the requested one.
 ///
-/// A name that is not offered is not met.
+/// A requirement for a property that is not offered is not met.
 pub fn matches(asked: &BTreeMap<String, String>, offered: &BTreeMap<String, BTreeSet<String>>) -> bool {
     let met = |name: &str, value: &str| {
         let values = offered.get(name)?;

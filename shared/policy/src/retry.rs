@@ -1,13 +1,13 @@
-//! What happens to a build whose run was lost.
+//! Decides what happens to a build whose run was lost.
 
 use model::{Attempt, BuildRecord, BuildResult, Millis, Outcome, Reason, ReasonCode, Retry, WorkerId};
 
-/// What happens to a build whose run was lost.
+/// The decision about a build whose run was lost.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AfterLoss {
-    /// It waits again, in its old place.
+    /// The build is requeued at its old place.
     Requeue(Box<BuildRecord>),
-    /// It is given up.
+    /// The build is given up after its last attempt.
     GiveUp(Box<BuildRecord>),
 }
 
@@ -20,9 +20,9 @@ impl AfterLoss {
     }
 }
 
-/// Decides for a build in progress under `worker` that was lost for `reason` at `now`.
+/// Decides about a build in progress on `worker` that was lost for `reason` at `now`.
 ///
-/// A worker that was told to stop is no fault of the build and does not count against its attempts.
+/// A worker that was asked to stop is not a fault of the build and does not count against its attempts.
 pub fn after_loss(record: &BuildRecord, worker: WorkerId, reason: Reason, now: Millis) -> AfterLoss {
     let counts = reason.code != ReasonCode::WorkerDrained;
     if counts && record.attempt >= record.build.max_attempts {

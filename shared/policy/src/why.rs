@@ -1,4 +1,4 @@
-//! Why a build waits, from the facts that dispatch decides by.
+//! Explains why a build waits, from the same facts that dispatch decides by.
 
 mod start;
 
@@ -10,30 +10,31 @@ use start::{Line, expected_wait};
 
 use crate::{Allowance, Held};
 
-/// Where a build stands.
+/// The position of a waiting build and everything its start depends on.
 #[derive(Debug, Clone)]
 pub struct Stand<'a> {
-    /// Builds of its group before it.
+    /// Number of builds of its group that are ahead of it.
     pub before: u64,
-    /// Builds in its group's queue.
+    /// Number of builds in its group's queue.
     pub queued: u64,
-    /// The estimates of those before it, from the head; a bounded part.
+    /// Estimated occupancies of the builds ahead of it, from the head of the queue; bounded, so it may
+    /// be shorter than `before`.
     pub ahead: &'a [&'a Occupancy],
-    /// Milliseconds that each of these is expected to run, where anything is known of that.
+    /// Expected run time in milliseconds of each build in `ahead`; `None` if it is unknown.
     pub ahead_ms: &'a [Option<u64>],
-    /// Its own estimate.
+    /// Estimated occupancy of the build itself.
     pub estimate: &'a Occupancy,
-    /// The estimates of its group's builds in progress.
+    /// Sum of the estimated occupancies of its group's builds in progress.
     pub in_progress: &'a Occupancy,
-    /// Those of the farm.
+    /// Workspaces of the whole farm.
     pub workspaces: Workspaces<'a>,
-    /// When runs of its group ended, newest first.
+    /// Times at which runs of its group ended, newest first.
     pub ends: &'a [Millis],
-    /// The clock.
+    /// Current time on the clock of the bus.
     pub now: Millis,
 }
 
-/// What keeps a build in the queue: the very decision of dispatch, told instead of acted on.
+/// Explains what keeps a build in the queue: runs the same decision as dispatch and reports it instead of acting on it.
 pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
     let mut admission = allowance.admission(stand.in_progress);
     for estimate in stand.ahead {
@@ -87,14 +88,14 @@ pub fn why(stand: &Stand<'_>, allowance: &Allowance) -> Waiting {
     }
 }
 
-/// How long those before it are expected to run, all together; `None` where something is not known.
+/// Total expected run time of the builds ahead in milliseconds; `None` if any of them is unknown.
 fn ahead_ms(stand: &Stand<'_>) -> Option<u64> {
     let all = stand.ahead_ms.len() as u64 >= stand.before;
     let known = stand.ahead_ms.iter().try_fold(0_u64, |sum, ms| Some(sum.saturating_add((*ms)?)));
     known.filter(|_| all)
 }
 
-/// How many builds like this one and those before it the group can have in progress at a time.
+/// Number of builds like this one and those ahead of it that the group can have in progress at a time.
 fn at_once(stand: &Stand<'_>, allowance: &Allowance) -> Option<u64> {
     let Allowance::Governed { types, .. } = allowance else { return None };
     let builds: Vec<Occupancy> =
@@ -106,7 +107,7 @@ fn at_once(stand: &Stand<'_>, allowance: &Allowance) -> Option<u64> {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "cut off where it is too much"
+            reason = "saturates if it is too large"
         )]
         let fit = (target / mean) as u64;
         (mean > 0.0).then_some(fit.max(1))
@@ -114,8 +115,8 @@ fn at_once(stand: &Stand<'_>, allowance: &Allowance) -> Option<u64> {
     types.keys().filter_map(of_type).min()
 }
 
-/// The part of the workspaces that become free which goes to a group of this `weight`, while `waiting` groups wait of which
-/// some have the weights of `some`, its own perhaps among them.
+/// Share of the workspaces becoming free that goes to a group of this `weight`, between 0.001 and 1. `waiting` is the
+/// number of groups that wait, and `some` the weights of a sample of them, which may include this group.
 pub fn share_of(weight: u64, waiting: u64, some: &[u64]) -> f64 {
     if waiting <= 1 || some.is_empty() {
         return 1.0;
@@ -125,12 +126,13 @@ pub fn share_of(weight: u64, waiting: u64, some: &[u64]) -> f64 {
     (weight as f64 / all.max(weight as f64)).clamp(0.001, 1.0)
 }
 
-/// A gap so many times longer than the usual one, and so long at least, is a pause: what ended before it says nothing of now.
+/// A gap between ends counts as a pause if it is longer than `PAUSE` times the median gap and longer than
+/// [`PAUSE_MIN`]. Ends before a pause are not used to predict the present rate.
 const PAUSE: u32 = 20;
-/// See [`PAUSE`].
+/// Minimum length of a pause; see [`PAUSE`] for the other condition.
 const PAUSE_MIN: Duration = Duration::from_secs(30);
 
-/// Those of `ends`, newest first, that came since the last pause.
+/// The ends since the last pause; `ends` is sorted newest first.
 fn lately(ends: &[Millis], now: Millis) -> &[Millis] {
     let gaps: Vec<Duration> =
         std::iter::once(&now).chain(ends).zip(ends).map(|(later, end)| later.since(*end)).collect();
@@ -141,41 +143,41 @@ fn lately(ends: &[Millis], now: Millis) -> &[Millis] {
     pause.and_then(|at| ends.get(..at)).unwrap_or(ends)
 }
 
-/// Ends a second, over these; nothing while none was seen. Each makes room for another.
+/// Ends per second over `ends`; `None` if it is empty. Each end frees capacity for one more build.
 fn rate(ends: &[Millis], now: Millis) -> Option<f64> {
     let oldest = ends.last()?;
     let seconds = now.since(*oldest).as_secs_f64().max(0.001);
     Some(ends.len() as f64 / seconds)
 }
 
-/// How a prediction came about, in words.
+/// Describes the basis of a prediction in words.
 pub fn basis_text(basis: StartBasis) -> &'static str {
     match basis {
-        StartBasis::Estimates => "by how long those before it are expected to run",
-        StartBasis::Rate => "as builds of its group end lately",
+        StartBasis::Estimates => "from the expected run times of the builds ahead",
+        StartBasis::Rate => "from the recent completion rate of its group",
         StartBasis::Both => {
-            "by how long those before it are expected to run, and as builds of its group end lately"
+            "from the expected run times of the builds ahead and the recent completion rate of its group"
         }
     }
 }
 
-/// In a sentence.
+/// States in one sentence why the build waits.
 pub fn why_text(waiting: &Waiting) -> String {
     if !waiting.without_quota.is_empty() {
         let types: Vec<&str> = waiting.without_quota.iter().map(model::ExecutorType::as_str).collect();
         return format!(
-            "the quotas of {} add up to nothing: raise one, with `forebay quota set`",
+            "the quotas for {} total 0: raise one with `forebay quota set`",
             types.join(", ")
         );
     }
     let throttled = waiting.throttled_by.iter().map(|by| {
         let before = if by.reserved > Esu::ZERO {
-            format!(" and builds before it reserve {}", by.reserved)
+            format!(" and {} reserved by builds ahead", by.reserved)
         } else {
             String::new()
         };
         format!(
-            "it needs {} ESU of {}, of a target of {} with {} in progress{before}",
+            "it needs {} ESU of {}: the target is {}, with {} in progress{before}",
             by.needed, by.executor_type, by.target, by.in_progress
         )
     });
@@ -186,33 +188,33 @@ pub fn why_text(waiting: &Waiting) -> String {
     if reasons.is_empty() {
         return match waiting.place {
             0 | 1 => "it is about to start".to_owned(),
-            place => format!("{} of its group are before it", count(place - 1)),
+            place => format!("behind {} of its group", count(place - 1)),
         };
     }
     reasons.join("; ")
 }
 
-/// Why no workspace is idle.
+/// States why no workspace is idle.
 fn without_workspace(workers: Option<WorkerCounts>) -> &'static str {
     match workers {
         Some(WorkerCounts { ready: 0, draining: 0, full: 0 }) => {
-            "no worker is running: start one, with `forebay serve worker`"
+            "no worker is running: start one with `forebay serve worker`"
         }
         Some(WorkerCounts { ready: 0, draining: 0, full: _ }) => {
-            "the disk of every worker is full, and it takes no builds until there is room: `forebay doctor` names the disks"
+            "the disk of every worker is full; builds start once there is free space: `forebay doctor` lists the disks"
         }
         Some(WorkerCounts { ready: 0, draining: _, full: 1.. }) => {
-            "every worker is draining or its disk is full: `forebay workers` says which"
+            "every worker is draining or its disk is full: run `forebay workers` for details"
         }
         Some(WorkerCounts { ready: 0, draining: _, full: 0 }) => {
-            "every worker is draining and takes no builds: start one, with `forebay serve worker`, or let one take builds \
-             again, with `forebay drain --undo ID`"
+            "every worker is draining and accepts no builds: start one with `forebay serve worker`, or undo a drain \
+             with `forebay drain --undo ID`"
         }
         Some(_) | None => "no workspace is idle",
     }
 }
 
-/// `waiting` with the workers that were counted. Where none takes builds, no start can be expected.
+/// Adds the counted workers to `waiting`. If no worker accepts builds, the expected start is removed.
 pub fn with_workers(waiting: Waiting, workers: WorkerCounts) -> Waiting {
     let mut waiting = Waiting { workers: Some(workers), ..waiting };
     if workers.ready == 0 {

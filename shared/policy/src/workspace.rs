@@ -1,5 +1,5 @@
-//! Which workspace a build gets (section 4.4 of the paper): one whose last build was the same, else one whose last build
-//! shares something with each of its targets, else a new one.
+//! Decides which workspace a build gets (section 4.4 of the paper): one whose last build was the same, else one whose
+//! last build shares something with each of its targets, else a new one.
 
 mod idle;
 mod keys;

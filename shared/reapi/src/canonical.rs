@@ -1,5 +1,5 @@
-//! The one encoding that a message has when it is digested: fields in the order of their tags (as prost writes them),
-//! and lists that stand for sets sorted.
+//! The canonical encoding of messages, used for digests: fields in the order of their tags (as prost writes them),
+//! and lists that represent sets sorted.
 
 use bytes::Bytes;
 use model::{BlobDigest, DigestFunction};
@@ -7,13 +7,13 @@ use prost::Message;
 
 use crate::execution::{Command, Directory, NodeProperties, Platform};
 
-/// A message as a blob.
+/// Encodes a message as a blob.
 pub fn encode(message: &impl Message, function: DigestFunction) -> (BlobDigest, Bytes) {
     let bytes = message.encode_to_vec();
     (function.digest(&bytes), bytes.into())
 }
 
-/// Puts the nodes of a directory and their properties in order.
+/// Sorts the nodes of a directory and their properties.
 pub fn sort_directory(directory: &mut Directory) {
     directory.files.sort_by(|a, b| a.name.cmp(&b.name));
     directory.directories.sort_by(|a, b| a.name.cmp(&b.name));
@@ -29,12 +29,12 @@ fn sort_properties(properties: &mut NodeProperties) {
     properties.properties.sort_by(|a, b| (&a.name, &a.value).cmp(&(&b.name, &b.value)));
 }
 
-/// Puts platform properties in order.
+/// Sorts the properties of a platform.
 pub fn sort_platform(platform: &mut Platform) {
     platform.properties.sort_by(|a, b| (&a.name, &a.value).cmp(&(&b.name, &b.value)));
 }
 
-/// Puts the environment, outputs and platform of a command in order.
+/// Sorts the environment, outputs and platform properties of a command.
 #[expect(deprecated, reason = "older clients fill these fields")]
 pub fn sort_command(command: &mut Command) {
     command.environment_variables.sort_by(|a, b| a.name.cmp(&b.name));

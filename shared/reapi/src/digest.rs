@@ -1,16 +1,16 @@
-//! Digests between the protocol and [`BlobDigest`].
+//! Conversions between the protocol's digests and [`BlobDigest`].
 
 use model::{BlobDigest, DigestFunction, ParseBlobDigestError};
 use tonic::Status;
 
 use crate::execution::{self, digest_function::Value};
 
-/// As the protocol writes it.
+/// Converts a digest to the protocol's message.
 pub fn to_proto(digest: &BlobDigest) -> execution::Digest {
     execution::Digest { hash: digest.hex(), size_bytes: i64::try_from(digest.size).unwrap_or(i64::MAX) }
 }
 
-/// From the protocol: 64 lower-case hex digits and a size that is not negative.
+/// Converts the protocol's message: 64 lower-case hex digits and a size that is not negative.
 pub fn from_proto(
     digest: &execution::Digest,
     function: DigestFunction,
@@ -18,7 +18,7 @@ pub fn from_proto(
     BlobDigest::from_parts(function, &digest.hash, digest.size_bytes)
 }
 
-/// A digest that a request has to carry as `field`; `INVALID_ARGUMENT` without it.
+/// Reads the required digest `field` of a request; `INVALID_ARGUMENT` if it is absent.
 pub fn required(
     digest: Option<&execution::Digest>,
     function: DigestFunction,
@@ -28,7 +28,7 @@ pub fn required(
     from_proto(digest, function).map_err(|error| Status::invalid_argument(format!("{field}: {error}")))
 }
 
-/// All digests of a request that carries them as `field`.
+/// Reads all digests in the repeated field `field` of a request.
 pub fn all(
     digests: &[execution::Digest],
     function: DigestFunction,
@@ -38,7 +38,7 @@ pub fn all(
     digests.iter().map(|digest| from_proto(digest, function).map_err(wrong)).collect()
 }
 
-/// The function as the protocol numbers it.
+/// Converts a digest function to the protocol's value.
 pub fn value(function: DigestFunction) -> Value {
     match function {
         DigestFunction::Sha256 => Value::Sha256,
@@ -46,30 +46,30 @@ pub fn value(function: DigestFunction) -> Value {
     }
 }
 
-/// The functions served, as capabilities list them.
+/// The supported digest functions, as listed in the capabilities.
 pub fn values() -> Vec<i32> {
     DigestFunction::ALL.iter().map(|function| value(*function).into()).collect()
 }
 
-/// The function of a request: the one it names or, where it names none, the one that a hash of this length has.
-/// Both functions served have 64 hex digits, and only SHA-256 may be left unsaid.
+/// Returns the digest function of a request: the one that it names, or else the one implied by the length of a hash.
+/// Both supported functions have 64 hex digits, and only SHA-256 may be left unnamed.
 pub fn function(request_field: i32, a_digest: Option<&execution::Digest>) -> Result<DigestFunction, Status> {
-    let served = "SHA256 and BLAKE3 are served";
+    let served = "SHA256 and BLAKE3 are supported";
     match Value::try_from(request_field) {
         Ok(Value::Sha256) => Ok(DigestFunction::Sha256),
         Ok(Value::Blake3) => Ok(DigestFunction::Blake3),
         Ok(Value::Unknown) => match a_digest.map(|digest| digest.hash.len()) {
             None | Some(64) => Ok(DigestFunction::Sha256),
             Some(other) => Err(Status::invalid_argument(format!(
-                "no digest function is named and a hash of {other} digits tells none; {served}"
+                "no digest function is set, and a hash of {other} digits implies none; {served}"
             ))),
         },
         Ok(other) => Err(Status::invalid_argument(format!(
-            "digest function {} is not served; {served}",
+            "digest function {} is not supported; {served}",
             other.as_str_name()
         ))),
         Err(_) => {
-            Err(Status::invalid_argument(format!("digest function {request_field} is not known; {served}")))
+            Err(Status::invalid_argument(format!("unknown digest function {request_field}; {served}")))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which [`Directory`] messages are acceptable as part of an input root.
+//! Rules for the [`Directory`] messages of an input root.
 
 use model::DigestFunction;
 
@@ -7,48 +7,42 @@ use crate::{
     execution::{self, Directory},
 };
 
-/// Bytes of a name at most: file systems take no more.
+/// Maximum length of a name in bytes: the limit of file systems.
 pub const NAME_MAX: usize = 255;
 
-/// Why a directory is not acceptable.
+/// The reason why a directory is not acceptable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryFault {
-    /// A name that cannot be one node's.
-    #[error("{name:?} is no name of a file, directory or symlink")]
+    /// A text that cannot be the name of a node.
+    #[error("{name:?} is not a valid name of a file, directory or symlink")]
     Name {
-        /// The name.
         name: String,
     },
-    /// Names out of order.
-    #[error("{after:?} comes after {name:?}: nodes have to be sorted by name")]
+    /// Two names are in the wrong order.
+    #[error("{after:?} follows {name:?}, but nodes must be sorted by name")]
     Order {
-        /// The one that should come later.
+        /// The first of the two, which should come later.
         name: String,
-        /// The one that should come earlier.
+        /// The second of the two, which should come earlier.
         after: String,
     },
-    /// One name for two nodes.
-    #[error("{name:?} names two nodes")]
+    /// Two nodes have the same name.
+    #[error("two nodes have the name {name:?}")]
     Duplicate {
-        /// The name.
         name: String,
     },
-    /// A digest that is none.
-    #[error("the digest of {name:?} is not valid: {wrong}")]
+    /// A node has an invalid digest.
+    #[error("invalid digest of {name:?}: {wrong}")]
     Digest {
-        /// The node's name.
         name: String,
-        /// What is wrong.
         wrong: String,
     },
-    /// A symlink with a target that is not allowed.
+    /// A symlink has a target that is not allowed.
     #[error("the target {target:?} of symlink {name:?} is {wrong}")]
     Target {
-        /// The symlink's name.
+        /// Name of the symlink.
         name: String,
-        /// Its target.
         target: String,
-        /// What is wrong.
         wrong: &'static str,
     },
 }
@@ -56,19 +50,19 @@ pub enum DirectoryFault {
 /// Whether symlinks may have absolute targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AbsoluteTargets {
-    /// They are refused, as the capabilities say.
+    /// Absolute targets are refused, as the capabilities state.
     Refused,
-    /// They are taken: where the input root is the action's `/`.
+    /// Absolute targets are allowed: for an input root that becomes the action's `/`.
     Allowed,
 }
 
-/// Checks that a directory is in canonical form and names nothing outside of itself: nodes sorted, no name twice, no
-/// name that is a path, valid digests, and no symlink with an absolute target.
+/// Checks that a directory is in canonical form and references nothing outside of itself: sorted nodes, unique names,
+/// no name that is a path, valid digests, and no symlink with an absolute target.
 pub fn check(directory: &Directory) -> Result<(), DirectoryFault> {
     check_with(directory, AbsoluteTargets::Refused)
 }
 
-/// As [`check`], with a say about symlinks.
+/// Like [`check`], with a choice about absolute symlinks.
 pub fn check_with(directory: &Directory, absolute: AbsoluteTargets) -> Result<(), DirectoryFault> {
     let files = || directory.files.iter().map(|node| &*node.name);
     let directories = || directory.directories.iter().map(|node| &*node.name);
@@ -88,7 +82,7 @@ pub fn check_with(directory: &Directory, absolute: AbsoluteTargets) -> Result<()
     directory.symlinks.iter().try_for_each(|node| check_target(&node.name, &node.target, absolute))
 }
 
-/// Checks one name of a node.
+/// Checks the name of one node.
 pub fn check_name(name: &str) -> Result<(), DirectoryFault> {
     let bad = matches!(name, "" | "." | "..")
         || name.len() > NAME_MAX
@@ -115,7 +109,7 @@ fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Directory
     Ok(())
 }
 
-/// Checks that two sorted lists have nothing in common.
+/// Checks that two sorted lists have no common element.
 fn check_distinct<'a>(
     left: impl Iterator<Item = &'a str>,
     right: impl Iterator<Item = &'a str>,
@@ -134,7 +128,7 @@ fn check_distinct<'a>(
 fn check_digest(name: &str, digest: Option<&execution::Digest>) -> Result<(), DirectoryFault> {
     let wrong = |wrong| DirectoryFault::Digest { name: name.into(), wrong };
     let digest = digest.ok_or_else(|| wrong("it is not set".into()))?;
-    // Hashes of all functions served look the same.
+    // The hashes of all supported functions have the same form.
     from_proto(digest, DigestFunction::Sha256).map(drop).map_err(|error| wrong(error.to_string()))
 }
 
@@ -144,7 +138,7 @@ fn check_target(name: &str, target: &str, absolute: AbsoluteTargets) -> Result<(
         return fault("empty");
     }
     if target.contains('\0') {
-        return fault("no path");
+        return fault("not a valid path");
     }
     match absolute {
         AbsoluteTargets::Refused if target.starts_with('/') => fault("absolute, which is not allowed"),

@@ -1,17 +1,17 @@
-//! Instance names: which texts may be one.
+//! Rules for instance names.
 
 use tonic::Status;
 
-/// Words of resource names, which no segment of an instance name may be.
+/// Keywords of resource names, which cannot be segments of an instance name.
 pub const RESERVED: [&str; 7] =
     ["blobs", "uploads", "actions", "actionResults", "operations", "capabilities", "compressed-blobs"];
 
-/// Bytes of an instance name at most.
+/// Maximum length of an instance name in bytes.
 pub const LENGTH_MAX: usize = 255;
 
-/// A text that is no instance name.
+/// A text that is not a valid instance name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("instance name {name:?} is not valid: {wrong}")]
+#[error("invalid instance name {name:?}: {wrong}")]
 pub struct InstanceNameError {
     name: String,
     wrong: String,
@@ -37,13 +37,13 @@ pub fn check(name: &str) -> Result<(), InstanceNameError> {
 
 fn check_segment(segment: &str) -> Result<(), String> {
     if segment.is_empty() {
-        return Err("a segment of it is empty".into());
+        return Err("a segment is empty".into());
     }
     if RESERVED.contains(&segment) {
-        return Err(format!("{segment:?} is a word of resource names"));
+        return Err(format!("{segment:?} is a keyword of resource names"));
     }
     if matches!(segment, "." | "..") || segment.chars().any(char::is_control) {
-        return Err(format!("{segment:?} is no name"));
+        return Err(format!("{segment:?} is not a valid segment"));
     }
     Ok(())
 }

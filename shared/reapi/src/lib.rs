@@ -1,5 +1,5 @@
-//! The Remote Execution API, as Forebay speaks it: the protocol's types, resource names, and the rules of digests,
-//! directories and errors that every server and client of it shares. No I/O.
+//! The Remote Execution API as Forebay uses it: the protocol's types, resource names, and the rules for digests,
+//! directories and errors that all its servers and clients share. This crate does no I/O.
 
 pub mod canonical;
 pub mod digest;

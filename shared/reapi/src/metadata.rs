@@ -1,21 +1,21 @@
-//! What a client says about itself beside its requests. Whatever is absent or malformed is as if not said.
+//! Metadata that a client sends with its requests. Absent and malformed values are treated as not set.
 
 use prost::Message as _;
 use tonic::metadata::MetadataMap;
 
 use crate::execution::RequestMetadata;
 
-/// The header that carries a [`RequestMetadata`].
+/// Name of the header that carries a [`RequestMetadata`].
 pub const REQUEST_METADATA: &str = "build.bazel.remote.execution.v2.requestmetadata-bin";
 
-/// The header that repeats the resource name of a `ByteStream` call, for routers.
+/// Name of the header that repeats the resource name of a `ByteStream` call, for routers.
 pub const RESOURCE_NAME: &str = "build.bazel.remote.execution.v2.resource-name";
 
-/// Tools of remote-apis-sdks and Siso, which take only the uncompressed size as the end of a compressed upload.
+/// Tools of remote-apis-sdks and Siso, which accept only the uncompressed size as the end of a compressed upload.
 const COUNT_UNCOMPRESSED: [&str; 8] =
     ["siso", "re-client", "reclient", "reproxy", "rewrapper", "remote-apis-sdks", "remotetool", "casng"];
 
-/// Who asks and for which action.
+/// Reads the client's description of itself and its action.
 pub fn request_metadata(headers: &MetadataMap) -> RequestMetadata {
     headers
         .get_bin(REQUEST_METADATA)
@@ -24,18 +24,18 @@ pub fn request_metadata(headers: &MetadataMap) -> RequestMetadata {
         .unwrap_or_default()
 }
 
-/// The name of the tool that asks, or "".
+/// Returns the name of the client tool, or "".
 pub fn tool_name(metadata: &RequestMetadata) -> &str {
     metadata.tool_details.as_ref().map_or("", |tool| &tool.tool_name)
 }
 
-/// Whether the client counts what it has uploaded compressed in uncompressed bytes.
+/// Whether the client expects the progress of compressed uploads in uncompressed bytes.
 pub fn counts_uncompressed(metadata: &RequestMetadata) -> bool {
     let tool = tool_name(metadata);
     COUNT_UNCOMPRESSED.iter().any(|name| name.eq_ignore_ascii_case(tool))
 }
 
-/// The resource name that the headers repeat.
+/// Reads the resource name that the headers repeat.
 pub fn resource_name(headers: &MetadataMap) -> Option<&str> {
     headers.get(RESOURCE_NAME).and_then(|value| value.to_str().ok())
 }

@@ -16,20 +16,18 @@ use tonic::Status;
 
 use crate::{execution::compressor, instance};
 
-/// Bytes of a resource name at most.
+/// Maximum length of a resource name in bytes.
 pub const LENGTH_MAX: usize = 4096;
 
-/// How the bytes of a blob are sent.
+/// The encoding in which the bytes of a blob are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compressor {
-    /// As they are.
     Identity,
-    /// As Zstandard frames.
     Zstd,
 }
 
 impl Compressor {
-    /// From the protocol, unless it is not served.
+    /// Converts the protocol's value; `None` if it is not supported.
     pub fn from_proto(value: i32) -> Option<Self> {
         match compressor::Value::try_from(value) {
             Ok(compressor::Value::Identity) => Some(Self::Identity),
@@ -38,7 +36,7 @@ impl Compressor {
         }
     }
 
-    /// As the protocol numbers it.
+    /// Converts to the protocol's value.
     pub fn to_proto(self) -> compressor::Value {
         match self {
             Self::Identity => compressor::Value::Identity,
@@ -47,55 +45,48 @@ impl Compressor {
     }
 }
 
-/// A blob by its resource name.
+/// A resource name of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobName {
-    /// The instance.
     pub instance: String,
-    /// The blob.
     pub digest: BlobDigest,
-    /// How its bytes are sent.
+    /// Encoding in which the bytes are sent.
     pub compressor: Compressor,
 }
 
-/// What can be read.
+/// A resource that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadName {
-    /// A blob.
     Blob(BlobName),
-    /// A log stream.
     Log {
         /// The instance, or whatever else the stream belongs to.
         parent: String,
-        /// The stream.
+        /// Id of the log stream.
         id: String,
     },
 }
 
-/// What can be written.
+/// A resource that can be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteName {
-    /// A blob.
     Blob {
-        /// The blob.
         blob: BlobName,
-        /// The upload, as the client named it.
+        /// Id of the upload, chosen by the client.
         uuid: String,
     },
-    /// A log stream.
     Log {
         /// The instance, or whatever else the stream belongs to.
         parent: String,
-        /// The stream.
+        /// Id of the log stream.
         id: String,
-        /// What gives the right to write it.
+        /// Secret that authorises writing to the stream.
         token: String,
     },
 }
 
-/// A text that is no resource name.
+/// A text that is not a valid resource name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("resource name {name:?} is not valid: {wrong}")]
+#[error("invalid resource name {name:?}: {wrong}")]
 pub struct ResourceNameError {
     name: String,
     wrong: String,
@@ -108,7 +99,7 @@ impl From<ResourceNameError> for Status {
 }
 
 impl ReadName {
-    /// Parses the name of what a client wants to read.
+    /// Parses the name of a resource that a client wants to read.
     pub fn parse(name: &str) -> Result<Self, ResourceNameError> {
         parse(name, Self::parse_segments)
     }
@@ -119,20 +110,20 @@ impl ReadName {
             let (instance, rest) = split(&segments, at)?;
             let (digest, compressor, rest) = parse_blob(rest)?;
             if !rest.is_empty() {
-                return Err("something follows the size".into());
+                return Err("unexpected text after the size".into());
             }
             return Ok(Self::Blob(BlobName { instance, digest, compressor }));
         }
         match log(&segments)? {
             (parent, [id]) => Ok(Self::Log { parent, id: (*id).to_owned() }),
-            (_, [_, _]) => Err("it names a stream for writing".into()),
-            _ => Err("LOGSTREAM is expected after logstreams".into()),
+            (_, [_, _]) => Err("it names a log stream for writing".into()),
+            _ => Err("expected LOGSTREAM after logstreams".into()),
         }
     }
 }
 
 impl WriteName {
-    /// Parses the name of what a client wants to write.
+    /// Parses the name of a resource that a client wants to write.
     pub fn parse(name: &str) -> Result<Self, ResourceNameError> {
         parse(name, Self::parse_segments)
     }
@@ -141,23 +132,23 @@ impl WriteName {
         let segments: Vec<&str> = name.split('/').collect();
         if let Some(at) = segments.iter().position(|segment| *segment == "uploads") {
             let (instance, rest) = split(&segments, at)?;
-            let [_, uuid, rest @ ..] = rest else { return Err("a UUID is expected after uploads".into()) };
+            let [_, uuid, rest @ ..] = rest else { return Err("expected a UUID after uploads".into()) };
             if uuid.is_empty() {
-                return Err("its UUID is empty".into());
+                return Err("the UUID is empty".into());
             }
             let (digest, compressor, _) = parse_blob(rest)?;
             let blob = BlobName { instance, digest, compressor };
             return Ok(Self::Blob { blob, uuid: (*uuid).to_owned() });
         }
         if segments.iter().any(|segment| is_blob_word(segment)) {
-            return Err("uploads/UUID is expected before what is written".into());
+            return Err("expected uploads/UUID before the blob".into());
         }
         match log(&segments)? {
             (parent, [id, token]) => {
                 Ok(Self::Log { parent, id: (*id).to_owned(), token: (*token).to_owned() })
             }
-            (_, [_]) => Err("it names a stream for reading".into()),
-            _ => Err("LOGSTREAM/TOKEN is expected after logstreams".into()),
+            (_, [_]) => Err("it names a log stream for reading".into()),
+            _ => Err("expected LOGSTREAM/TOKEN after logstreams".into()),
         }
     }
 }
@@ -177,30 +168,30 @@ fn is_blob_word(segment: &str) -> bool {
     matches!(segment, "blobs" | "compressed-blobs")
 }
 
-/// The instance before the word at `at`, and everything from that word on.
+/// Splits off the instance, which ends before the keyword at `at`.
 fn split<'s, 'n>(segments: &'s [&'n str], at: usize) -> Result<(String, &'s [&'n str]), String> {
     let (instance, rest) = segments.split_at_checked(at).unwrap_or_default();
     if instance.first().is_some_and(|first| first.is_empty()) {
-        return Err("it begins with /".into());
+        return Err("it starts with /".into());
     }
     let instance = instance.join("/");
     instance::check(&instance).map_err(|error| error.to_string())?;
     Ok((instance, rest))
 }
 
-/// The parent of a log stream and what follows `logstreams`.
+/// Returns the parent of a log stream and the segments after `logstreams`.
 fn log<'s, 'n>(segments: &'s [&'n str]) -> Result<(String, &'s [&'n str]), String> {
     let at = segments.iter().position(|segment| *segment == "logstreams");
-    let at = at.ok_or("blobs, compressed-blobs, uploads or logstreams is expected")?;
+    let at = at.ok_or("expected blobs, compressed-blobs, uploads or logstreams")?;
     let (parent, rest) = split(segments, at)?;
     let rest = rest.get(1..).unwrap_or_default();
     if rest.iter().any(|segment| segment.is_empty()) {
-        return Err("a segment of it is empty".into());
+        return Err("a segment is empty".into());
     }
     Ok((parent, rest))
 }
 
-/// A blob, how it is sent, and the segments that follow.
+/// A blob, its encoding, and the segments that follow.
 type Parsed<'s, 'n> = (BlobDigest, Compressor, &'s [&'n str]);
 
 fn parse_blob<'s, 'n>(segments: &'s [&'n str]) -> Result<Parsed<'s, 'n>, String> {
@@ -208,15 +199,15 @@ fn parse_blob<'s, 'n>(segments: &'s [&'n str]) -> Result<Parsed<'s, 'n>, String>
         ["blobs", rest @ ..] => (Compressor::Identity, rest),
         ["compressed-blobs", "zstd", rest @ ..] => (Compressor::Zstd, rest),
         ["compressed-blobs", other, ..] => {
-            return Err(format!("compressor {other:?} is not served here; zstd is"));
+            return Err(format!("compressor {other:?} is not supported; use zstd"));
         }
-        _ => return Err("blobs or compressed-blobs/zstd is expected".into()),
+        _ => return Err("expected blobs or compressed-blobs/zstd".into()),
     };
     let (function, rest) = match rest {
         ["blake3", rest @ ..] => (DigestFunction::Blake3, rest),
         _ => (DigestFunction::Sha256, rest),
     };
-    let [hash, size, rest @ ..] = rest else { return Err("HASH/SIZE is expected".into()) };
+    let [hash, size, rest @ ..] = rest else { return Err("expected HASH/SIZE".into()) };
     let digest = BlobDigest::from_parts(function, hash, parse_size(size)?);
     Ok((digest.map_err(|error| error.to_string())?, compressor, rest))
 }
@@ -224,7 +215,7 @@ fn parse_blob<'s, 'n>(segments: &'s [&'n str]) -> Result<Parsed<'s, 'n>, String>
 fn parse_size(text: &str) -> Result<i64, String> {
     let canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
     let size = if canonical { text.parse().ok() } else { None };
-    size.ok_or_else(|| format!("size {text:?} is no number of bytes"))
+    size.ok_or_else(|| format!("invalid size {text:?}: expected a number of bytes"))
 }
 
 impl fmt::Display for BlobName {

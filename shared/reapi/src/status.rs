@@ -8,43 +8,40 @@ use tonic::{Code, Status};
 
 use crate::{protobuf::Any, rpc};
 
-/// `google.rpc.PreconditionFailure`: what does not hold.
+/// `google.rpc.PreconditionFailure`: the preconditions that do not hold.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct PreconditionFailure {
-    /// Each thing that does not hold.
     #[prost(message, repeated, tag = "1")]
     pub violations: Vec<Violation>,
 }
 
-/// One thing that does not hold.
+/// A precondition that does not hold.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Violation {
-    /// What kind: `MISSING` for a blob.
+    /// Kind of the violation: `MISSING` for a blob.
     #[prost(string, tag = "1")]
     pub r#type: String,
-    /// What: `blobs/HASH/SIZE` for a blob.
+    /// Subject of the violation: `blobs/HASH/SIZE` for a blob.
     #[prost(string, tag = "2")]
     pub subject: String,
-    /// In words.
+    /// Explanation for people to read.
     #[prost(string, tag = "3")]
     pub description: String,
 }
 
-/// `google.rpc.BadRequest`: which fields are wrong.
+/// `google.rpc.BadRequest`: the invalid fields of a request.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct BadRequest {
-    /// Each wrong field.
     #[prost(message, repeated, tag = "1")]
     pub field_violations: Vec<FieldViolation>,
 }
 
-/// One wrong field.
+/// An invalid field of a request.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct FieldViolation {
-    /// The path of the field.
     #[prost(string, tag = "1")]
     pub field: String,
-    /// What is wrong.
+    /// Explanation for people to read.
     #[prost(string, tag = "2")]
     pub description: String,
 }
@@ -52,7 +49,7 @@ pub struct FieldViolation {
 /// `google.rpc.RetryInfo`: when to try again.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct RetryInfo {
-    /// After how long.
+    /// Delay before the next attempt.
     #[prost(message, optional, tag = "1")]
     pub retry_delay: Option<crate::protobuf::Duration>,
 }
@@ -65,26 +62,26 @@ const BAD_REQUEST: &str = "google.rpc.BadRequest";
 const RETRY_INFO: &str = "google.rpc.RetryInfo";
 const URL: &str = "type.googleapis.com/";
 
-/// A message with its type, as an `Any`. The type is its full name: `google.rpc.RetryInfo`.
+/// Packs a message into an `Any` with its full type name, such as `google.rpc.RetryInfo`.
 pub fn any(message: &impl Message, type_name: &str) -> Any {
     Any { type_url: format!("{URL}{type_name}"), value: message.encode_to_vec() }
 }
 
-/// The message in an `Any`, if it is of this type.
+/// Unpacks the message in an `Any`, if it has this type.
 pub fn unpack<M: Message + Default>(any: &Any, type_name: &str) -> Option<M> {
     let name = any.type_url.rsplit('/').next().unwrap_or_default();
     if name == type_name { M::decode(&*any.value).ok() } else { None }
 }
 
-/// An error with details.
+/// Creates an error with details.
 pub fn with_details(code: Code, message: impl Into<String>, details: Vec<Any>) -> Status {
     let message = message.into();
     let whole = rpc::Status { code: code.into(), message: message.clone(), details };
     Status::with_details(code, message, whole.encode_to_vec().into())
 }
 
-/// `FAILED_PRECONDITION` that names every blob to upload. It is made to go into a response: as the end of a call its
-/// details are headers, of which clients take no more than some kilobytes.
+/// `FAILED_PRECONDITION` that names every blob to upload. Use it inside a response only: as the status of a call, its
+/// details become headers, of which clients accept only a few kilobytes.
 pub fn missing(blobs: &[BlobDigest]) -> Status {
     let violation = |blob: &BlobDigest| Violation {
         r#type: MISSING.into(),
@@ -93,13 +90,13 @@ pub fn missing(blobs: &[BlobDigest]) -> Status {
     };
     let failure = PreconditionFailure { violations: blobs.iter().map(violation).collect() };
     let message = match blobs {
-        [one] => format!("blob {one} is not in the store; upload it and ask again"),
-        all => format!("{} blobs are not in the store; upload them and ask again", all.len()),
+        [one] => format!("blob {one} is not in the store; upload it and retry"),
+        all => format!("{} blobs are not in the store; upload them and retry", all.len()),
     };
     with_details(Code::FailedPrecondition, message, vec![any(&failure, PRECONDITION_FAILURE)])
 }
 
-/// The blobs that a [`missing`] error names; nothing where it is another error.
+/// Returns the blobs that a [`missing`] error names; empty for any other error.
 pub fn missing_blobs(status: &rpc::Status) -> Vec<BlobDigest> {
     let failures = status.details.iter().filter_map(|any| unpack(any, PRECONDITION_FAILURE));
     failures
@@ -126,13 +123,13 @@ pub fn bad_fields(field_violations: Vec<FieldViolation>) -> Status {
     with_details(Code::InvalidArgument, message, vec![any(&bad, BAD_REQUEST)])
 }
 
-/// The fields that a [`bad_request`] error names.
+/// Returns the fields that a [`bad_request`] error names.
 pub fn field_violations(status: &rpc::Status) -> Vec<FieldViolation> {
     let bad = status.details.iter().filter_map(|any| unpack(any, BAD_REQUEST));
     bad.flat_map(|bad: BadRequest| bad.field_violations).collect()
 }
 
-/// An error that says when to try again.
+/// Creates an error with the delay before the next attempt.
 pub fn retry(code: Code, message: impl Into<String>, after: Duration) -> Status {
     with_details(code, message, vec![any(&retry_info(after), RETRY_INFO)])
 }
@@ -145,20 +142,20 @@ fn retry_info(after: Duration) -> RetryInfo {
     RetryInfo { retry_delay: Some(retry_delay) }
 }
 
-/// When to try again, if the error says so.
+/// Returns the delay before the next attempt, if the error states one.
 pub fn retry_delay(status: &rpc::Status) -> Option<Duration> {
     let info: RetryInfo = status.details.iter().find_map(|any| unpack(any, RETRY_INFO))?;
     let delay = info.retry_delay?;
     Some(Duration::new(u64::try_from(delay.seconds).ok()?, u32::try_from(delay.nanos).ok()?))
 }
 
-/// An error as a message inside a response, with its details.
+/// Converts an error to the status message inside a response, with its details.
 pub fn rpc_status(status: &Status) -> rpc::Status {
     let details = rpc::Status::decode(status.details()).map(|whole| whole.details).unwrap_or_default();
     rpc::Status { code: status.code().into(), message: status.message().into(), details }
 }
 
-/// A message inside a response as an error, with its details. `OK` stays `OK`.
+/// Converts the status message inside a response to an error, with its details. `OK` stays `OK`.
 pub fn from_rpc(status: &rpc::Status) -> Status {
     let code = Code::from_i32(status.code);
     if status.details.is_empty() {

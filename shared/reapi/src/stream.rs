@@ -1,5 +1,5 @@
-//! `ByteStream` without copies: its messages with [`Bytes`] in place of vectors, and a client that speaks them. On the
-//! wire they are the same as [`crate::bytestream`]'s.
+//! `ByteStream` without copies: its messages with [`Bytes`] in place of vectors, and a client that uses them. On the
+//! wire they equal the messages of [`crate::bytestream`].
 
 use std::marker::PhantomData;
 
@@ -15,41 +15,41 @@ use tonic::{
 
 use crate::bytestream::{QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, WriteResponse};
 
-/// The service's full name.
+/// The full name of the service.
 pub const SERVICE: &str = "google.bytestream.ByteStream";
-/// The path of `Read`.
+/// The path of the method `Read`.
 pub const READ: &str = "/google.bytestream.ByteStream/Read";
-/// The path of `Write`.
+/// The path of the method `Write`.
 pub const WRITE: &str = "/google.bytestream.ByteStream/Write";
-/// The path of `QueryWriteStatus`.
+/// The path of the method `QueryWriteStatus`.
 pub const QUERY_WRITE_STATUS: &str = "/google.bytestream.ByteStream/QueryWriteStatus";
 
-/// A piece of what is read.
+/// A message of the stream that `Read` returns.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct ReadResponse {
-    /// The piece.
+    /// The next bytes of the resource.
     #[prost(bytes = "bytes", tag = "10")]
     pub data: Bytes,
 }
 
-/// A piece of what is written.
+/// A message of the stream that `Write` accepts.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct WriteRequest {
-    /// What is written; needed in the first piece only.
+    /// Name of the resource; required in the first message only.
     #[prost(string, tag = "1")]
     pub resource_name: String,
-    /// Where the piece belongs.
+    /// Offset of the data in bytes.
     #[prost(int64, tag = "2")]
     pub write_offset: i64,
-    /// Whether it is the last piece.
+    /// Whether this message completes the write.
     #[prost(bool, tag = "3")]
     pub finish_write: bool,
-    /// The piece.
+    /// The next bytes of the resource.
     #[prost(bytes = "bytes", tag = "10")]
     pub data: Bytes,
 }
 
-/// Encodes `T` and decodes `U`; a field of [`Bytes`] shares the buffer that it came in.
+/// Encodes `T` and decodes `U`; a field of [`Bytes`] shares the buffer that it arrived in.
 #[derive(Debug)]
 pub struct BytesCodec<T, U>(PhantomData<fn(T) -> U>);
 
@@ -74,7 +74,6 @@ impl<T: Message + 'static, U: Message + Default + 'static> Codec for BytesCodec<
     }
 }
 
-/// Encodes messages.
 #[derive(Debug)]
 pub struct BytesEncoder<T>(PhantomData<fn(T)>);
 
@@ -92,7 +91,6 @@ impl<T: Message> Encoder for BytesEncoder<T> {
     }
 }
 
-/// Decodes messages.
 #[derive(Debug)]
 pub struct BytesDecoder<U>(PhantomData<fn() -> U>);
 
@@ -105,19 +103,18 @@ impl<U: Message + Default> Decoder for BytesDecoder<U> {
     }
 }
 
-/// A client of `ByteStream`.
 #[derive(Debug, Clone)]
 pub struct ByteStreamClient {
     inner: Grpc<Channel>,
 }
 
 impl ByteStreamClient {
-    /// A client over `channel`.
+    /// Creates a client over `channel`.
     pub fn new(channel: Channel) -> Self {
         Self { inner: Grpc::new(channel).max_decoding_message_size(16 << 20) }
     }
 
-    /// Reads.
+    /// Reads a resource as a stream.
     pub async fn read(
         &mut self,
         request: impl IntoRequest<ReadRequest>,
@@ -127,7 +124,7 @@ impl ByteStreamClient {
         self.inner.server_streaming(request.into_request(), PathAndQuery::from_static(READ), codec).await
     }
 
-    /// Writes.
+    /// Writes a resource as a stream.
     pub async fn write(
         &mut self,
         request: impl IntoStreamingRequest<Message = WriteRequest>,
@@ -138,7 +135,7 @@ impl ByteStreamClient {
         self.inner.client_streaming(request, PathAndQuery::from_static(WRITE), codec).await
     }
 
-    /// Asks how much of an upload was taken.
+    /// Asks how many bytes of an upload the server has accepted.
     pub async fn query_write_status(
         &mut self,
         request: impl IntoRequest<QueryWriteStatusRequest>,
@@ -150,7 +147,7 @@ impl ByteStreamClient {
     }
 
     async fn ready(&mut self) -> Result<(), Status> {
-        self.inner.ready().await.map_err(|error| Status::unavailable(format!("no connection: {error}")))
+        self.inner.ready().await.map_err(|error| Status::unavailable(format!("cannot connect: {error}")))
     }
 }
 

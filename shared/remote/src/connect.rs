@@ -1,4 +1,4 @@
-//! The connection.
+//! The connection to a server.
 
 use std::time::Duration;
 
@@ -26,25 +26,25 @@ pub struct Remote {
     pub(crate) channel: Channel,
     pub(crate) instance: String,
     pub(crate) function: DigestFunction,
-    /// Sent with what concerns executions.
+    /// Headers of the calls that concern executions.
     pub(crate) headers: MetadataMap,
 }
 
 const CONNECT: Duration = Duration::from_secs(5);
 const WINDOW: u32 = 8 << 20;
-/// Bytes of one answer at most.
+/// Maximum size of one answer in bytes.
 const MESSAGE_MAX: usize = 64 << 20;
 
 impl Remote {
-    /// Connects to `url`: `grpc://HOST:PORT` or `http://HOST:PORT`, or `HOST:PORT`.
+    /// Connects to `url`: `grpc://HOST:PORT`, `http://HOST:PORT` or `HOST:PORT`.
     pub async fn connect(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
         let channel = endpoint(url).map_err(unreachable)?.connect().await.map_err(unreachable)?;
         Ok(Self { channel, instance: instance.to_owned(), function, headers: MetadataMap::new() })
     }
 
-    /// As [`Remote::connect`], but connects with the first call, and again whenever the connection is gone. Must be called
-    /// within a Tokio runtime.
+    /// Like [`Remote::connect`], but connects with the first call, and again whenever the connection is lost. Must be
+    /// called within a Tokio runtime.
     pub fn lazily(url: &str, instance: &str, function: DigestFunction) -> Result<Self, RemoteError> {
         let unreachable = |source| RemoteError::Unreachable { url: url.to_owned(), source };
         let channel = endpoint(url).map_err(unreachable)?.connect_lazy();
@@ -63,56 +63,49 @@ impl Remote {
         Self { instance: instance.to_owned(), ..self.clone() }
     }
 
-    /// The same connection with other headers on the calls that execute actions, wait for them and cancel them: on whose
-    /// behalf they are made.
+    /// The same connection with other headers on the calls that execute actions, wait for them and cancel them. The
+    /// headers identify the client on whose behalf the calls are made.
     #[must_use]
     pub fn with_headers(&self, headers: MetadataMap) -> Self {
         Self { headers, ..self.clone() }
     }
 
-    /// The digest function that it uses.
     pub fn function(&self) -> DigestFunction {
         self.function
     }
 
-    /// The instance name.
     pub fn instance(&self) -> &str {
         &self.instance
     }
 
-    /// What the server can do.
+    /// Requests the capabilities of the server.
     pub async fn capabilities(&self) -> Result<ServerCapabilities, RemoteError> {
         let request = GetCapabilitiesRequest { instance_name: self.instance.clone() };
         let answer = CapabilitiesClient::new(self.channel.clone()).get_capabilities(request).await;
-        Ok(answer.map_err(RemoteError::refused("asking for capabilities"))?.into_inner())
+        Ok(answer.map_err(RemoteError::refused("requesting the capabilities"))?.into_inner())
     }
 
-    /// The content-addressable store.
     pub fn cas(&self) -> ContentAddressableStorageClient<Channel> {
         ContentAddressableStorageClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
     }
 
-    /// The byte streams.
     pub fn bytes(&self) -> ByteStreamClient<Channel> {
         ByteStreamClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
     }
 
-    /// The action cache.
     pub fn action_cache(&self) -> ActionCacheClient<Channel> {
         ActionCacheClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
     }
 
-    /// Execution.
     pub fn execution(&self) -> ExecutionClient<Channel> {
         ExecutionClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
     }
 
-    /// Operations.
     pub fn operations(&self) -> OperationsClient<Channel> {
         OperationsClient::new(self.channel.clone())
     }
 
-    /// The function as requests carry it.
+    /// The digest function as a value of the protocol.
     pub(crate) fn function_value(&self) -> i32 {
         reapi::digest::value(self.function).into()
     }

@@ -1,5 +1,5 @@
-//! Many blobs down, into files: small ones by the batch, large ones as streams, and each written by a thread that has nothing
-//! else to do while the next is on its way.
+//! Downloads many blobs into files: small ones in batches, large ones as streams. A dedicated thread writes each
+//! while the next is on its way.
 
 use std::{
     collections::HashMap,
@@ -19,28 +19,27 @@ use crate::{
     transfer::{blocking, file},
 };
 
-/// Calls on their way at once.
+/// Maximum number of concurrent batches.
 const BATCHES: usize = 4;
-/// Streams at once.
+/// Maximum number of concurrent streams.
 const STREAMS: usize = 2;
-/// Pieces of a stream that wait to be written.
+/// Maximum number of pieces of a stream that wait to be written.
 const AHEAD: usize = 4;
 
-/// A file to be: a blob and where it belongs.
+/// A file to write: a blob and its destination.
 #[derive(Debug, Clone)]
 pub struct Placed {
-    /// The content.
     pub digest: BlobDigest,
-    /// The file; its folder is there. What it is already is replaced.
+    /// Path of the file, in an existing folder. An existing file is replaced.
     pub path: PathBuf,
-    /// Whether it may be executed.
+    /// Whether the file gets execute permission.
     pub executable: bool,
 }
 
 type Places = HashMap<BlobDigest, Vec<Placed>>;
 
 impl Remote {
-    /// Writes blobs to files, each read once however many files have it.
+    /// Writes blobs to files. Each blob is downloaded once, even if several files have its content.
     pub async fn fetch_many(&self, files: Vec<Placed>, meter: &Meter) -> Result<(), RemoteError> {
         let mut places = Places::new();
         for file in files {
@@ -66,7 +65,6 @@ impl Remote {
         .await
     }
 
-    /// Writes a blob to `path`.
     pub async fn fetch(&self, digest: &BlobDigest, path: &Path) -> Result<(), RemoteError> {
         let placed = Placed { digest: *digest, path: path.to_owned(), executable: false };
         self.fetch_many(vec![placed], &Meter::default()).await
@@ -109,7 +107,7 @@ impl Remote {
         let reading = async move {
             while let Some(piece) = pieces.try_next().await? {
                 meter.moved(0, piece.len() as u64);
-                // Closed: the writer has failed, and says why.
+                // Closed: the writer has failed and reports the error.
                 if sender.send(piece).await.is_err() {
                     return Ok(());
                 }
@@ -117,14 +115,14 @@ impl Remote {
             Ok(())
         };
         let (read, written) = tokio::join!(reading, writing);
-        // Where reading failed, what was written is not complete either.
+        // If reading failed, the written file is incomplete too.
         read.and(written)?;
         meter.moved(1, 0);
         Ok(())
     }
 }
 
-/// Writes what comes to the first of the files, verified at the end, and copies that to the others.
+/// Writes the pieces to the first of the files, verifies the whole, and copies the file to the others.
 fn write(
     digest: &BlobDigest,
     places: &[Placed],
@@ -139,7 +137,7 @@ fn write(
         hasher.update(&piece);
     }
     if let Err(error) = verify(digest, &hasher.finish()) {
-        // It must not be mistaken for what was asked for.
+        // A wrong file must not be mistaken for the requested one.
         let _ = fs::remove_file(&first.path);
         return Err(error);
     }
@@ -161,5 +159,5 @@ fn verify(digest: &BlobDigest, found: &BlobDigest) -> Result<(), RemoteError> {
     if found == digest {
         return Ok(());
     }
-    Err(RemoteError::Answer { what: format!("reading {digest}"), why: format!("its content is {found}") })
+    Err(RemoteError::Answer { what: format!("reading {digest}"), why: format!("its digest is {found}") })
 }

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of calls to a server.
 
 use model::BlobDigest;
 use tonic::{Code, Status};
@@ -6,60 +6,52 @@ use tonic::{Code, Status};
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// Nobody answers.
+    /// The server does not answer.
     #[error("the Remote Execution API at {url} is not reachable")]
     Unreachable {
-        /// Where.
         url: String,
-        /// Why.
         #[source]
         source: tonic::transport::Error,
     },
-    /// The server refused.
+    /// The server refused the call.
     #[error("{what}: {} ({:?})", status.message(), status.code())]
     Refused {
-        /// What was asked.
+        /// The call, as a participle: "reading a batch of blobs".
         what: String,
-        /// Its answer.
         status: Box<Status>,
     },
-    /// A blob that is not there.
     #[error("the store has no blob {digest}")]
     Missing {
-        /// Which.
         digest: BlobDigest,
     },
-    /// A file that cannot be read or written.
-    #[error("{path} cannot be used")]
+    /// A local file cannot be read or written.
+    #[error("cannot read or write {path}")]
     File {
-        /// Which.
         path: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// An answer that makes no sense.
-    #[error("the server answered {what} with something unexpected: {why}")]
+    /// The server's answer violates the protocol.
+    #[error("unexpected answer while {what}: {why}")]
     Answer {
-        /// What was asked.
+        /// The call, as a participle: "reading a batch of blobs".
         what: String,
-        /// What is wrong.
         why: String,
     },
 }
 
 impl RemoteError {
-    /// A refusal of `what`.
+    /// Returns a function that turns the status of `what` into an error.
     pub(crate) fn refused(what: impl Into<String>) -> impl FnOnce(Status) -> Self {
         let what = what.into();
         move |status| Self::Refused { what, status: Box::new(status) }
     }
 
-    /// Whether waiting may help.
+    /// Whether the server was unreachable, so that a later attempt may succeed.
     pub fn is_unreachable(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
-            // A status that came from the server has no source: this one is of a connection that broke.
+            // A status sent by the server has no source: one with a source comes from a broken connection.
             Self::Refused { status, .. } => {
                 status.code() == Code::Unavailable || std::error::Error::source(&**status).is_some()
             }

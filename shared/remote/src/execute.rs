@@ -1,4 +1,4 @@
-//! Executing an action.
+//! Executes actions on a server.
 
 use std::{
     collections::HashMap,
@@ -20,22 +20,21 @@ use tonic::Code;
 
 use crate::{Remote, RemoteError, Source};
 
-/// How an execution went.
+/// The outcome of an execution.
 #[derive(Debug, Clone)]
 pub struct Executed {
-    /// The operation.
+    /// Name of the operation.
     pub operation: String,
-    /// The answer.
     pub response: ExecuteResponse,
 }
 
-/// How long a server that was heard of may be away, and how often it is asked meanwhile.
+/// Time without an answer after which an execution is given up, and the interval of the attempts until then.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RETRY: Duration = Duration::from_millis(200);
 
 impl Remote {
-    /// Executes an action whose blobs are uploaded; goes on with `WaitExecution` when the stream breaks, until nothing
-    /// was heard for a minute. `progress` is told of every step.
+    /// Executes an action whose blobs are uploaded. If the stream breaks, continues with `WaitExecution`, until the
+    /// server has been silent for a minute. Calls `progress` for every update.
     pub async fn execute(
         &self,
         action: &BlobDigest,
@@ -69,7 +68,7 @@ impl Remote {
                         progress(&name, &metadata);
                     }
                     if operation.done {
-                        // To its end: a stream that is dropped before is reset, and a server bears few of these.
+                        // Read to the end: dropping a stream early resets it, and servers tolerate only a few resets.
                         while let Some(Ok(_)) = stream.next().await {}
                         let response = response(operation, &what)?;
                         return Ok(Executed { operation: name, response });
@@ -87,14 +86,14 @@ impl Remote {
             tokio::time::sleep(RETRY).await;
             match self.execution().wait_execution(self.on_behalf(again)).await {
                 Ok(answer) => stream = answer.into_inner(),
-                // The old stream has ended: it says so again.
+                // The same error that ended the old stream.
                 Err(error) if is_broken(&error) => {}
                 Err(error) => return Err(refused(error)),
             }
         }
     }
 
-    /// Ends an execution.
+    /// Cancels a running execution.
     pub async fn cancel(&self, operation: &str) -> Result<(), RemoteError> {
         let request = CancelOperationRequest { name: operation.to_owned() };
         let answer = self.operations().cancel_operation(self.on_behalf(request)).await;
@@ -107,7 +106,7 @@ impl Remote {
         request
     }
 
-    /// The cached result of an action.
+    /// Returns the cached result of an action.
     pub async fn cached(&self, action: &BlobDigest) -> Result<Option<ActionResult>, RemoteError> {
         let request = GetActionResultRequest {
             instance_name: self.instance.clone(),
@@ -118,11 +117,10 @@ impl Remote {
         match self.action_cache().get_action_result(request).await {
             Ok(answer) => Ok(Some(answer.into_inner())),
             Err(status) if status.code() == Code::NotFound => Ok(None),
-            Err(status) => Err(RemoteError::refused(format!("asking for the result of {action}"))(status)),
+            Err(status) => Err(RemoteError::refused(format!("requesting the result of {action}"))(status)),
         }
     }
 
-    /// Writes the result of an action into the action cache.
     pub async fn update_action(&self, action: &BlobDigest, result: ActionResult) -> Result<(), RemoteError> {
         let request = UpdateActionResultRequest {
             instance_name: self.instance.clone(),
@@ -136,7 +134,7 @@ impl Remote {
     }
 }
 
-/// An action of `command` over an input root, with the blobs that it is made of.
+/// Builds an action of `command` over an input root, with the blobs of its messages.
 pub fn action_of(
     function: DigestFunction,
     command: &Command,
@@ -153,7 +151,7 @@ pub fn action_of(
     (digest, blobs.into_iter().collect())
 }
 
-/// Whether a stream ended because its connection did, and not because the server had something to say.
+/// Whether a stream ended because its connection broke, and not because the server sent an error.
 fn is_broken(status: &tonic::Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled)
 }
@@ -172,6 +170,6 @@ fn response(operation: Operation, what: &str) -> Result<ExecuteResponse, RemoteE
         Some(operation::Result::Error(status)) => {
             Err(wrong(format!("an error in the operation: {}", status.message)))
         }
-        None => Err(wrong("it is done and has no response".to_owned())),
+        None => Err(wrong("the operation is done but has no response".to_owned())),
     }
 }

@@ -1,5 +1,5 @@
-//! A client of the Remote Execution API: uploads and downloads blobs, executes actions. For the command line, the
-//! benchmarks, and a store whose backing is another farm's.
+//! A client of the Remote Execution API: uploads and downloads blobs and executes actions. Used by the command line,
+//! the benchmarks, and stores whose backing is another farm.
 
 mod connect;
 mod download;

@@ -1,8 +1,8 @@
-//! How far a transfer is.
+//! Progress of a transfer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a transfer is to move, and what of it has moved. Who shows it looks at it now and then.
+/// Counts the blobs and bytes that a transfer has to move and those that it has moved. A display polls it.
 #[derive(Debug, Default)]
 pub struct Meter {
     blobs: AtomicU64,
@@ -11,21 +11,21 @@ pub struct Meter {
     bytes_expected: AtomicU64,
 }
 
-/// A moment of a transfer.
+/// A snapshot of the progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
-    /// Blobs that have moved.
+    /// Blobs moved so far.
     pub blobs: u64,
-    /// Bytes that have moved.
+    /// Bytes moved so far.
     pub bytes: u64,
-    /// Blobs that are to move, as far as it is known.
+    /// Blobs to move in total, as far as known.
     pub blobs_expected: u64,
-    /// Bytes that are to move, as far as it is known.
+    /// Bytes to move in total, as far as known.
     pub bytes_expected: u64,
 }
 
 impl Meter {
-    /// How far it is.
+    /// Returns the current progress.
     pub fn read(&self) -> Reading {
         Reading {
             blobs: self.blobs.load(Ordering::Relaxed),
@@ -35,13 +35,13 @@ impl Meter {
         }
     }
 
-    /// So many more are to move.
+    /// Adds blobs and bytes to move.
     pub(crate) fn expect(&self, blobs: u64, bytes: u64) {
         self.blobs_expected.fetch_add(blobs, Ordering::Relaxed);
         self.bytes_expected.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many more have moved.
+    /// Adds blobs and bytes that have moved.
     pub(crate) fn moved(&self, blobs: u64, bytes: u64) {
         self.blobs.fetch_add(blobs, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

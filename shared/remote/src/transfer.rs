@@ -1,4 +1,4 @@
-//! Blobs up and down.
+//! Uploads and downloads of blobs.
 
 use std::{
     collections::HashMap,
@@ -24,29 +24,27 @@ use tonic::Code;
 
 use crate::{Meter, Remote, RemoteError};
 
-/// Where the content of a blob comes from.
+/// The source of a blob's content.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// From memory.
     Bytes(Bytes),
-    /// From a file.
     File(PathBuf),
 }
 
-/// Digests of one question at most.
+/// Maximum number of digests in one `FindMissingBlobs` request.
 const FIND: usize = 10_000;
-/// Bytes of one batch at most; larger blobs are streamed.
+/// Maximum bytes of one batch; larger blobs are streamed.
 const BATCH: u64 = 3 << 20;
-/// Blobs of one batch at most.
+/// Maximum number of blobs in one batch.
 const BATCH_COUNT: usize = 1000;
 const PIECE: usize = 1 << 20;
-/// Pieces of a stream that are read ahead.
+/// Maximum number of pieces of a stream that are read ahead.
 const AHEAD: usize = 4;
-/// Calls on their way at once.
+/// Maximum number of concurrent calls.
 const IN_FLIGHT: usize = 4;
 
 impl Remote {
-    /// Those of `digests` that the server lacks.
+    /// Returns those of `digests` that the server lacks.
     pub async fn missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, RemoteError> {
         let mut missing = Vec::new();
         for part in digests.chunks(FIND) {
@@ -55,7 +53,7 @@ impl Remote {
                 blob_digests: part.iter().map(to_proto).collect(),
                 digest_function: self.function_value(),
             };
-            let what = "asking for missing blobs";
+            let what = "finding missing blobs";
             let answer = self.cas().find_missing_blobs(request).await.map_err(RemoteError::refused(what))?;
             for digest in &answer.into_inner().missing_blob_digests {
                 let read = from_proto(digest, self.function);
@@ -67,12 +65,12 @@ impl Remote {
         Ok(missing)
     }
 
-    /// Uploads what the server lacks; returns how many blobs and bytes these were.
+    /// Uploads the blobs that the server lacks. Returns their number and bytes.
     pub async fn upload(&self, blobs: &HashMap<BlobDigest, Source>) -> Result<(u64, u64), RemoteError> {
         self.upload_telling(blobs, &Arc::default()).await
     }
 
-    /// The same, and reports its progress.
+    /// Like [`Remote::upload`], and reports its progress to `meter`.
     pub async fn upload_telling(
         &self,
         blobs: &HashMap<BlobDigest, Source>,
@@ -85,7 +83,7 @@ impl Remote {
         Ok((missing.len() as u64, bytes))
     }
 
-    /// Uploads all of them, without asking what the server lacks.
+    /// Uploads all blobs, without asking first which ones the server lacks.
     pub async fn put_many(&self, blobs: &HashMap<BlobDigest, Source>) -> Result<(), RemoteError> {
         let digests: Vec<BlobDigest> = blobs.keys().copied().collect();
         self.send(blobs, &digests, &Arc::default()).await
@@ -125,7 +123,7 @@ impl Remote {
     ) -> Result<(), RemoteError> {
         let (blobs, bytes) = (batch.len() as u64, batch.iter().map(|(digest, _)| digest.size).sum());
         let from_memory = batch.iter().all(|(_, source)| matches!(source, Source::Bytes(_)));
-        // Files are read together, by one thread.
+        // All files of a batch are read by one thread.
         let requests = if from_memory { read_all(batch)? } else { blocking(|| read_all(batch)).await? };
         let request = BatchUpdateBlobsRequest {
             instance_name: self.instance.clone(),
@@ -145,7 +143,6 @@ impl Remote {
         Ok(())
     }
 
-    /// Uploads one blob as a stream.
     pub async fn write(&self, digest: &BlobDigest, source: Source) -> Result<(), RemoteError> {
         self.write_telling(digest, source, &Arc::default()).await
     }
@@ -178,7 +175,7 @@ impl Remote {
         Ok(())
     }
 
-    /// The content of small blobs, in the order asked for.
+    /// Reads small blobs, in the order of the request.
     pub async fn read_many(&self, digests: &[BlobDigest]) -> Result<Vec<Bytes>, RemoteError> {
         let mut contents = Vec::with_capacity(digests.len());
         for batch in batches(digests) {
@@ -189,8 +186,8 @@ impl Remote {
         Ok(contents)
     }
 
-    /// The content of small blobs that fit one answer ([`batches`]), in the order asked for, unverified; none: it is not
-    /// there.
+    /// Reads small blobs that fit one answer ([`batches`]), in the order of the request, unverified. `None`: the
+    /// server does not have the blob.
     pub async fn read_batch(&self, digests: &[BlobDigest]) -> Result<Vec<Option<Bytes>>, RemoteError> {
         let request = BatchReadBlobsRequest {
             instance_name: self.instance.clone(),
@@ -214,13 +211,13 @@ impl Remote {
         let take = |digest: &BlobDigest| {
             let wanted = to_proto(digest);
             let unanswered =
-                || RemoteError::Answer { what: what.into(), why: format!("nothing about {digest}") };
+                || RemoteError::Answer { what: what.into(), why: format!("no response for {digest}") };
             found.get(&(wanted.hash, wanted.size_bytes)).cloned().ok_or_else(unanswered)
         };
         digests.iter().map(take).collect()
     }
 
-    /// The pieces of a blob from `offset` on, as they come, unverified; none: it is not there.
+    /// Streams a blob from `offset`, unverified; `None` if the server does not have it.
     pub async fn open(
         &self,
         digest: &BlobDigest,
@@ -243,7 +240,7 @@ impl Remote {
         }
     }
 
-    /// The content of one blob, whatever its size, in memory.
+    /// Reads one blob of any size into memory.
     pub async fn read(&self, digest: &BlobDigest) -> Result<Vec<u8>, RemoteError> {
         let mut content = Vec::with_capacity(usize::try_from(digest.size).unwrap_or(0).min(1 << 30));
         self.read_to(digest, async |piece| {
@@ -254,7 +251,7 @@ impl Remote {
         Ok(content)
     }
 
-    /// Hands the pieces of a blob to `take`, verified at the end.
+    /// Passes the pieces of a blob to `take` and verifies the whole at the end.
     pub async fn read_to(
         &self,
         digest: &BlobDigest,
@@ -269,12 +266,12 @@ impl Remote {
         let found = hasher.finish();
         if found != *digest {
             let what = format!("reading {digest}");
-            return Err(RemoteError::Answer { what, why: format!("its content is {found}") });
+            return Err(RemoteError::Answer { what, why: format!("its digest is {found}") });
         }
         Ok(())
     }
 
-    /// Hands the pieces of a blob to `take` as they come, unverified.
+    /// Passes the pieces of a blob to `take` as they arrive, unverified.
     pub async fn read_raw(
         &self,
         digest: &BlobDigest,
@@ -325,7 +322,7 @@ fn read_all(batch: Vec<(BlobDigest, Source)>) -> Result<Vec<BatchRequest>, Remot
     batch.into_iter().map(read).collect()
 }
 
-/// On a thread that may wait for the disk.
+/// Runs `work` on a thread that may wait for the disk.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RemoteError> + Send + 'static,
 ) -> Result<T, RemoteError> {
@@ -336,7 +333,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     spawn_blocking(work).await.map_err(broke_off)?
 }
 
-/// Sends a blob, piece by piece.
+/// Sends a blob piece by piece.
 struct Feeder {
     sender: mpsc::Sender<WriteRequest>,
     name: String,
@@ -351,7 +348,7 @@ impl Feeder {
             let piece = rest.get(..PIECE).unwrap_or(rest);
             let last = piece.len() == rest.len();
             let request = request(&self.name, offset as u64, piece.to_vec(), last);
-            // Closed: the server has answered already.
+            // Closed: the server has already answered.
             if self.sender.send(request).await.is_err() {
                 return;
             }
@@ -370,7 +367,7 @@ impl Feeder {
             let mut piece = Vec::with_capacity(PIECE);
             let read = (&mut input).take(PIECE as u64).read_to_end(&mut piece).map_err(file(path))? as u64;
             let last = offset + read >= size || read == 0;
-            // Closed: the server has answered already.
+            // Closed: the server has already answered.
             if self.sender.blocking_send(request(&self.name, offset, piece, last)).is_err() {
                 return Ok(());
             }
@@ -392,17 +389,17 @@ fn request(name: &str, offset: u64, data: Vec<u8>, finish_write: bool) -> WriteR
     }
 }
 
-/// Whether a blob goes with others in one call, and not as a stream.
+/// Whether a blob is sent in a batch with others, and not as a stream.
 pub fn is_small(digest: &BlobDigest) -> bool {
     digest.size <= BATCH / 8
 }
 
-/// Groups of digests that fit one call.
+/// Groups digests into batches that each fit one call.
 pub fn batches(digests: &[BlobDigest]) -> Vec<Vec<BlobDigest>> {
     let mut batches: Vec<Vec<BlobDigest>> = Vec::new();
     let mut room = 0;
     for digest in digests {
-        // A digest and its frame take some room too.
+        // The digest and the framing of a blob take some space too.
         let cost = digest.size + 100;
         match batches.last_mut() {
             Some(batch) if cost <= room && batch.len() < BATCH_COUNT => {

@@ -1,4 +1,4 @@
-//! Whole folders of the store.
+//! Directory trees in the store.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,11 +13,12 @@ use reapi::{
 
 use crate::{Remote, RemoteError, batches, is_small};
 
-/// Calls on their way at once.
+/// Maximum number of concurrent calls.
 const IN_FLIGHT: usize = 4;
 
 impl Remote {
-    /// A folder and all below it, by digest: a level of the tree at a time. What names something outside is refused.
+    /// Returns a directory and all below it, by digest; reads one level of the tree at a time. Refuses a tree that
+    /// references something outside of itself.
     pub async fn folders(&self, root: &BlobDigest) -> Result<HashMap<BlobDigest, Directory>, RemoteError> {
         let mut found = HashMap::new();
         let mut wanted = HashSet::from([*root]);
@@ -34,13 +35,13 @@ impl Remote {
         Ok(found)
     }
 
-    /// The digest in an entry of `folder`.
+    /// Returns the digest in an entry of `folder`.
     pub fn digest_of(
         &self,
         digest: Option<&reapi::execution::Digest>,
         folder: &BlobDigest,
     ) -> Result<BlobDigest, RemoteError> {
-        let unsound = |why: String| RemoteError::Answer { what: format!("reading folder {folder}"), why };
+        let unsound = |why: String| RemoteError::Answer { what: format!("reading directory {folder}"), why };
         let digest = digest.ok_or_else(|| unsound("an entry has no digest".into()))?;
         from_proto(digest, self.function).map_err(|error| unsound(error.to_string()))
     }
@@ -64,14 +65,14 @@ impl Remote {
 }
 
 fn decode(digest: &BlobDigest, content: &[u8]) -> Result<(BlobDigest, Directory), RemoteError> {
-    let wrong = |why: String| RemoteError::Answer { what: format!("reading folder {digest}"), why };
+    let wrong = |why: String| RemoteError::Answer { what: format!("reading directory {digest}"), why };
     let found = digest.function.digest(content);
     if found != *digest {
-        return Err(wrong(format!("its content is {found}")));
+        return Err(wrong(format!("its digest is {found}")));
     }
     let folder =
-        Directory::decode(content).map_err(|error| wrong(format!("{digest} is not a folder: {error}")))?;
+        Directory::decode(content).map_err(|error| wrong(format!("{digest} is not a directory: {error}")))?;
     check_with(&folder, AbsoluteTargets::Allowed)
-        .map_err(|error| wrong(format!("{digest} is not a valid folder: {error}")))?;
+        .map_err(|error| wrong(format!("{digest} is not a valid directory: {error}")))?;
     Ok((*digest, folder))
 }

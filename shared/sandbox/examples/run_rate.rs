@@ -1,5 +1,6 @@
-//! How many `/bin/true` a second, bare and through slots: `cargo run --example run_rate [SECONDS]`, as root.
-#![allow(clippy::unwrap_used, reason = "a measurement has nobody to report to")]
+//! Measures how many `/bin/true` run per second, bare and through slots: `cargo run --example
+//! run_rate [SECONDS]`, as root.
+#![allow(clippy::unwrap_used, reason = "a measurement may panic")]
 
 use std::env;
 use std::fs::{self, Permissions};
@@ -38,7 +39,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The least that gives the same sandbox.
+/// The fewest options that give the same sandbox.
 const BWRAP: &[&str] = &[
     "bwrap",
     "--unshare-pid",

@@ -1,4 +1,4 @@
-//! How bubblewrap is called.
+//! Builds the command lines of bubblewrap.
 
 use std::borrow::Cow;
 use std::env;
@@ -11,30 +11,30 @@ use nix::unistd::{AccessFlags, access};
 use crate::error::SandboxError;
 use crate::slot::within;
 
-/// The folder that holds the input root, as commands see it.
+/// The folder that contains the input root, as commands see it.
 pub const INSIDE: &str = "/forebay";
-/// The input root where bubblewrap runs a command alone.
+/// The input root, for a command in its own sandbox.
 pub(crate) const INSIDE_ROOT: &str = "/forebay/root";
 /// The private folders that are emptied between the commands of a kept sandbox.
 pub(crate) const PRIVATE: [&str; 3] = ["/tmp", "/dev/shm", "/dev/mqueue"];
-/// What is shown of the system unless the settings say more.
+/// Paths of the host that are visible by default.
 const SYSTEM: [&str; 10] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/sys"];
 
-/// The largest size of a file system in memory that bubblewrap takes.
+/// The largest size of a file system in memory that bubblewrap accepts.
 const SIZE_MOST: u64 = i64::MAX.unsigned_abs();
 
-/// How to start bubblewrap and what it shows of the system.
+/// How to start bubblewrap, and which parts of the host are visible.
 #[derive(Debug, Clone)]
 pub struct Bubblewrap {
-    /// Its name or path.
+    /// Its name or path; a name is searched in `PATH`.
     pub program: PathBuf,
-    /// The files and folders of the host that commands can read. What is missing is left out; a symbolic link
-    /// is shown as one.
+    /// The files and folders of the host that commands can read. Missing paths are left out; a symbolic
+    /// link stays a link.
     pub read_only: Vec<PathBuf>,
-    /// Folders that are empty to commands though they are under one of `read_only`: the data folder.
+    /// Folders that commands see as empty although they are below one of `read_only`: the data folder.
     pub hidden: Vec<PathBuf>,
-    /// The most bytes in `/tmp` and in `/dev/shm`, which are in memory; half of the machine's if it is not said.
+    /// Maximum bytes in `/tmp` and in `/dev/shm`, each of which is in memory; half of the machine's memory if absent.
     pub tmp_bytes_max: Option<u64>,
 }
 
@@ -45,14 +45,14 @@ impl Default for Bubblewrap {
     }
 }
 
-/// A call of bubblewrap, up to what it is to execute.
+/// A command line of bubblewrap, without the program to execute.
 type Call = Vec<OsString>;
 
 impl Bubblewrap {
     /// The sandbox of a slot, with its folder at [`INSIDE`].
     pub(crate) fn kept(&self, work: &Path) -> Result<Call, SandboxError> {
         let mut call = self.begin()?;
-        // The shim needs these two to become the commands' user, and has none after that.
+        // The shim needs these two to switch to the commands' user, and drops them then.
         put(&mut call, &["--as-pid-1", "--cap-drop", "ALL", "--cap-add", "CAP_SETUID"]);
         put(&mut call, &["--cap-add", "CAP_SETGID"]);
         self.put_system(&mut call);
@@ -63,7 +63,7 @@ impl Bubblewrap {
         Ok(call)
     }
 
-    /// The same with no more room in memory than the least of these, in bytes.
+    /// The same with at most the smallest of these sizes in memory, in bytes.
     pub(crate) fn with_room(&self, most: [Option<u64>; 2]) -> Cow<'_, Self> {
         let bytes = most.into_iter().flatten().min();
         match bytes.filter(|bytes| self.tmp_bytes_max.is_none_or(|max| max > *bytes)) {
@@ -72,7 +72,8 @@ impl Bubblewrap {
         }
     }
 
-    /// The sandbox of one command. `root` is at [`INSIDE_ROOT`], or is `/` and the command root if `as_root`.
+    /// The sandbox of one command. `root` is at [`INSIDE_ROOT`], or, if `as_root`, is `/` and the
+    /// command runs as root.
     pub(crate) fn alone(&self, root: &Path, cwd: &Path, as_root: bool) -> Result<Call, SandboxError> {
         let mut call = self.begin()?;
         put(&mut call, &["--new-session", "--unshare-user"]);
@@ -80,7 +81,7 @@ impl Bubblewrap {
         let inside = if as_root {
             put(&mut call, &["--uid", "0", "--gid", "0"]);
             bind(&mut call, root, "/");
-            // Its own, if it has one: it may have been filled on purpose.
+            // The input root's own `/tmp`, if it exists, because it may contain inputs.
             self.put_devices(&mut call, fs::symlink_metadata(root.join("tmp")).is_err());
             put(&mut call, &["--remount-ro", "/dev"]);
             "/"
@@ -88,7 +89,7 @@ impl Bubblewrap {
             self.put_system(&mut call);
             self.put_devices(&mut call, true);
             bind(&mut call, root, INSIDE_ROOT);
-            // Each by itself: what is mounted below them stays as it is.
+            // Each separately: mounts below them stay as they are.
             put(&mut call, &["--remount-ro", "/dev", "--remount-ro", "/"]);
             INSIDE_ROOT
         };
@@ -128,7 +129,7 @@ impl Bubblewrap {
             }
         }
         for path in &self.hidden {
-            // What is not shown needs no hiding, and hiding it would show that it is there.
+            // Only visible folders need hiding; hiding another one would reveal that it exists.
             if self.read_only.iter().any(|shown| path.starts_with(shown)) && path.exists() {
                 call.extend(["--tmpfs".into(), path.into()]);
             }
@@ -156,7 +157,7 @@ fn bind(call: &mut Call, from: &Path, to: &str) {
     call.extend(["--bind".into(), from.into(), to.into()]);
 }
 
-/// What to do about bubblewrap's complaint.
+/// How to fix the problem that bubblewrap reported.
 pub(crate) fn advice(said: &str) -> &'static str {
     let any = |parts: &[&str]| parts.iter().any(|part| said.contains(part));
     if any(&["Can't mount proc", "mount proc"]) {
@@ -168,7 +169,7 @@ pub(crate) fn advice(said: &str) -> &'static str {
     } else if any(&["Unknown option"]) {
         "install bubblewrap 0.8 or newer, or choose the sandbox `none`"
     } else {
-        "mend that, or choose the sandbox `none`"
+        "fix that, or choose the sandbox `none`"
     }
 }
 

@@ -1,7 +1,8 @@
-//! Control groups, where there are any to use: limits on memory and processes, the peak of memory, and processor time.
+//! Control groups, if the machine allows them: limits on memory and processes, peak memory, and processor time.
 //!
-//! A group may be put only below one that is ours: the root that this process sees (of a machine, or of a
-//! container), or one that the settings name. A service's own group belongs to who started the service.
+//! A group is created only below a folder that the executor owns: the root that this process sees (of a
+//! machine, or of a container), or one that the settings name. A service's own group belongs to the process
+//! that started the service.
 
 mod held;
 mod memory;
@@ -18,45 +19,45 @@ use pids::Pids;
 
 use crate::error::SandboxError;
 
-/// How the name of every group of ours begins.
+/// Prefix of the name of every group that an executor creates.
 const OURS: &str = "forebay-";
-/// The group of an executor itself, and those that are made to see whether any can be: they come and go without a lock.
+/// Groups without a lock: that of an executor itself, and short-lived ones that test whether a group can be created.
 const UNHELD: [&str; 2] = ["forebay-self", "forebay-trial-"];
 
-/// Where to put groups.
+/// Where to create groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Parent {
-    /// Below the root that this process sees, where it is in that itself.
+    /// Below the root that this process sees, if the process is in that root itself.
     #[default]
     Auto,
-    /// Below the group that this process is in, which was delegated to it (systemd's `Delegate=yes`).
+    /// Below the group of this process, which was delegated to it (systemd's `Delegate=yes`).
     Own,
     /// Below this folder, of either version.
     At(PathBuf),
-    /// Nowhere.
+    /// Control groups are not used.
     Off,
 }
 
-/// The folders below which groups may be put.
+/// The folders below which groups may be created.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cgroups {
     memory: Option<(Version, PathBuf)>,
     pids: Option<(Version, PathBuf)>,
-    /// Of version 2 every group tells processor time; of version 1 there is a hierarchy for that.
+    /// Version 2 provides processor time in every group; version 1 has a separate hierarchy for it.
     cpu: Option<(Version, PathBuf)>,
 }
 
-/// Which interface a group has.
+/// The interface version of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// One hierarchy for each controller.
+    /// A separate hierarchy for each controller.
     One,
-    /// One for all.
+    /// One hierarchy for all controllers.
     Two,
 }
 
 impl Cgroups {
-    /// Looks for what can be used. Never fails: what cannot be used is not there.
+    /// Detects the usable controllers. Never fails: an unusable controller is absent.
     pub fn detect(parent: &Parent) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let (own, mounts) = (read("/proc/self/cgroup"), read("/proc/self/mountinfo"));
@@ -68,7 +69,7 @@ impl Cgroups {
         self.memory.is_some()
     }
 
-    /// Whether the processes of a command can be limited.
+    /// Whether the number of a command's processes can be limited.
     pub fn limits_processes(&self) -> bool {
         self.pids.is_some()
     }
@@ -89,21 +90,21 @@ impl Cgroups {
             }
         };
         let (memory, pids) = (usable("memory"), usable("pids"));
-        // Where that hierarchy also shares out processors, a group of ours would change whose they are.
+        // If that hierarchy also distributes processor time, a new group would change the shares.
         let alone = folder(own, mounts, Some("cpu"), true) != folder(own, mounts, Some("cpuacct"), true);
         let cpu = memory.iter().chain(&pids).find(|(version, _)| *version == Version::Two).cloned();
         let cpu = cpu.or_else(|| usable("cpuacct").filter(|(version, _)| alone && *version == Version::One));
         Self { memory, pids, cpu }
     }
 
-    /// A group of this name, with what there is; what fails is told and left out.
+    /// A group of this name with the usable controllers; a controller that fails is logged and left out.
     pub(crate) fn group(&self, name: &str, processes_max: Option<u64>) -> Group {
         let mut held: Vec<Held> = Vec::new();
         let mut make = |place: &Option<(Version, PathBuf)>| {
             let (version, parent) = place.as_ref()?;
             let folder = parent.join(format!("{OURS}{name}"));
             if held.iter().all(|held| held.folder != folder) {
-                let made = Held::at(&folder).map_err(|source| SandboxError::file("making", &folder, source));
+                let made = Held::at(&folder).map_err(|source| SandboxError::file("creating", &folder, source));
                 held.push(usable(made)?);
             }
             Some((*version, folder))
@@ -114,7 +115,7 @@ impl Cgroups {
         Group { memory, pids, cpu, held }
     }
 
-    /// Removes the groups that were left by executors which are no more. Those of others that live are not touched.
+    /// Removes the groups of executors that have died. Groups of live executors are not touched.
     pub fn sweep(&self) {
         let parents: HashSet<&Path> = [&self.memory, &self.pids, &self.cpu]
             .into_iter()
@@ -132,17 +133,17 @@ impl Cgroups {
     }
 }
 
-/// What a slot does without is told.
+/// Logs an error and continues without the controller.
 fn usable<T>(part: Result<T, SandboxError>) -> Option<T> {
     part.inspect_err(|error| {
         let source = std::error::Error::source(error).map(ToString::to_string);
-        tracing::warn!(%error, source, "no control group for a slot");
+        tracing::warn!(%error, source, "a slot has no control group");
     })
     .ok()
 }
 
-/// The group that counts the memory of a process, and those above it, as far as they can be seen: the limit of each of
-/// them holds. `own` and `mounts` are the contents of its `cgroup` and `mountinfo` in `/proc`.
+/// The group that counts the memory of a process, and its visible ancestors: the limit of each of them applies. `own`
+/// and `mounts` are the contents of its `cgroup` and `mountinfo` in `/proc`.
 pub fn memory_groups(own: &str, mounts: &str) -> Option<(Version, Vec<PathBuf>)> {
     let at = |controller| {
         let (point, below) = place(own, mounts, controller)?;
@@ -153,16 +154,16 @@ pub fn memory_groups(own: &str, mounts: &str) -> Option<(Version, Vec<PathBuf>)>
     one.or_else(|| at(None).map(|groups| (Version::Two, groups)))
 }
 
-/// The folder of this process's group in a hierarchy: of this controller, or of version 2. Unless `any` group
-/// will do, only where it is the root that we see.
+/// The folder of this process's group in a hierarchy: of this controller, or of version 2. Unless `any` group is
+/// accepted, only if it is the visible root.
 fn folder(own: &str, mounts: &str, controller: Option<&str>, any: bool) -> Option<PathBuf> {
     let (point, below) = place(own, mounts, controller)?;
     (any || below.as_os_str().is_empty()).then(|| point.join(below))
 }
 
-/// Where a hierarchy is mounted, and this process's group below that.
+/// Mount point of a hierarchy, and this process's group below it.
 fn place<'a>(own: &'a str, mounts: &'a str, controller: Option<&str>) -> Option<(&'a Path, &'a Path)> {
-    // `4:memory,cpu:/path`, `0::/path`.
+    // The format is `4:memory,cpu:/path` or `0::/path`.
     let own = own.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let ours = match controller {
@@ -171,7 +172,7 @@ fn place<'a>(own: &'a str, mounts: &'a str, controller: Option<&str>) -> Option<
         };
         ours.then_some(path)
     })?;
-    // `ID PARENT DEVICE ROOT MOUNTPOINT OPTIONS... - TYPE SOURCE OPTIONS`
+    // The format is `ID PARENT DEVICE ROOT MOUNTPOINT OPTIONS... - TYPE SOURCE OPTIONS`.
     let (root, point) = mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
         let (mut before, mut after) = (before.split(' ').skip(3), after.split(' '));
@@ -191,19 +192,19 @@ fn is_v1(folder: &Path, controller: &str) -> bool {
         "memory" => {
             folder.join("memory.limit_in_bytes").exists() || folder.join("memory.usage_in_bytes").exists()
         }
-        // The root has no limit of its own, and no file that would tell the controller.
+        // The root has no limits, and no file that identifies the controller.
         _ => folder.join("cgroup.procs").exists() && !folder.join("memory.usage_in_bytes").exists(),
     };
     has && can_make(folder)
 }
 
-/// Whether a group can be made there, which is tried: mode bits say little about it.
+/// Tests whether a group can be created, by creating one: mode bits prove little.
 fn can_make(folder: &Path) -> bool {
     let trial = folder.join(format!("forebay-trial-{}", std::process::id()));
     fs::create_dir(&trial).is_ok() && fs::remove_dir(&trial).is_ok()
 }
 
-/// Hands a controller of version 2 on to the groups below.
+/// Enables a controller of version 2 for the groups below.
 fn delegate(folder: &Path, controller: &str) -> bool {
     let has = |file: &str| {
         let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
@@ -217,7 +218,7 @@ fn delegate(folder: &Path, controller: &str) -> bool {
     if has("cgroup.subtree_control") || hand_on() {
         return true;
     }
-    // A group that hands on may hold no process itself, and this one may hold us.
+    // A group that enables controllers may not contain processes, and this one may contain this process.
     let leaf = folder.join("forebay-self");
     let moved = fs::create_dir_all(&leaf).is_ok() && fs::write(leaf.join("cgroup.procs"), "0").is_ok();
     moved && hand_on()
@@ -253,7 +254,8 @@ impl Group {
         self.pids.is_some()
     }
 
-    /// Before a run: sets its limits and forgets the last peak. `processes` are counted from those that are there now.
+    /// Before a run: sets its limits and resets the peak. The limit of `processes` is in addition
+    /// to the existing ones.
     pub(crate) fn begin(
         &self,
         memory_bytes_max: Option<u64>,
@@ -263,12 +265,12 @@ impl Group {
         self.pids.as_ref().map_or(Ok(()), |pids| pids.begin(processes))
     }
 
-    /// Whether the run was refused a process or thread for its limit.
+    /// Whether the run was refused a process or thread because of its limit.
     pub(crate) fn is_over_processes(&self) -> bool {
         self.pids.as_ref().is_some_and(Pids::is_over)
     }
 
-    /// User and system time of all that ever was in the group, the slot's own process among it.
+    /// User and system time of all processes that ever were in the group, including the slot's own process.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         match self.cpu.as_ref()? {
             (Version::One, folder) => number_in(&folder.join("cpuacct.usage"), "").map(Duration::from_nanos),
@@ -278,13 +280,13 @@ impl Group {
         }
     }
 
-    /// After a run: its peak of memory, if it is known, and whether something was killed for want of it.
+    /// After a run: its peak memory, if it is known, and whether a process was killed because memory ran out.
     pub(crate) fn end(&self) -> (Option<u64>, bool) {
         self.memory.as_ref().map_or((None, false), Memory::end)
     }
 }
 
-/// The number behind `name` at the beginning of a line of a file.
+/// The number that follows `name` at the start of a line of a file.
 fn number_in(file: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())

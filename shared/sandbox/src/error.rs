@@ -1,4 +1,4 @@
-//! What goes wrong and is not a command's fault.
+//! Failures that are not a command's fault.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,59 +8,53 @@ use shim::ShimError;
 /// A failure of the slot or the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// No such program as bubblewrap.
+    /// Bubblewrap is not installed.
     #[error(
-        "bubblewrap is not there: no `{program}` in PATH; install the package `bubblewrap`, or choose the sandbox `none`"
+        "bubblewrap not found: no `{program}` in PATH; install the package `bubblewrap`, or choose the sandbox `none`"
     )]
     NoBubblewrap {
-        /// What was looked for.
         program: PathBuf,
     },
-    /// Bubblewrap does not work here.
-    #[error("bubblewrap makes no sandbox on this machine: {said}; {advice}")]
+    /// Bubblewrap does not work on this machine.
+    #[error("bubblewrap cannot create a sandbox on this machine: {said}; {advice}")]
     Bubblewrap {
-        /// What bubblewrap wrote to standard error.
+        /// Standard error of bubblewrap.
         said: String,
-        /// What can be done about it.
+        /// How to fix the problem.
         advice: &'static str,
     },
-    /// The commands' user cannot get to the slot's folder.
+    /// The commands' user cannot enter the slot's folder.
     #[error(
-        "user {uid} cannot enter {folder}, which holds the input roots; allow it (chmod o+x) or have the data folder elsewhere"
+        "user {uid} cannot enter {folder}, which holds the input roots; allow it (chmod o+x) or move the data folder"
     )]
     Closed {
-        /// The user of the commands.
         uid: u32,
-        /// The folder that is closed to it.
+        /// The folder that it cannot enter.
         folder: PathBuf,
     },
-    /// A command's root cannot be its input root without namespaces.
+    /// Without namespaces the root of a command cannot be its input root.
     #[error(
-        "an action whose root is its input root needs the sandbox `bubblewrap`, and this slot has `none`"
+        "an action with its input root as `/` requires the sandbox `bubblewrap`, but this slot has `none`"
     )]
     RootNeedsBubblewrap,
-    /// A path that is not where it must be, or not what can be passed on.
-    #[error("{path} is no input root of this slot: {why}")]
+    /// A path in the wrong place, or one that cannot be passed to the shim.
+    #[error("{path} is not an input root of this slot: {why}")]
     Root {
-        /// The path.
         path: PathBuf,
-        /// What is wrong with it.
         why: &'static str,
     },
-    /// A file or folder of the slot.
+    /// A file or folder of the slot failed.
     #[error("{doing} {path} failed")]
     File {
-        /// What was done.
+        /// The failed operation, for example `writing`.
         doing: &'static str,
-        /// To what.
         path: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// The machine is short of processes, memory or descriptors.
-    #[error("the command could not be started for want of resources: {0}")]
+    #[error("cannot start the command: out of resources: {0}")]
     Resources(String),
-    /// The slot's process failed. The next run gets another.
+    /// The slot's process failed. The next run gets another one.
     #[error("the process that runs the slot's commands failed")]
     Shim(#[from] ShimError),
 }

@@ -1,4 +1,4 @@
-//! By how much a folder has grown: files and bytes that were not there before.
+//! Measures the growth of a folder: files and bytes that were added.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,36 +7,36 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A folder as it was.
+/// The state of a folder before a run.
 #[derive(Debug)]
 pub(crate) struct Before {
     root: PathBuf,
     /// The length of each file; folders and links have none.
     known: HashMap<Identity, u64>,
-    /// How many names these have.
+    /// Total number of their names.
     names: u64,
-    /// What is to come and does not count.
+    /// Paths that are created later and do not count.
     aside: Vec<PathBuf>,
 }
 
-/// The number of an inode is given again when it is free; when it was made, where that is known, is not.
+/// An inode number is reused when it is free; the creation time, if it is known, distinguishes the files.
 type Identity = (u64, Option<SystemTime>);
 
 fn identity(metadata: &fs::Metadata) -> Identity {
     (metadata.ino(), metadata.created().ok())
 }
 
-/// What was added since.
+/// The amount added since a folder was scanned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Growth {
-    /// Bytes of new files, and by which old ones have grown. What was removed makes no room.
+    /// Bytes of new files, and the growth of existing ones. Removals do not compensate for additions.
     pub(crate) bytes: u64,
-    /// Files, folders and links.
+    /// Number of files, folders and links.
     pub(crate) files: u64,
 }
 
 impl Growth {
-    /// Of what lies deeper than can be looked at: more than anyone may have.
+    /// For a folder nested too deeply to scan: more than any limit allows.
     const BEYOND: Self = Self { bytes: u64::MAX, files: u64::MAX };
 
     fn is_beyond(self, most: Self) -> bool {
@@ -45,7 +45,7 @@ impl Growth {
 }
 
 impl Before {
-    /// Looks at what is there. `aside` are paths that will be there and do not count.
+    /// Scans the current state. Paths in `aside` will be created and do not count.
     pub(crate) fn look(root: &Path, aside: &[PathBuf]) -> Self {
         let (mut known, mut names) = (HashMap::new(), 0);
         walk(root, |_, metadata| {
@@ -61,7 +61,7 @@ impl Before {
         self.known.values().copied().max().unwrap_or_default()
     }
 
-    /// What was added since; looks no further when it is more than `most`.
+    /// The growth since the scan; stops counting when it exceeds `most`.
     pub(crate) fn growth(&self, most: Growth) -> Growth {
         let mut tally = Tally::of(self);
         let whole = walk(&self.root, |path, metadata| {
@@ -78,13 +78,13 @@ impl Before {
     }
 }
 
-/// Counts what a walk meets, and nothing twice: what is renamed while we look may be met at both places.
+/// Counts the entries of a walk, each once: a file renamed during the walk may be found in both places.
 #[derive(Debug)]
 struct Tally<'before> {
     before: &'before Before,
-    /// How many names of each were met.
+    /// Number of names found for each file.
     met: HashMap<Identity, u64>,
-    /// Names of what was there before.
+    /// Names of files that existed before.
     old_names: u64,
     growth: Growth,
 }
@@ -94,11 +94,11 @@ impl<'before> Tally<'before> {
         Self { before, met: HashMap::new(), old_names: 0, growth: Growth::default() }
     }
 
-    /// Counts it, unless it was counted already; whether it was not.
+    /// Counts an entry; returns false if it was already counted.
     fn count(&mut self, metadata: &fs::Metadata) -> bool {
         let identity = identity(metadata);
         let met = self.met.entry(identity).or_default();
-        // One file may have many names, and is there once. The links of a folder are none of its names.
+        // A file may have many names but exists once. The link count of a folder is not its number of names.
         let names = if metadata.is_dir() { 1 } else { metadata.nlink() };
         if *met >= names.max(1) {
             return false;
@@ -123,18 +123,18 @@ fn length(metadata: &fs::Metadata) -> u64 {
     if metadata.is_file() { metadata.len() } else { 0 }
 }
 
-/// Where a walk goes after it has met something.
+/// How a walk continues after an entry.
 enum Next {
-    /// Also into it, if it is a folder.
+    /// Also into the entry, if it is a folder.
     Into,
-    /// On, but not into it.
+    /// To the next entry, but not into this one.
     Past,
-    /// No further.
+    /// The walk stops here.
     Nowhere,
 }
 
-/// Shows all that is in a folder, as far as `next` says; what vanishes meanwhile is left out. Whether it could look at
-/// everything that it wanted to.
+/// Visits all entries in a folder, as far as `next` allows; entries that vanish during the walk are left out. Returns
+/// whether it could read everything that it tried to.
 fn walk(root: &Path, mut next: impl FnMut(&Path, &fs::Metadata) -> Next) -> bool {
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -144,7 +144,7 @@ fn walk(root: &Path, mut next: impl FnMut(&Path, &fs::Metadata) -> Next) -> bool
             Err(_) => continue,
         };
         for entry in entries.flatten() {
-            // Of the entry itself, whatever it links to.
+            // Metadata of the entry itself; links are not followed.
             let metadata = match entry.metadata() {
                 Ok(metadata) => metadata,
                 Err(error) if error.kind() == io::ErrorKind::InvalidFilename => return false,
@@ -215,7 +215,7 @@ mod tests {
         fs::rename(path("here"), path("there")).unwrap();
         assert!(!count(&mut tally, "there") && !count(&mut tally, "there/file"));
         assert_eq!(tally.growth, Growth { bytes: 10, files: 2 });
-        // A second name is another file, however often the two are met.
+        // A second name counts as another file, no matter how often both are found.
         fs::hard_link(path("there/file"), path("link")).unwrap();
         assert!(count(&mut tally, "link") && !count(&mut tally, "there/file"));
         assert_eq!(tally.growth, Growth { bytes: 10, files: 3 });

@@ -1,26 +1,26 @@
-//! Runs the command of one action in a folder that was prepared for it, and tells how it ended.
+//! Runs the command of one action in a prepared folder, and reports how it ended.
 //!
-//! A [`Slot`] owns one process (a [`shim`]) that runs one command at a time and is used for many. Whatever a
-//! command started is dead before its [`Outcome`] is told, and dies with the executor. Outputs go from the
-//! command straight into files ([`Log`]), which can be followed while it runs.
+//! A [`Slot`] owns one process (a [`shim`]) that runs many commands, one at a time. All processes of a command are
+//! dead before its [`Outcome`] is reported, and die with the executor. Output goes from the command straight into
+//! files ([`Log`]), which can be followed while it runs.
 //!
 //! # What a command can reach
 //!
-//! An executor that is root gives its slots another user ([`SlotConfig::user`]). That user owns the folders of
-//! an input root, but not its files, which are links into a cache: it can neither write them nor change their
-//! mode, and no program gives it the right to.
+//! An executor that is root gives its slots another user ([`SlotConfig::user`]). That user owns the folders of an
+//! input root, but not its files, which are links into a cache: it can neither write them nor change their mode,
+//! and no program can give it that right.
 //!
-//! With [`Sandbox::Bubblewrap`] a command is also in namespaces of its own: no network but a loopback of its own,
-//! no processes but its own, no IPC objects but its own, an own `/tmp`, a read-only system without the rest of
-//! the host, and its input root at [`bubblewrap::INSIDE`]`/...`. There are two ways to that:
+//! With [`Sandbox::Bubblewrap`] a command is also in separate namespaces: it has only a private loopback network,
+//! sees only its processes and IPC objects, has a private `/tmp`, a read-only system without the rest of the host,
+//! and its input root at [`bubblewrap::INSIDE`]`/...`. There are two variants:
 //!
-//! * *Kept*: bubblewrap makes the sandbox once for a slot, around the shim, which runs one command after another
-//!   in it at the price of a plain process. Between two commands the shim kills all processes, empties `/tmp`,
-//!   `/dev/shm` and `/dev/mqueue`, and looks for what else could remain: System V IPC objects and sockets that
-//!   are not closed for good. If anything does, the sandbox is thrown away and the next command gets a new one.
-//! * *Alone*: bubblewrap is started for each command. That is for commands whose input root is to be `/`
-//!   ([`Run::root_is_input`]), and for an executor that is not root: its commands are the same user as itself, so
-//!   only a mount of its own keeps a command to its input root.
+//! * *Kept*: bubblewrap creates the sandbox once for a slot, around the shim, which runs one command after another
+//!   in it at the cost of a plain process. Between two commands the shim kills all processes, empties `/tmp`,
+//!   `/dev/shm` and `/dev/mqueue`, and checks for other remains: System V IPC objects and sockets that are not
+//!   fully closed. If there are any, the sandbox is discarded and the next command gets a new one.
+//! * *Alone*: bubblewrap is started for each command. This is for commands with their input root as `/`
+//!   ([`Run::root_is_input`]), and for an executor that is not root: its commands run as the same user, so only a
+//!   separate mount restricts a command to its input root.
 //!
 //! With [`Sandbox::None`] a command sees the host as that user does.
 

@@ -1,8 +1,8 @@
-//! What a command may use, and who looks after it.
+//! The limits of a command, and which component enforces each.
 //!
-//! The shim sees the processes of a command from within its sandbox: processor time, memory, processes, and what is in
-//! private folders. From here the folder of the command and the control groups can be seen. A limit on memory or processes
-//! is a control group's where there is one: it is exact, and it holds at the very moment.
+//! The shim sees the processes of a command from inside its sandbox: processor time, memory, processes, and files in
+//! private folders. This crate sees the folder of the command and the control groups. A limit on memory or processes
+//! is enforced by a control group if there is one: it is exact and takes effect immediately.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,29 +15,30 @@ use crate::cgroups::Group;
 use crate::config::{Limits, Run};
 use crate::growth::{Before, Growth};
 
-/// Between two looks of a command that has limits.
+/// Time between two checks of a command that has limits.
 const LOOK: Duration = Duration::from_millis(50);
-/// Looking at a folder takes at most one part in so many of a processor, unless that would be too late.
+/// Scanning a folder uses at most one part in this many of a processor, unless that would be too late.
 const SHARE: u32 = 20;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Bytes by which a file may be longer than a limit before the kernel stops it: then the excess is there to be seen.
+/// Bytes by which a file may exceed a limit before the kernel stops it, so that the excess can be detected.
 const EXCESS: u64 = 4096;
-/// Bytes of memory that the slot's own process may have in the control group of a command.
+/// Bytes of memory that the slot's own process may use in the control group of a command.
 const OWN_MEMORY: u64 = 8 << 20;
-/// One part in so many of a processor is what the slot's own process may use while it looks, where that is not known.
+/// Assumed share of a processor that the slot's own process uses, one part in this many, if its usage is unknown.
 const OWN_SHARE: u32 = 10;
-/// Processes of bubblewrap where it is started for the command.
+/// Processes of bubblewrap if it is started for the command.
 const WRAPPER: u64 = 2;
-/// Processes and threads that all others of the same user may start while a command runs that is limited by looking.
+/// Number of processes and threads that other processes of the same user may start while the limit of a command
+/// is checked by measuring.
 const OTHERS: u64 = 2048;
 
-/// Looks after the limits of one run.
+/// Checks the limits of one run.
 #[derive(Debug)]
 pub(crate) struct Guard {
     limits: Limits,
     before: Option<Before>,
     look_at: Instant,
-    /// When the folder is looked at next.
+    /// When the folder is scanned next.
     walk_at: Instant,
     /// Processor time that had been used before.
     cpu_before: Option<Cpu>,
@@ -47,14 +48,14 @@ pub(crate) struct Guard {
 #[derive(Debug, Clone, Copy)]
 struct Cpu {
     at: Instant,
-    /// Of all that ever was in the group, the slot's own process among it.
+    /// Of all processes that ever were in the group, including the slot's own process.
     group: Duration,
-    /// Of that process, where it is known.
+    /// Of the slot's own process, if it is known.
     own: Option<Duration>,
 }
 
 impl Cpu {
-    /// What commands have used since; and how much more than that it may seem, as the slot's own process is in it.
+    /// Processor time of commands since `before`; and its maximum error, caused by the slot's own process.
     fn since(self, before: Self) -> (Duration, Duration) {
         let all = self.group.saturating_sub(before.group);
         match self.own.zip(before.own) {
@@ -65,8 +66,8 @@ impl Cpu {
 }
 
 impl Guard {
-    /// For a run that begins; none if nothing is limited that is seen from here. The folders `made` are none of the
-    /// command's; `own` tells the processor time of the slot's own process.
+    /// For a run that begins; `None` if it has no limits to check here. The folders `made` do not count for the
+    /// command; `own` returns the processor time of the slot's own process.
     pub(crate) fn new(
         run: &Run,
         made: &[PathBuf],
@@ -87,12 +88,12 @@ impl Guard {
         })
     }
 
-    /// When to look next.
+    /// When to check next.
     pub(crate) fn due(&self) -> Instant {
         self.look_at
     }
 
-    /// Looks, if it is time; what is broken, if anything is.
+    /// Checks if it is time; returns an exceeded limit.
     pub(crate) fn look(&mut self, group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Over> {
         let now = Instant::now();
         if now < self.look_at {
@@ -102,7 +103,7 @@ impl Guard {
         let mut broken = self.over_group(group, own);
         if broken.is_none() && self.walk_at <= now {
             let began = own_cpu();
-            // What is moved about while we look may seem to be there twice; hardly two times in a row.
+            // Files moved during a scan may be counted twice; hardly in two scans in a row.
             broken = self.over_folder().and_then(|_| self.over_folder());
             let cost = own_cpu().saturating_sub(began).saturating_mul(SHARE);
             self.walk_at = Instant::now() + cost.clamp(LOOK, PAUSE_MAX);
@@ -110,7 +111,7 @@ impl Guard {
         broken
     }
 
-    /// What is broken now that all is dead.
+    /// Checks the limits after all processes have ended.
     pub(crate) fn look_back(&self, group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Over> {
         self.over_group(group, own).or_else(|| self.over_folder())
     }
@@ -121,7 +122,7 @@ impl Guard {
         }
         let (limit, before) = self.limits.cpu.zip(self.cpu_before)?;
         let (used, seeming) = cpu_now(group, own)?.since(before);
-        // The slot's process keeps this limit. What it does not see are children that nobody waited for.
+        // The slot's process enforces this limit, but does not see children that were not waited for.
         let most = limit.saturating_add(limit / 8).saturating_add(Duration::from_millis(250));
         let most = most.saturating_add(seeming);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -139,7 +140,7 @@ impl Guard {
         over(Limit::Files, files, growth.files).or_else(|| over(Limit::Disk, bytes, growth.bytes))
     }
 
-    /// The length that no file need exceed: of what was there and may grow, and of what takes the outputs.
+    /// The maximum length that a file needs: existing files may grow, and output files count too.
     fn file_bytes(&self, run: &Run) -> Option<u64> {
         let disk = self.limits.disk_bytes?;
         let longest = self.before.as_ref().map_or(0, Before::longest);
@@ -147,7 +148,7 @@ impl Guard {
     }
 }
 
-/// What the slot's process is to look after, with a control group or without one. `guard` is the run's own.
+/// The limits for the slot's process, with or without a control group. `guard` belongs to the run.
 pub(crate) fn shims(run: &Run, guard: Option<&Guard>, group: &Group, uid: u32) -> shim::Limits {
     let Limits { cpu, memory_bytes, processes, files, disk_bytes } = run.limits;
     let processes = processes.filter(|_| !group.has_processes());
@@ -171,18 +172,18 @@ pub(crate) fn groups(run: &Run, alone: bool) -> (Option<u64>, Option<u64>) {
     (memory, processes)
 }
 
-/// Processor time by now, if it is counted. What is `own` is asked last: a command must not
-/// be charged for what the slot used between the two.
+/// The processor time so far, if it is counted. `own` is read last: a command must not be charged for time that the
+/// slot used between the two.
 fn cpu_now(group: &Group, own: impl Fn() -> Option<Duration>) -> Option<Cpu> {
     Some(Cpu { at: Instant::now(), group: group.cpu()?, own: own() })
 }
 
-/// Processor time of this very thread. A wait for a processor, of which a command may use all, costs nothing.
+/// Processor time of this thread. Waiting for a processor, while a command uses all of them, costs nothing.
 fn own_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Processes and threads of a user on this machine.
+/// Number of processes and threads of a user on this machine.
 fn threads_of(uid: u32) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(all) = std::fs::read_dir("/proc") else { return 0 };
@@ -207,7 +208,7 @@ mod tests {
         let before = Cpu { at: Instant::now(), group: second, own: Some(second) };
         let now = Cpu { at: before.at + 20 * second, group: 9 * second, own: Some(6 * second) };
         assert_eq!(now.since(before), (3 * second, Duration::ZERO));
-        // Where it is not known, it may have been all that it allows itself.
+        // If it is unknown, it may have been the whole assumed share.
         let unknown = Cpu { own: None, ..now };
         assert_eq!(unknown.since(before), (8 * second, 2 * second));
     }

@@ -1,4 +1,4 @@
-//! The files that take a command's outputs, and how to follow them.
+//! The files that receive a command's output, and how to follow them.
 
 use std::fs::File;
 use std::io;
@@ -14,9 +14,9 @@ use shim::User;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-/// The most bytes that a tail gives at once.
+/// Maximum bytes that a tail returns at once.
 const CHUNK: usize = 64 * 1024;
-/// How often a tail looks where the system has no more watches to give.
+/// Time between two reads of a tail when the system provides no more watches.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// One output of one command, which can be read while it is written.
@@ -24,12 +24,12 @@ const LOOK: Duration = Duration::from_millis(250);
 pub struct Log {
     path: PathBuf,
     file: Arc<File>,
-    /// Becomes true, or closes, when nothing more will come.
+    /// Becomes true, or closes, when the output is complete.
     over: watch::Receiver<bool>,
 }
 
 impl Log {
-    /// Makes or empties the file. It is `user`'s, because scripts open `/dev/stderr` anew by its path.
+    /// Creates or empties the file. It belongs to `user`, because scripts reopen `/dev/stderr` by its path.
     pub(crate) fn create(path: &Path, user: Option<User>, over: watch::Receiver<bool>) -> io::Result<Self> {
         let mut options = File::options();
         let file = options.read(true).append(true).create(true).mode(0o600).open(path)?;
@@ -50,7 +50,7 @@ impl Log {
         Ok(self.file.try_clone()?.into())
     }
 
-    /// Takes away what is longer than `bytes`; how long it is then.
+    /// Truncates the file to at most `bytes`; returns its new length.
     pub(crate) fn cut(&self, bytes: u64) -> io::Result<u64> {
         let length = self.len()?;
         if length > bytes {
@@ -59,22 +59,21 @@ impl Log {
         Ok(length.min(bytes))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// How long it is by now.
+    /// The current length in bytes.
     pub fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Whether nothing was written by now.
+    /// Whether the file is empty so far.
     pub fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }
 
-    /// At most `max` bytes from this place; none if nothing is there by now.
+    /// At most `max` bytes from this offset; none if the file is shorter.
     pub fn read_at(&self, offset: u64, max: usize) -> io::Result<Bytes> {
         let there = usize::try_from(self.len()?.saturating_sub(offset)).unwrap_or(usize::MAX);
         let mut bytes = BytesMut::zeroed(there.min(max));
@@ -91,7 +90,7 @@ impl Log {
         Ok(bytes.freeze())
     }
 
-    /// What is and will be written from this place on.
+    /// Follows the output from this offset on.
     pub fn tail(&self, offset: u64) -> Tail {
         Tail { watch: watch_file(&self.path).ok(), log: self.clone(), offset }
     }
@@ -99,7 +98,7 @@ impl Log {
 
 #[expect(
     deprecated,
-    reason = "an OwnedFd stays open and the same, which is all that its successor asks to be promised"
+    reason = "an OwnedFd keeps the same open descriptor, which is all that the newer trait requires"
 )]
 fn watch_file(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
@@ -112,16 +111,16 @@ fn watch_file(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
 pub struct Tail {
     log: Log,
     offset: u64,
-    /// Tells of writes as they happen.
+    /// Reports writes as they happen.
     watch: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Tail {
-    /// The next bytes as soon as they are there, 64 KiB at most; `None` when the command has ended and all was
-    /// told. May be dropped and called again without losing anything.
+    /// The next bytes as soon as they are written, at most 64 KiB; `None` when the command has ended and everything
+    /// was returned. May be dropped and called again without losing bytes.
     pub async fn next(&mut self) -> io::Result<Option<Bytes>> {
         loop {
-            // Asked first: what was written before the end is then surely seen.
+            // Checked first, so that everything written before the end is read.
             let over = *self.log.over.borrow() || self.log.over.has_changed().is_err();
             let bytes = self.log.read_at(self.offset, CHUNK)?;
             if !bytes.is_empty() {
@@ -138,20 +137,20 @@ impl Tail {
         }
     }
 
-    /// How far it has come.
+    /// The offset of the next byte to return.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 }
 
-/// Returns when something may have been written.
+/// Returns when bytes may have been written.
 async fn written(watch: Option<&AsyncFd<OwnedFd>>) -> io::Result<()> {
     let Some(watch) = watch else {
         tokio::time::sleep(LOOK).await;
         return Ok(());
     };
     let mut ready = watch.readable().await?;
-    // What it says does not matter; reading takes it back.
+    // The events do not matter; reading clears them.
     let mut events = [0; 4096];
     let _ = ready.try_io(|inotify| Ok(nix::unistd::read(inotify, &mut events)?));
     Ok(())

@@ -1,44 +1,41 @@
-//! How a command ended.
-
 use std::time::{Duration, SystemTime};
 
 use shim::{Over, SpawnErrorKind, Stream};
 
-/// How a run went.
+/// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The command never ran, and it is its own fault.
+    /// The command never ran because of its own fault.
     NotStarted {
-        /// What is wrong with it.
         why: NotStarted,
-        /// The same with names.
+        /// The same as text, with names.
         message: String,
     },
-    /// The command ran, and no process of it is left.
+    /// The command ran, and all its processes are dead.
     Ended(Ended),
 }
 
-/// What is wrong with a command that cannot be started.
+/// Why a command cannot be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotStarted {
-    /// No such program, or its interpreter is missing.
+    /// The program or its interpreter does not exist.
     NotFound,
-    /// The program is there but cannot be executed.
+    /// The program exists but cannot be executed.
     NotExecutable,
-    /// The working directory is missing, no folder, or outside of the input root.
+    /// The working directory is missing, not a folder, or outside the input root.
     WorkingDirectory,
-    /// Arguments and environment are larger than the kernel takes.
+    /// Arguments and environment exceed the kernel's limit.
     TooLarge,
     /// An empty command, or a NUL byte in it.
     Invalid,
 }
 
 impl NotStarted {
-    /// What a shim's failure means; `None` if it is not the command's fault.
+    /// The reason for a shim's failure; `None` if it is not the command's fault.
     pub(crate) fn of(kind: SpawnErrorKind) -> Option<Self> {
         match kind {
             SpawnErrorKind::NotFound => Some(Self::NotFound),
-            // A file in no format that the kernel executes gives "other".
+            // A file in a format that the kernel cannot execute is reported as "other".
             SpawnErrorKind::PermissionDenied | SpawnErrorKind::Other => Some(Self::NotExecutable),
             SpawnErrorKind::WorkingDirectory => Some(Self::WorkingDirectory),
             SpawnErrorKind::TooLarge => Some(Self::TooLarge),
@@ -48,45 +45,42 @@ impl NotStarted {
     }
 }
 
-/// How a command ended and what it took.
+/// How a command ended, and its usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// Its exit code; 128 plus the number of the signal that ended it.
+    /// Its exit code, or 128 plus the number of the signal that killed it.
     pub exit_code: i32,
-    /// The signal that ended it, where that is known: a shell's 137 is no signal of its own.
+    /// The signal that killed it, if known: a shell's exit code 137 is not a signal of the shell.
     pub signal: Option<i32>,
-    /// What made it end.
     pub cause: Cause,
     /// From its start until all its processes were dead.
     pub wall: Duration,
     /// User and system time of all its processes.
     pub cpu: Duration,
-    /// The most memory it used at a time, page cache included, where a control group counts that; otherwise the
-    /// largest resident set of one of its processes.
+    /// Peak memory including the page cache, if a control group counts it; otherwise the largest resident set of
+    /// one of its processes.
     pub peak_memory_bytes: u64,
-    /// When it was started.
     pub started_at: SystemTime,
     /// When all its processes were dead.
     pub ended_at: SystemTime,
-    /// The bytes in the file of its standard output.
+    /// Size of the standard output file.
     pub stdout_bytes: u64,
-    /// The bytes in the file of its standard error.
+    /// Size of the standard error file.
     pub stderr_bytes: u64,
 }
 
-/// What made a command end.
+/// Why a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// It ended by itself.
+    /// It exited without being stopped.
     Ended,
-    /// Its timeout passed.
     TimedOut,
-    /// [`crate::Control::kill`].
+    /// It was ended by [`crate::Control::kill`].
     Killed,
-    /// It failed, and a process of it was killed for want of memory within its limit.
+    /// It failed, and one of its processes was killed because memory ran out within its limit.
     OutOfMemory,
-    /// It wrote more to this stream than it may: so many bytes, when that was seen.
+    /// It wrote more to this stream than allowed: this many bytes when it was detected.
     OutputTooLarge(Stream, u64),
-    /// It used more than one of its [`crate::Limits`] allows.
+    /// It exceeded one of its [`crate::Limits`].
     OverLimit(Over),
 }

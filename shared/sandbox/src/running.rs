@@ -1,4 +1,4 @@
-//! A command under way.
+//! A running command of a slot.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -16,42 +16,42 @@ use crate::limits::Guard;
 use crate::log::Log;
 use crate::outcome::{Cause, Ended, NotStarted, Outcome};
 
-/// How often the length of the outputs is looked at. A short command is over before the first time.
+/// Time between two checks of the length of the outputs. A short command ends before the first check.
 const LOOK: Duration = Duration::from_millis(250);
-/// The most bytes of bubblewrap's own complaint that are read.
+/// Maximum bytes that are read of bubblewrap's error message.
 const COMPLAINT: usize = 4096;
 
-/// What belongs to one run.
+/// The data of one run.
 #[derive(Debug)]
 pub(crate) struct Under {
     pub(crate) run: Run,
     pub(crate) stdout: Log,
     pub(crate) stderr: Log,
-    /// Where bubblewrap, if it was started for this command, tells how that ended.
+    /// Where bubblewrap, if it was started for this command, reports the exit code.
     pub(crate) status: Option<File>,
-    /// Folders in the input root that are none of the command's.
+    /// Folders in the input root that do not belong to the command.
     pub(crate) made: Vec<PathBuf>,
-    /// Says to those who follow the logs that it is over.
+    /// Signals the end to the readers of the logs.
     pub(crate) over: watch::Sender<bool>,
-    /// Looks after its limits, if it has any that are seen from here.
+    /// Checks its limits, if there are any to check here.
     pub(crate) guard: Option<Guard>,
 }
 
-/// What happens to a command: started (unless it never is), then done.
+/// The events of a command: started (unless it cannot be started), then done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// It was started at this time.
     Started(SystemTime),
-    /// It is over, and this is how.
+    /// It has ended in this way.
     Done(Outcome),
 }
 
-/// A command under way. Dropping it before its end kills the command.
+/// A running command. Dropping it before its end kills the command.
 #[derive(Debug)]
 pub struct Running<'slot> {
     under: Under,
     state: State<'slot>,
-    /// Why it was told to end.
+    /// Why it was ordered to end.
     reason: Option<Cause>,
     started_at: Option<SystemTime>,
     timeout_at: Option<Instant>,
@@ -64,13 +64,13 @@ enum State<'slot> {
     Never(Outcome),
 }
 
-/// Ends one command, from anywhere.
+/// A handle that other tasks can use to end one command.
 #[derive(Debug, Clone)]
 pub struct Control(Option<shim::Control>);
 
 impl Control {
-    /// SIGTERM to the command, and SIGKILL to all its processes `grace` later; at once if `grace` is zero.
-    /// Returns when the word is sent; a command that has ended is not harmed.
+    /// Sends SIGTERM to the command, and SIGKILL to all its processes after `grace`; at once if `grace` is zero.
+    /// Returns when the request is sent; it has no effect after the command's end.
     pub async fn kill(&self, grace: Duration) -> Result<(), SandboxError> {
         match &self.0 {
             Some(control) => Ok(control.kill(grace).await?),
@@ -80,12 +80,12 @@ impl Control {
 }
 
 impl<'slot> Running<'slot> {
-    /// One that the shim has been told of.
+    /// A command that was sent to the shim.
     pub(crate) fn under_way(under: Under, shim: shim::Running<'slot>, group: &'slot Group) -> Self {
         Self::new(under, State::UnderWay { shim, group })
     }
 
-    /// One that ended before its start.
+    /// A command that ended before its start.
     pub(crate) fn never(under: Under, outcome: Outcome) -> Self {
         Self::new(under, State::Never(outcome))
     }
@@ -96,17 +96,17 @@ impl<'slot> Running<'slot> {
         Self { under, state, reason: None, started_at: None, timeout_at, look_at: now + LOOK }
     }
 
-    /// What takes standard output.
+    /// The log of standard output.
     pub fn stdout(&self) -> &Log {
         &self.under.stdout
     }
 
-    /// What takes standard error.
+    /// The log of standard error.
     pub fn stderr(&self) -> &Log {
         &self.under.stderr
     }
 
-    /// A handle to end this command, and no other, from elsewhere.
+    /// A handle that other tasks can use to end this command, and no other.
     pub fn control(&self) -> Control {
         match &self.state {
             State::UnderWay { shim, .. } => Control(Some(shim.control())),
@@ -114,7 +114,7 @@ impl<'slot> Running<'slot> {
         }
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the command.
     pub async fn finish(mut self) -> Result<Outcome, SandboxError> {
         loop {
             if let Event::Done(outcome) = self.next_event().await? {
@@ -123,8 +123,8 @@ impl<'slot> Running<'slot> {
         }
     }
 
-    /// What happens next. May be dropped and called again without losing anything. It must be called for the
-    /// limits to be kept; after [`Event::Done`] there is nothing more to call it for.
+    /// The next event. May be dropped and called again without losing events. Limits are only enforced while it is
+    /// being called; do not call it after [`Event::Done`].
     pub async fn next_event(&mut self) -> Result<Event, SandboxError> {
         loop {
             let guard = self.under.guard.as_ref().map(Guard::due);
@@ -170,8 +170,8 @@ impl<'slot> Running<'slot> {
         }
     }
 
-    /// The shim is no more. It is in the command's control group: where the command filled `/tmp`, which is memory,
-    /// the kernel may have killed all there is.
+    /// The shim died. It is in the command's control group: if the command filled `/tmp`, which is memory, the kernel
+    /// may have killed all processes.
     async fn shim_died(&mut self) -> Result<Event, SandboxError> {
         let State::UnderWay { shim, group } = &mut self.state else {
             return Err(shim::ShimError::Gone.into());
@@ -193,12 +193,12 @@ impl<'slot> Running<'slot> {
         self.ended(&exit).map(Event::Done)
     }
 
-    /// Lets the timeout count from the command's start, and not from the word to start it.
+    /// Counts the timeout from the command's start, not from the request.
     fn count_from(&mut self, started: SystemTime) {
         if let (Some(at), Some(timeout)) = (self.timeout_at, self.under.run.timeout) {
             let since = started.elapsed().unwrap_or_default();
             let counted = Instant::now().checked_add(timeout).and_then(|at| at.checked_sub(since));
-            // Never earlier, whatever happened to the wall clock, and hardly later: the news takes milliseconds.
+            // Never earlier, even if the wall clock was changed, and hardly later: the message takes milliseconds.
             let latest = at.checked_add(LOOK).unwrap_or(at);
             self.timeout_at = counted.map(|counted| counted.clamp(at, latest));
         }
@@ -230,7 +230,7 @@ impl<'slot> Running<'slot> {
     fn ended(&mut self, exit: &Exit) -> Result<Outcome, SandboxError> {
         let under = &self.under;
         for folder in &under.made {
-            // It may not be empty: then it is the command's after all.
+            // If it is not empty, it belongs to the command.
             let _ = fs::remove_dir(folder);
         }
         let mut code = match (exit.exit_code, exit.signal) {
@@ -275,7 +275,7 @@ impl<'slot> Running<'slot> {
             cpu: exit.cpu,
             peak_memory_bytes: peak.unwrap_or(exit.peak_memory_bytes),
             started_at,
-            // The wall clock may have been set back since; and the start is told a little after it.
+            // The wall clock may have been set back, and the start is received slightly later.
             ended_at: (started_at + exit.wall).min(SystemTime::now()).max(started_at),
             stdout_bytes,
             stderr_bytes,
@@ -284,7 +284,7 @@ impl<'slot> Running<'slot> {
 }
 
 impl Under {
-    /// That a stream has more bytes than are allowed.
+    /// The cause, if a stream has more bytes than allowed.
     fn too_large(&self) -> Option<Cause> {
         let over = |log: &Log| log.len().ok().filter(|length| *length > self.run.output_bytes_max);
         let streams = [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)];
@@ -292,7 +292,7 @@ impl Under {
         found.next().map(|(stream, bytes)| Cause::OutputTooLarge(stream, bytes))
     }
 
-    /// What it means that the kernel killed for want of memory: the command's own limit, unless it was given less.
+    /// Classifies a kill by the kernel because memory ran out: the command's own limit, unless it was given less.
     fn out_of_memory(&self, peak: Option<u64>) -> Cause {
         let given = self.run.memory_bytes_max;
         match self.run.limits.memory_bytes.filter(|own| given.is_none_or(|given| *own <= given)) {
@@ -304,12 +304,12 @@ impl Under {
         }
     }
 
-    /// Cuts a log to what is allowed; tells its length then.
+    /// Truncates a log to the allowed length; returns the new length.
     fn cut(&self, log: &Log) -> Result<u64, SandboxError> {
-        log.cut(self.run.output_bytes_max).map_err(|source| SandboxError::file("cutting", log.path(), source))
+        log.cut(self.run.output_bytes_max).map_err(|source| SandboxError::file("truncating", log.path(), source))
     }
 
-    /// What it means that bubblewrap ended without having run the command. It says so on standard error.
+    /// Explains why bubblewrap ended without running the command, from its standard error.
     fn explain(&self) -> Result<Outcome, SandboxError> {
         let said = self.stderr.read_at(0, COMPLAINT);
         let said = said.map_err(|source| SandboxError::file("reading", self.stderr.path(), source))?;
@@ -325,13 +325,14 @@ impl Under {
         } else {
             return Err(SandboxError::Bubblewrap { advice: crate::bubblewrap::advice(&said), said });
         };
-        // The words are not the command's.
+        // The message is not output of the command.
         let _ = self.stderr.cut(0);
         Ok(Outcome::NotStarted { why, message: said.trim_start_matches("bwrap: ").to_owned() })
     }
 }
 
-/// Bubblewrap's last word, `{ "exit-code": 3 }`. It says nothing of a program that could not be executed.
+/// The exit code from bubblewrap's status, `{ "exit-code": 3 }`. It is missing for a program that
+/// could not be executed.
 fn exit_code_in(status: &File) -> Option<i32> {
     let mut text = [0; 1024];
     let length = status.read_at(&mut text, 0).ok()?;

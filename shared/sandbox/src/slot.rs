@@ -1,4 +1,4 @@
-//! One slot: the process that runs its commands, and how it comes to be.
+//! One slot: the process that runs its commands, and how it is started.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,27 +22,27 @@ use crate::running::{Running, Under};
 /// How much longer than its timeout and grace a command lives if the executor is stopped.
 const BACKSTOP: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Runs one command at a time. Dropping it kills all; [`Slot::stop`] waits for that, and only then can the control groups go
-/// for sure.
+/// Runs one command at a time. Dropping it kills all processes; [`Slot::stop`] waits for that, and only then can the
+/// control groups be removed reliably.
 #[derive(Debug)]
 pub struct Slot {
     config: SlotConfig,
-    /// Before the group, which can go only when nothing is in it.
+    /// Declared before the group, which can be removed only when it is empty.
     shim: Option<(Kind, Shim)>,
     group: Group,
 }
 
-/// What the shim is in.
+/// The environment of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A sandbox that is kept.
+    /// A sandbox that is kept for many commands.
     Kept,
-    /// Nothing that keeps a command from the host.
+    /// No isolation from the host; bubblewrap may isolate each command.
     Bare,
 }
 
 impl Slot {
-    /// Makes the folder and starts the process. Fails if this machine allows no such sandbox.
+    /// Creates the folder and starts the process. Fails if this machine does not allow the sandbox.
     pub async fn start(mut config: SlotConfig) -> Result<Self, SandboxError> {
         config.work = absolute(&config.work)?;
         own_folder(&config.work)?;
@@ -51,23 +51,22 @@ impl Slot {
         let kind = slot.kind(false);
         slot.ready(kind).await?;
         if slot.config.sandbox == Sandbox::Bubblewrap && kind == Kind::Bare {
-            // Nothing has tried it yet.
+            // The sandbox has not been tested yet.
             slot.try_bubblewrap(None)?;
         }
         Ok(slot)
     }
 
-    /// Whether this machine can have such a slot; if not, why and what to do about it.
+    /// Checks whether this machine supports such a slot; the error says why not and how to fix it.
     pub async fn check(config: SlotConfig) -> Result<(), SandboxError> {
         Self::start(config).await?.stop().await
     }
 
-    /// What it was started with.
     pub fn config(&self) -> &SlotConfig {
         &self.config
     }
 
-    /// The host's process id of the slot's process (of the outermost), while it lives.
+    /// The host's process id of the slot's process (of the outermost one), while it lives.
     pub fn pid(&self) -> Option<u32> {
         self.shim.as_ref().and_then(|(_, shim)| shim.pid())
     }
@@ -84,8 +83,8 @@ impl Slot {
         }
     }
 
-    /// Replaces the process if it is dead, or its sandbox if a command left traces. [`Slot::run`] does it too;
-    /// done earlier, as while outputs are kept, nobody waits for it.
+    /// Replaces the process if it is dead, or its sandbox if a command left traces. [`Slot::run`] does this too; an
+    /// earlier call, for example while outputs are stored, avoids the delay there.
     pub async fn refresh(&mut self) -> Result<(), SandboxError> {
         self.settle().await?;
         match self.shim.as_ref().map(|(kind, _)| *kind) {
@@ -94,19 +93,19 @@ impl Slot {
         }
     }
 
-    /// Returns when a command that was dropped before its end is dead and all was heard of it. [`Slot::run`] does it first; done
-    /// earlier, nothing of that command is left in the slot's folder to meddle with the next. May be dropped and called again.
+    /// Returns when a command that was dropped before its end is dead and its events are consumed. [`Slot::run`] does
+    /// this first; an earlier call ensures that processes of that command do not interfere with the slot's folder.
+    /// May be dropped and called again.
     pub async fn settle(&mut self) -> Result<(), SandboxError> {
         if let Some((_, shim)) = &mut self.shim
             && shim.settle().await.is_err()
         {
-            // It is gone, or makes no sense. The next command gets another.
+            // It has ended or violates the protocol. The next command gets another process.
             self.end_shim().await?;
         }
         Ok(())
     }
 
-    /// Starts a command.
     pub async fn run(&mut self, mut run: Run) -> Result<Running<'_>, SandboxError> {
         if run.root_is_input && self.config.sandbox == Sandbox::None {
             return Err(SandboxError::RootNeedsBubblewrap);
@@ -116,12 +115,12 @@ impl Slot {
             let why = "it must be a direct child of the slot's folder";
             return Err(SandboxError::Root { path: run.root, why });
         }
-        // What it left, used and wrote is not the next one's.
+        // Files, usage and output of the previous command must not affect this one.
         self.settle().await?;
         let (over, heard) = watch::channel(false);
         let log = |path: &Path| {
             let log = Log::create(path, self.config.user, heard.clone());
-            log.map_err(|source| SandboxError::file("making", path, source))
+            log.map_err(|source| SandboxError::file("creating", path, source))
         };
         let (stdout, stderr) = (log(&run.stdout)?, log(&run.stderr)?);
         let alone = self.config.sandbox == Sandbox::Bubblewrap
@@ -149,19 +148,19 @@ impl Slot {
         match shim.run_into(&command, files, &limits).await {
             Ok(running) => Ok(Running::under_way(under, running, &self.group)),
             Err(ShimError::TooLarge { bytes, limit }) => {
-                let message = format!("the command takes {bytes} bytes, more than {limit}");
+                let message = format!("the command has {bytes} bytes, the limit is {limit}");
                 Ok(Running::never(under, Outcome::NotStarted { why: NotStarted::TooLarge, message }))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Ends the process; returns when all that it ran is dead, and the slot's control groups are gone.
+    /// Ends the process; returns when all its processes are dead and the slot's control groups are removed.
     pub async fn stop(mut self) -> Result<(), SandboxError> {
         self.end_shim().await
     }
 
-    /// Ends the process where it is: while it is dying, nobody may think that there is none.
+    /// Ends the process in place: while it is dying, it must not look as if there were none.
     async fn end_shim(&mut self) -> Result<(), SandboxError> {
         if let Some((_, shim)) = &mut self.shim {
             shim.end().await?;
@@ -177,7 +176,7 @@ impl Slot {
         }
     }
 
-    /// Has a process of this kind, unused or as good as.
+    /// Ensures that there is a process of this kind, unused or clean.
     async fn ready(&mut self, kind: Kind) -> Result<(), SandboxError> {
         if let Some((had, shim)) = &mut self.shim
             && *had == kind
@@ -209,18 +208,18 @@ impl Slot {
                 return Err(error.into());
             }
         };
-        tracing::debug!(slot = self.config.name, ?kind, mode = ?shim.mode(), "the slot has a new process");
+        tracing::debug!(slot = self.config.name, ?kind, mode = ?shim.mode(), "started a new process for the slot");
         self.shim = Some((kind, shim));
         Ok(())
     }
 
-    /// Calls bubblewrap with nothing to do, to hear what it says.
+    /// Runs bubblewrap with an empty command to get its error message.
     fn try_bubblewrap(&self, call: Option<Vec<OsString>>) -> Result<(), SandboxError> {
         let call = match call {
             Some(call) => call,
             None => self.config.bubblewrap.alone(&self.config.work, Path::new(""), false)?,
         };
-        // Nobody holds a status descriptor here.
+        // This call passes no status descriptor.
         let call: Vec<_> = call.into_iter().collect();
         let Some((program, arguments)) = call.split_first() else { return Ok(()) };
         let mut command = std::process::Command::new(program);
@@ -242,7 +241,7 @@ impl Slot {
         Err(SandboxError::Bubblewrap { said, advice })
     }
 
-    /// Whether the commands' user can get to the slot's folder by its path.
+    /// Whether the commands' user can enter the slot's folder by its path.
     fn check_way(&self) -> Result<(), SandboxError> {
         let Some(user) = self.config.user else { return Ok(()) };
         for folder in self.config.work.ancestors() {
@@ -259,10 +258,10 @@ impl Slot {
         Ok(())
     }
 
-    /// What the shim is to execute; the inner error is the command's fault.
+    /// The command for the shim; the inner error is the command's fault.
     fn command(&self, run: &Run, alone: bool) -> Result<Result<Command, (NotStarted, String)>, SandboxError> {
         if !run.cwd.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-            let message = format!("the working directory {} is not in the input root", run.cwd.display());
+            let message = format!("the working directory {} is outside the input root", run.cwd.display());
             return Ok(Err((NotStarted::WorkingDirectory, message)));
         }
         if run.argv.is_empty() {
@@ -296,7 +295,7 @@ impl Under {
     }
 }
 
-/// A path below another, without a slash at its end.
+/// A path below another, without a trailing slash.
 pub(crate) fn within(root: &Path, path: &Path) -> PathBuf {
     root.join(path).components().collect()
 }
@@ -305,15 +304,15 @@ fn absolute(path: &Path) -> Result<PathBuf, SandboxError> {
     std::path::absolute(path).map_err(|source| SandboxError::file("resolving", path, source))
 }
 
-/// Has the folder, as one that only its owner may change: a command must not put another in its root's place.
+/// Creates the folder so that only its owner can change it: a command must not replace its root with another folder.
 fn own_folder(folder: &Path) -> Result<(), SandboxError> {
     let made = fs::create_dir_all(folder)
         .and_then(|()| fs::set_permissions(folder, fs::Permissions::from_mode(0o755)))
         .and_then(|()| chown(folder, Some(geteuid().as_raw()), Some(getegid().as_raw())));
-    made.map_err(|source| SandboxError::file("making", folder, source))
+    made.map_err(|source| SandboxError::file("creating", folder, source))
 }
 
-/// The folders that bubblewrap will make in an input root to mount something on.
+/// The mount points that bubblewrap will create in an input root.
 fn missing_mount_points(root: &Path) -> Vec<PathBuf> {
     let points = ["proc", "dev", "tmp"].map(|name| root.join(name));
     points.into_iter().filter(|point| fs::symlink_metadata(point).is_err()).collect()

@@ -1,4 +1,4 @@
-//! What is told of a command that behaves.
+//! Results of commands that behave well.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -54,7 +54,7 @@ async fn outputs_go_to_their_files(way: Way) {
     let ended = place.ended(&mut slot, place.script("echo out; echo err >&2; echo more")).await;
     assert_eq!((place.stdout().as_str(), place.stderr().as_str()), ("out\nmore\n", "err\n"));
     assert_eq!((ended.stdout_bytes, ended.stderr_bytes), (9, 4));
-    // Files are made in the working directory, and are the executor's to take.
+    // Files are created in the working directory, and the executor can read them.
     let mut run = place.script("pwd; echo made >here; mkdir sub; echo x >sub/file");
     run.cwd = "pkg/dir".into();
     fs::create_dir_all(place.root().join("pkg/dir")).unwrap();
@@ -66,7 +66,7 @@ async fn outputs_go_to_their_files(way: Way) {
     assert_eq!(place.stdout().trim(), inside.to_str().unwrap());
     assert_eq!(fs::read_to_string(place.root().join("pkg/dir/here")).unwrap(), "made\n");
     assert_eq!(fs::read_to_string(place.root().join("pkg/dir/sub/file")).unwrap(), "x\n");
-    // Whatever the sandbox needed to mount there is gone.
+    // The mount points of the sandbox are removed.
     assert!(!place.root().join("proc").exists());
 }
 
@@ -86,7 +86,7 @@ async fn programs_are_found_as_the_api_has_it(way: Way) {
     run.cwd = "pkg".into();
     let outcome = slot.run(run).await.unwrap().finish().await.unwrap();
     assert!(matches!(outcome, Outcome::NotStarted { why: NotStarted::NotFound, .. }), "{outcome:?}");
-    // In PATH, or where there is none in the default.
+    // Searched in PATH, or in the default without one.
     let mut run = place.run(&["tool"]);
     let folder = slot.path_inside(&run).join("pkg");
     run.env = vec![("PATH".into(), format!("/nowhere:{}:/bin", folder.display()))];
@@ -120,7 +120,7 @@ async fn what_cannot_start_says_why(way: Way) {
                 assert_eq!(why, wanted, "{message}");
                 assert!(message.contains(name), "{message}");
             }
-            other @ Outcome::Ended(_) => panic!("{other:?} in place of {wanted:?}"),
+            other @ Outcome::Ended(_) => panic!("{other:?} instead of {wanted:?}"),
         }
         assert_eq!(place.stderr(), "");
     }
@@ -145,7 +145,7 @@ async fn the_environment_is_as_declared(way: Way) {
 }
 
 async fn the_systems_own_view_can_be_read_and_not_written(way: Way) {
-    // An input root that is `/` is all that there is.
+    // With the input root as `/`, nothing else exists.
     if way != Way::Kept {
         return;
     }
@@ -219,7 +219,7 @@ async fn a_slot_recovers_from_the_death_of_its_process(way: Way) {
     drop(running);
     kill(&slot);
     let run = place.run(&["true"]);
-    // The death may be heard of before the next run, in it or, if that is very quick, after it.
+    // The death may be noticed before the next run, in it or, if that is very quick, after it.
     let mut codes = Vec::new();
     for _ in 0..3 {
         let ended = match slot.run(run.clone()).await {
@@ -241,7 +241,7 @@ async fn what_this_machine_lacks_is_said() {
     let error = Slot::check(config).await.unwrap_err().to_string();
     assert!(error.contains("/no/such/bwrap"), "{error}");
     let mut config = place.config();
-    // A bubblewrap that complains.
+    // A bubblewrap that reports an error.
     let fake = place.path("bwrap");
     fs::write(&fake, "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2; exit 1\n").unwrap();
     fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! Limits at their edges, and what is left when a slot ends.
+//! Limits at their edges, and the state after a slot has ended.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +24,7 @@ async fn what_is_put_into_a_sandbox_for_one_command_has_a_limit_everywhere() {
     let script = "mkdir /dev/x || echo none; echo x >/dev/null && echo null; echo x >/dev/shm/x && echo shm
         head -c 5 /dev/zero; : </dev/urandom && : >/dev/ptmx && ls /dev/pts && echo pts
         head -c 9000000 /dev/zero >/tmp/x || echo full";
-    // The larger of the two is no reason to have more in memory.
+    // The larger limit must not allow more bytes in memory.
     let limits = Limits { memory_bytes: Some(8 * MIB), disk_bytes: Some(100 * MIB), ..Limits::default() };
     place.ended(&mut slot, Run { limits, ..place.script(script) }).await;
     let said = place.stdout().replace('\0', "");
@@ -64,7 +64,7 @@ async fn a_control_group_ends_with_its_slot() {
             all.filter(|parent| parent.path().join(&name).exists()).count()
         };
         assert_eq!(groups() > 0, cgroups.limits_memory() || cgroups.limits_processes(), "{way:?}");
-        // Also while something runs in it that would rather not end.
+        // Also while it runs a command that ignores SIGTERM.
         let running = slot.run(place.script("trap '' TERM; : >up; sleep 1000")).await.unwrap();
         exists(&place.root().join("up")).await;
         drop(running);

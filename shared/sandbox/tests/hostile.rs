@@ -1,4 +1,4 @@
-//! Commands that do what they should not.
+//! Commands that try to escape or to interfere with others.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -32,7 +32,7 @@ in_all_ways! {
     no_descriptor_or_variable_of_the_executor_shows
 }
 
-/// An input as the executor makes it: a link into the cache, owned by root.
+/// An input as the executor creates it: a link into the cache, owned by root.
 fn input(place: &Place) -> File {
     let cached = place.path("cached");
     fs::write(&cached, "cached").unwrap();
@@ -57,12 +57,12 @@ async fn an_input_cannot_be_changed(way: Way) {
     let user = if way == Way::Rooted { "0" } else { "65534" };
     assert_eq!(place.stdout(), format!("{user}\ncachednew\n"), "{}", place.stderr());
     assert_eq!(ended.cause, Cause::Ended);
-    // Its own folder is its own: it put another file there. The cached one is as it was.
+    // It owns its folder, so it could replace the file. The cached file is unchanged.
     let after = cached.metadata().unwrap();
     assert_eq!(fs::read(place.path("cached")).unwrap(), b"cached");
     assert_eq!((after.mode(), after.mtime(), after.uid()), (before.mode(), before.mtime(), 0));
     assert_ne!(fs::metadata(place.root().join("input")).unwrap().ino(), after.ino());
-    // A folder above is not: no other root in the place of this one.
+    // It does not own the folder above, so it cannot replace its root.
     let script = "mv ../root ../x; mkdir ../y; ln -s / ../z; echo x >../w; exit 0";
     place.ended(&mut slot, place.script(script)).await;
     let names: Vec<_> =
@@ -70,10 +70,10 @@ async fn an_input_cannot_be_changed(way: Way) {
     assert_eq!(names, ["root"]);
 }
 
-/// A daemon as they come: own session, orphaned, deaf to SIGTERM.
+/// A typical daemon: own session, orphaned, ignores SIGTERM.
 const DAEMON: &str = "setsid sh -c 'trap \"\" TERM HUP; while :; do echo x >>alive; sleep 0.01; done' &";
 
-/// Whether something still writes.
+/// Whether a process still writes.
 async fn lives(place: &Place) -> bool {
     let length = || fs::metadata(place.root().join("alive")).unwrap().len();
     let before = length();
@@ -128,7 +128,7 @@ async fn a_killed_command_says_so(way: Way) {
     let outcome = running.finish().await.unwrap();
     let sandbox::Outcome::Ended(ended) = outcome else { panic!("{outcome:?}") };
     assert_eq!((ended.exit_code, ended.cause), (137, Cause::Killed));
-    // Late, it hits nobody.
+    // A late kill affects no other command.
     let running = slot.run(place.script("sleep 0.1; exit 4")).await.unwrap();
     control.kill(Duration::ZERO).await.unwrap();
     let outcome = running.finish().await.unwrap();
@@ -144,7 +144,7 @@ async fn endless_output_is_stopped(way: Way) {
     assert!(matches!(ended.cause, Cause::OutputTooLarge(Stream::Stderr, 100_001..)), "{ended:?}");
     assert_eq!((ended.stdout_bytes, ended.stderr_bytes), (5, 100_000));
     assert_eq!(fs::metadata(place.path("stderr")).unwrap().len(), 100_000);
-    // One that is done before anyone looks is not let off.
+    // A command that ends before the first check is not exempt.
     let mut run = place.script("echo 0123456789");
     run.output_bytes_max = 10;
     let ended = place.ended(&mut slot, run).await;
@@ -184,7 +184,7 @@ async fn a_dropped_command_leaves_no_trace_either() {
 async fn no_descriptor_or_variable_of_the_executor_shows(way: Way) {
     let place = Place::new(way);
     let mut slot = place.slot().await;
-    // The tests' environment plays the executor's secrets: nextest and cargo fill it.
+    // The tests' environment represents the executor's secrets: nextest and cargo fill it.
     assert!(std::env::vars().any(|(name, _)| name.starts_with("CARGO")));
     let script =
         "for pid in /proc/[0-9]*; do cat $pid/environ; done; cat /proc/1/mem; ls -l /proc/1/fd /proc/1/cwd/";
@@ -254,7 +254,7 @@ async fn a_rooted_command_has_its_input_root_and_no_more() {
     }
 }
 
-/// What one command does to its sandbox, and how the next would see it.
+/// Traces that one command leaves in its sandbox, and how the next command would see them.
 const TRACES: [(&str, &str); 6] = [
     ("mkdir -p /tmp/a/b; echo x >/tmp/a/b/c; ln -s / /tmp/l", "ls -A /tmp"),
     ("mkdir -p /tmp/a/b; echo x >/tmp/a/b/c; chmod 0 /tmp/a/b", "ls -A /tmp /var/tmp"),
@@ -264,7 +264,7 @@ const TRACES: [(&str, &str); 6] = [
     ("ulimit -c 0; umask 0; cd /tmp; nice true", "ls -A /tmp"),
 ];
 
-/// A connection of ours that we close first holds its port for a minute.
+/// A connection closed first by this side holds its port for a minute.
 const TIME_WAIT: &str = r#"python3 -c '
 import socket
 listener = socket.create_server(("127.0.0.1", 4711))
@@ -321,7 +321,7 @@ async fn killing_the_executor_kills_its_command() {
             .unwrap();
         exists(&place.root().join("alive")).await;
         executor.kill().await.unwrap();
-        // At once is not this very moment.
+        // All processes die soon, but not at this very moment.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(!lives(&place).await, "{sandbox}");
     }
@@ -335,7 +335,7 @@ async fn a_fork_bomb_is_bounded() {
     for cgroups in [Cgroups::default(), Cgroups::detect(&Parent::Auto)] {
         for way in [Way::None, Way::Kept] {
             let place = Place::new(way);
-            // A user of its own: without control groups all processes of a user count.
+            // A separate user: without control groups all processes of a user count.
             let user = USER_OF_BOMB;
             chown(place.root(), Some(user.uid), Some(user.gid)).unwrap();
             let config = SlotConfig {
@@ -345,14 +345,14 @@ async fn a_fork_bomb_is_bounded() {
                 ..place.config()
             };
             let mut slot = Slot::start(config).await.unwrap();
-            // Bash tries again for some seconds before it says what is wrong.
+            // Bash retries for some seconds before it reports the error.
             let script = "i=0; while [ $i -lt 200 ]; do sleep 1000 & i=$((i+1)); echo $i; done";
             let mut run = place.run(&["/bin/bash", "-c", script]);
             run.timeout = Some(Duration::from_secs(2));
             let ended = place.ended(&mut slot, run).await;
             assert!(place.stdout().lines().count() <= 40, "{way:?}: {}", place.stdout());
             assert!(ended.exit_code != 0 && place.stderr().contains("fork"), "{way:?}: {}", place.stderr());
-            // It is over for the next.
+            // The next command is not affected.
             assert_eq!(place.ended(&mut slot, place.run(&["/bin/true"])).await.exit_code, 0);
             slot.stop().await.unwrap();
         }
@@ -368,7 +368,7 @@ async fn rights_are_not_to_be_had() {
     }
     for way in [Way::None, Way::Kept] {
         let place = Place::new(way);
-        // A program that makes whoever executes it root.
+        // A program that runs as root, whichever user executes it.
         let program = place.root().join("id");
         fs::copy("/usr/bin/id", &program).unwrap();
         chown(&program, Some(0), Some(0)).unwrap();

@@ -1,4 +1,4 @@
-//! Commands that use more than they may.
+//! Commands that exceed their limits.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,7 +34,7 @@ in_all_ways! {
 
 const MIB: u64 = 1 << 20;
 
-/// A slot without control groups and one with what this machine has; the second is the first where it has none.
+/// A slot without control groups, and one with those of this machine; both are the same if it has none.
 async fn slots(place: &Place) -> Vec<Slot> {
     let mut slots = Vec::new();
     for cgroups in [Cgroups::default(), Cgroups::detect(&Parent::Auto)] {
@@ -43,12 +43,12 @@ async fn slots(place: &Place) -> Vec<Slot> {
     slots
 }
 
-/// A script that is to end by itself after long, with these limits.
+/// A script that would run for a long time, with these limits.
 fn limited(place: &Place, script: &str, limits: Limits) -> Run {
     Run { limits, ..place.script(script) }
 }
 
-/// What was broken, which must be this limit, and was seen long before the command would have ended by itself.
+/// The exceeded limit, which must be this one, detected long before the command would have exited.
 fn broken(ended: &Ended, limit: Limit) -> Over {
     let Cause::OverLimit(over) = ended.cause else { panic!("{limit:?} was not broken: {ended:?}") };
     assert!(over.limit == limit && over.used > over.allowed, "{limit:?} is not what was broken: {ended:?}");
@@ -56,7 +56,7 @@ fn broken(ended: &Ended, limit: Limit) -> Over {
     over
 }
 
-/// Empties the input root, but for what a `/` needs.
+/// Empties the input root, except for the files that a `/` needs.
 fn clear(place: &Place) {
     for entry in fs::read_dir(place.root()).unwrap().flatten() {
         let name = entry.file_name();
@@ -80,7 +80,7 @@ async fn processor_time_counts_for_all_processes_together(way: Way) {
         let over = broken(&ended, Limit::Cpu);
         assert_eq!((over.allowed, ended.exit_code), (500, 137));
         assert!(over.used < 1000 && ended.cpu >= Duration::from_millis(500), "{ended:?}");
-        // None of them lasted half as long.
+        // Each process ran less than half as long.
         assert!(ended.cpu < Duration::from_secs(1), "{ended:?}");
     }
 }
@@ -89,10 +89,10 @@ async fn processor_time_of_those_that_are_no_more_counts(way: Way) {
     let place = Place::new(way);
     let limits = Limits { cpu: Some(Duration::from_millis(300)), ..Limits::default() };
     for mut slot in slots(&place).await {
-        // Thousands, of which none lives to be looked at.
+        // Thousands of processes, none of which lives long enough to be measured.
         let ended = place.ended(&mut slot, limited(&place, "while :; do /bin/true; done", limits)).await;
         broken(&ended, Limit::Cpu);
-        // One that is over before anyone looks is not let off.
+        // A command that ends before the first check is not exempt.
         let brief = Limits { cpu: Some(Duration::from_micros(100)), ..Limits::default() };
         let ended = place.ended(&mut slot, limited(&place, "exit 0", brief)).await;
         assert_eq!(broken(&ended, Limit::Cpu).allowed, 0);
@@ -112,7 +112,7 @@ async fn a_fork_bomb_is_stopped(way: Way) {
 
 async fn as_many_processes_as_allowed_may_live(way: Way) {
     let place = Place::new(way);
-    // Four with the shell.
+    // Four processes including the shell.
     let script = "sleep 0.3 & sleep 0.3 & sleep 0.3 & wait";
     for mut slot in slots(&place).await {
         let run = |processes| Limits { processes: Some(processes), ..Limits::default() };
@@ -173,7 +173,7 @@ async fn what_is_added_on_disk_is_counted(way: Way) {
         assert_eq!((ended.cause, ended.exit_code), (Cause::Ended, 0), "{}", place.stderr());
         let ended = place.ended(&mut slot, run(script, 1_000_008)).await;
         assert_eq!(broken(&ended, Limit::Disk).used, 1_000_009);
-        // The kernel stops one that is too fast to be looked at: close to the limit.
+        // The kernel stops a command that grows too fast to be measured: close to the limit.
         let ended = place.ended(&mut slot, run("cat /dev/zero >big", 10 * MIB)).await;
         broken(&ended, Limit::Disk);
         let length = fs::metadata(place.root().join("big")).unwrap().len();
@@ -182,7 +182,7 @@ async fn what_is_added_on_disk_is_counted(way: Way) {
     clear(&place);
 }
 
-/// Bytes in the files right below the input root.
+/// Bytes in the files directly below the input root.
 fn on_disk(root: &Path) -> u64 {
     fs::read_dir(root).unwrap().flatten().map(|entry| entry.metadata().unwrap().len()).sum()
 }
@@ -224,7 +224,7 @@ async fn who_does_not_heed_the_kernel_is_stopped_as_well(way: Way) {
     clear(&place);
 }
 
-/// Limits of all kinds that something small keeps to.
+/// Limits of all kinds that a small command stays within.
 const AMPLE: Limits = Limits {
     cpu: Some(Duration::from_secs(5)),
     memory_bytes: Some(200 * MIB),
@@ -260,7 +260,7 @@ async fn limits_end_with_their_command(way: Way) {
     }
 }
 
-/// Python programs, which the input root of a rooted command has none to run with.
+/// Python programs; the input root of a rooted command does not contain Python.
 fn python(place: &Place, program: &str, limits: Limits) -> Run {
     Run { limits, ..place.run(&["/usr/bin/env", "python3", "-c", program]) }
 }
@@ -289,7 +289,7 @@ async fn memory_that_processes_share_counts_once() {
 block = b'x' * 60_000_000
 children = [os.fork() for _ in range(4)]
 time.sleep(0.5)";
-        // Sixteen processes in all.
+        // Sixteen processes in total.
         let limits = Limits { memory_bytes: Some(250 * MIB), ..Limits::default() };
         for mut slot in slots(&place).await {
             let ended = place.ended(&mut slot, python(&place, program, limits)).await;
@@ -305,7 +305,7 @@ time.sleep(0.5)";
 async fn memory_of_who_may_not_be_looked_into_counts() {
     for way in [Way::None, Way::Kept] {
         let place = Place::new(way);
-        // As any process may ask of the kernel.
+        // Any process may request this from the kernel.
         let program = "import ctypes, time
 ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
 block = b'x' * 200_000_000
@@ -333,7 +333,7 @@ async fn what_is_put_into_private_folders_counts() {
         let files = Limits { files: Some(30), ..Limits::default() };
         let many = "i=0; while [ $i -lt 31 ]; do i=$((i+1)); : >/tmp/f$i; done";
         broken(&place.ended(&mut slot, limited(&place, many, files)).await, Limit::Files);
-        // It is gone for the next.
+        // The files are gone for the next command.
         let ended = place.ended(&mut slot, limited(&place, "ls -A /tmp /dev/shm; exit 4", AMPLE)).await;
         assert_eq!((ended.cause, ended.exit_code), (Cause::Ended, 4));
     }
@@ -368,7 +368,7 @@ async fn a_control_group_keeps_memory_at_the_very_moment() {
         assert_eq!(broken(&ended, Limit::Memory).allowed, 60 * MIB, "{way:?}");
         let ended = place.ended(&mut slot, run(Some(200 * MIB), None)).await;
         assert_eq!(ended.cause, Cause::Ended, "{way:?}: {}", place.stderr());
-        // What is given less than it may have is not to blame.
+        // A command given less memory than its limit is not at fault.
         let mut given = run(Some(200 * MIB), Some(60 * MIB));
         given.argv = place.script(script.trim_end_matches("; exit 0")).argv;
         assert_eq!(place.ended(&mut slot, given).await.cause, Cause::OutOfMemory, "{way:?}");

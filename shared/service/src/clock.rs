@@ -1,4 +1,4 @@
-//! Telling how wrong the clock of this machine is.
+//! Monitors the clock offset of this machine.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use telemetry::metrics::{Gauge, set};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// As often as the farm's time is measured.
+/// Interval between two measurements of the farm's time.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Shows the difference as a metric, and logs when it becomes notable and when it is small again, until `stop`.
+/// Exports the offset as a metric, and logs when it becomes notable and when it is small again, until `stop`.
 pub(crate) async fn watch_skew(bus: Bus, stop: CancellationToken) {
     let mut was_notable = false;
     loop {
@@ -18,7 +18,7 @@ pub(crate) async fn watch_skew(bus: Bus, stop: CancellationToken) {
             set(Gauge::ClockSkewMilliseconds, &[], skew.0);
             let is_notable = skew.is_notable();
             if is_notable && !was_notable {
-                warn!(%skew, "the clock of this machine is wrong; the farm goes by the one of nats-server");
+                warn!(%skew, "the clock of this machine is wrong; the farm uses the clock of nats-server");
             } else if was_notable && !is_notable {
                 info!("the clock of this machine is right again");
             }

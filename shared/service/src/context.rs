@@ -1,4 +1,4 @@
-//! What a service is given.
+//! Context of a service.
 
 use std::{
     net::SocketAddr,
@@ -19,40 +19,38 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{StartError, clock, join_cas, join_store};
 
-/// A service that runs. Boxed, so that its code is compiled with its own crate and not again with every program that
-/// starts it.
+/// Future of a running service. Boxed, so that its code is compiled with its own crate and not again with every
+/// program that starts it.
 pub type Running = std::pin::Pin<Box<dyn Future<Output = Result<(), crate::ServiceError>> + Send>>;
 
-/// Without the time of the farm a service does nothing right; it is started again.
+/// How long to wait for the farm's time. A service cannot work without it and is restarted.
 const CLOCK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// What a service is given. Cheap to clone.
+/// Context of a service: settings, bus and stop signal. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// All settings.
     pub settings: Arc<Settings>,
-    /// The bus.
     pub bus: Bus,
-    /// Cancelled when the service is to drain and end.
+    /// Cancelled when the service must drain and end.
     pub stop: CancellationToken,
-    /// Whether to wait for servers.
+    /// Whether to wait for servers that are not available yet.
     pub patience: Patience,
-    /// The service.
+    /// Name of the service.
     pub name: &'static str,
-    /// The process, uniquely.
+    /// Unique name of the process.
     pub instance: Arc<str>,
-    /// The connections of clients to all that it listens on.
+    /// Counts client connections on all addresses on which the service listens.
     pub limiter: Limiter,
 }
 
-/// Where a service that is ready can be reached; written to `FOREBAY_LISTEN_FILE` for whoever started it.
+/// Addresses of a ready service; written to `FOREBAY_LISTEN_FILE` for the process that started it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// `http://HOST:PORT` of the HTTP API.
+    /// Address of the HTTP API: `http://HOST:PORT`.
     pub http: Option<String>,
-    /// `grpc://HOST:PORT` of the Remote Execution API.
+    /// Address of the Remote Execution API: `grpc://HOST:PORT`.
     pub grpc: Option<String>,
-    /// `http://HOST:PORT/metrics`.
+    /// Address of the metrics: `http://HOST:PORT/metrics`.
     pub metrics: Option<String>,
 }
 
@@ -79,7 +77,7 @@ impl Context {
             tracing::warn!(error = telemetry::error_chain(&error), "waiting for JetStream");
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
-        // Again: what says when leases run out is there now.
+        // Measured again: the bucket whose messages date the expiry of leases exists now.
         bus.measure_clock(CLOCK_PATIENCE).await?;
         tokio::spawn(clock::watch_skew(bus.clone(), stop.clone()));
         Ok(Self {
@@ -93,12 +91,12 @@ impl Context {
         })
     }
 
-    /// The Redis index.
     pub async fn index(&self) -> Result<Index, StartError> {
         Ok(Index::connect(&self.settings.redis_url, self.patience == Patience::Wait).await?)
     }
 
-    /// The blob store: as the settings say, else as the bus says, else in the data folder. It is the farm's, or this fails.
+    /// Opens the blob store: from the settings, else from the bus, else in the data folder. Fails if it does not
+    /// belong to the farm.
     pub async fn store(&self) -> Result<Store, StartError> {
         let url = if self.settings.store_url.is_empty() {
             match self.bus.store_url().await? {
@@ -114,19 +112,20 @@ impl Context {
         Ok(store)
     }
 
-    /// The content-addressable store and the action cache, in the data folder. It is the farm's, or this fails.
+    /// Opens the content-addressable store and the action cache in the data folder. Fails if they do not
+    /// belong to the farm.
     pub async fn cas(&self) -> Result<Cas, StartError> {
         let cas = open_cas(&self.settings)?;
         join_cas(&self.bus, &cas, Claim::Join).await?;
         Ok(cas)
     }
 
-    /// A folder under the data folder, made if need be, as an absolute path.
+    /// Absolute path of a folder under the data folder, which is created if it is missing.
     pub fn data_folder(&self, name: &str) -> Result<PathBuf, StartError> {
         data_folder(&self.settings, name)
     }
 
-    /// Serves `/metrics` and says that the service is ready.
+    /// Serves `/metrics` and reports that the service is ready.
     pub async fn ready(&self, mut ready: Ready) -> Result<(), StartError> {
         let address = &self.settings.metrics_listen;
         let listen = |source| StartError::Listen { address: address.clone(), source };
@@ -136,10 +135,10 @@ impl Context {
         let listener = tokio::net::TcpListener::bind(parsed).await.map_err(listen)?;
         let bound = listener.local_addr().map_err(listen)?;
         let listener = ClientListener::new(listener, Protocol::Http1, self.limiter.clone());
-        // Asked until the process ends: also while it drains.
+        // Served until the process ends, even while it drains.
         tokio::spawn(listener::serve_http(listener, telemetry::metrics_routes(), CancellationToken::new()));
         ready.metrics = Some(format!("http://{bound}/metrics"));
-        // A server takes what a connection sends in order: when it has answered, it knows our subscriptions.
+        // A server processes a connection in order: once it answers, it knows our subscriptions.
         let _ = self.bus.jetstream().query_account().await;
         telemetry::set_ready(true);
         tracing::info!(service = self.name, instance = &*self.instance, %bound, "ready");
@@ -156,7 +155,7 @@ fn data_folder(settings: &Settings, name: &str) -> Result<PathBuf, StartError> {
     made.map_err(|source| StartError::Write { path: folder.display().to_string(), source })
 }
 
-/// Opens the content-addressable store that the settings name, whether it is the farm's or not. See [`join_cas`].
+/// Opens the content-addressable store of the settings without checking that it belongs to the farm. See [`join_cas`].
 pub fn open_cas(settings: &Settings) -> Result<Cas, StartError> {
     let url = Some(settings.cas_url.clone()).filter(|url| !url.is_empty());
     Ok(Cas::open(CasConfig {
@@ -170,7 +169,7 @@ pub fn open_cas(settings: &Settings) -> Result<Cas, StartError> {
     })?)
 }
 
-/// What the settings and the limit of open files allow.
+/// Limits from the settings and the limit of open files.
 fn limiter(settings: &Settings) -> Result<Limiter, StartError> {
     let descriptors = listener::descriptors().map_err(StartError::Descriptors)?;
     let (total, per_client) = (settings.connections_max, settings.connections_per_client_max);

@@ -1,4 +1,4 @@
-//! Why a service did not start, or stopped.
+//! Errors of starting and running a service.
 
 use std::error::Error as StdError;
 
@@ -10,54 +10,37 @@ use store::StoreError;
 /// A service that could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The bus.
     #[error(transparent)]
     Bus(#[from] BusError),
-    /// The topology.
     #[error(transparent)]
     Topology(#[from] jetstream::TopologyError),
-    /// Redis.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The content-addressable store.
     #[error(transparent)]
     Cas(#[from] CasError),
-    /// The store is not the farm's.
     #[error(transparent)]
     OtherStore(#[from] Box<crate::OtherStore>),
-    /// The farm's store is not on this machine.
+    /// The farm's store is a folder that does not exist on this machine.
     #[error(
-        "the farm keeps its files at {url}, and this machine does not have that folder: mount it there, or name another \
-         path to it with --store"
+        "the farm keeps its files at {url}, a folder that does not exist on this machine: mount it there, or name \
+         another path to it with --store"
     )]
-    NoStore {
-        /// Where.
-        url: String,
-    },
-    /// The limit of open files is too low for the settings.
+    NoStore { url: String },
     #[error(transparent)]
     TooFewDescriptors(#[from] policy::connections::TooFewDescriptors),
-    /// The limit of open files cannot be read.
-    #[error("cannot read how many files this process may have open")]
+    #[error("cannot read this process's limit of open files")]
     Descriptors(#[source] std::io::Error),
-    /// An address that cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
-        /// The address.
         address: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// A file that cannot be written.
     #[error("cannot write {path}")]
     Write {
-        /// The file.
         path: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -70,7 +53,7 @@ impl From<crate::OtherStore> for StartError {
 }
 
 impl StartError {
-    /// Whether what it was started with must change: exit code 2.
+    /// Whether the configuration or arguments must change: exit code 2.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,
@@ -78,7 +61,7 @@ impl StartError {
         )
     }
 
-    /// Whether a server is not there: exit code 4.
+    /// Whether a server is unreachable: exit code 4.
     pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
@@ -88,25 +71,22 @@ impl StartError {
     }
 }
 
-/// A service that stopped by a fault.
+/// A service that stopped because of an error.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceError {
-    /// It did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Something it cannot go on without.
+    /// A component that the service cannot work without has failed.
     #[error("{what} failed")]
     Failed {
-        /// What.
         what: String,
-        /// Why.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
 }
 
 impl ServiceError {
-    /// A fault of `what`.
+    /// An error of `what`.
     pub fn failed(what: impl Into<String>, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::Failed { what: what.into(), source: source.into() }
     }

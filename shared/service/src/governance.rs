@@ -1,4 +1,4 @@
-//! The quotas and the governor's last decision, as they change: for whoever decides by them.
+//! The quotas and the last decision of the governor, kept up to date for services that decide by them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,39 +10,40 @@ use tracing::{debug, warn};
 
 use crate::{Context, ServiceError};
 
-/// A burst of changes is read once.
+/// How long to wait for further changes, so that a burst of changes is read once.
 const SETTLE: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_secs(1);
-/// A change that was told may be lost: so often the quotas are read again.
+/// Interval between two reads of all quotas, because change notifications may be lost.
 const REPAIR: Duration = Duration::from_secs(120);
 
-/// What is known of quotas.
+/// Current quotas and decisions.
 #[derive(Debug, Default)]
 pub struct Governance {
-    /// The quotas.
+    /// Quotas of all groups.
     pub quotas: Quotas,
-    /// What they add up to.
+    /// Sums of all quotas.
     pub totals: QuotaTotals,
-    /// What the governor decided last.
+    /// Last decision of the governor.
     pub record: GovernorRecord,
-    /// What no group needs of the quotas, by that decision.
+    /// Quota that no group needs, according to that decision.
     pub spare: Spare,
 }
 
 impl Governance {
-    /// Reads what stands there now. A quota that cannot be read is left out, and told.
+    /// Reads the current state. A quota that cannot be read is skipped with a warning.
     pub async fn read(bus: &Bus) -> Result<Self, BusError> {
-        let told = |error: BusError| warn!(error = telemetry::error_chain(&error), "a quota is left out");
+        let told =
+            |error: BusError| warn!(error = telemetry::error_chain(&error), "ignoring an unreadable quota");
         let quotas = bus.quotas(told).await?;
         let (_, record) = bus.governor_record().await?;
         Ok(Self { totals: QuotaTotals::of(&quotas), spare: Spare::of(&quotas, &record), quotas, record })
     }
 }
 
-/// What is known; nothing before the first reading.
+/// The current state; `None` before the first read.
 pub type Current = Option<Arc<Governance>>;
 
-/// Keeps `current` until the service stops, and calls `wake` after each change.
+/// Keeps `current` up to date until the service stops, and calls `wake` after each change.
 pub async fn follow_governance(
     context: Context,
     current: watch::Sender<Current>,
@@ -59,14 +60,14 @@ pub async fn follow_governance(
                 wake();
             }
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "the quotas are read again soon");
+                warn!(error = telemetry::error_chain(&error), "cannot read the quotas, retrying");
                 tokio::select! {
                     () = context.stop.cancelled() => return Ok(()),
                     () = tokio::time::sleep(RETRY) => continue,
                 }
             }
         }
-        // Until the quotas themselves change.
+        // Only a change of the quotas themselves postpones the next repair.
         let repair = Instant::now() + REPAIR;
         loop {
             let change = tokio::select! {

@@ -1,5 +1,5 @@
-//! Which farm a store belongs to: the bus has a record of the farm's stores, each store has its id in itself, and a service
-//! whose store is another one than the bus knows does not start.
+//! Identity of stores: the bus has a record of the farm's stores, each store contains its id, and a service whose
+//! store differs from the recorded one does not start.
 
 use std::time::Duration;
 
@@ -12,22 +12,21 @@ use tracing::{debug, info};
 
 use crate::StartError;
 
-/// How long a doubtful write is resolved.
+/// How long a write with unknown outcome is retried.
 const PATIENCE: Duration = Duration::from_secs(30);
 const TRIES: u32 = 20;
-/// Between two of them where the bus does not answer.
+/// Pause between two tries if the bus does not answer.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// One of the stores of a farm.
 #[derive(Clone, Copy)]
 enum Kept<'a> {
     Store(&'a Store),
     Cas(&'a Cas),
 }
 
-/// A store that is not the farm's.
+/// A store that does not belong to the farm.
 #[derive(Debug, thiserror::Error)]
-#[error("the {what} {url} is not that of this farm ({farm}), which is {known}: {remedy}")]
+#[error("the {what} {url} does not belong to this farm ({farm}), which uses {known}: {remedy}")]
 pub struct OtherStore {
     what: &'static str,
     url: String,
@@ -69,13 +68,11 @@ impl Kept<'_> {
         let (what, remedy) = match self {
             Self::Store(_) => (
                 "store",
-                format!(
-                    "name the farm's with --store {known}, where it can be reached from here, or another NATS"
-                ),
+                format!("use --store {known}, if it is reachable from here, or connect to another NATS"),
             ),
             Self::Cas(_) => ("content-addressable store", cas_remedy(bus).await),
         };
-        let remedy = format!("{remedy}; `forebay up --take-over` makes this one the farm's");
+        let remedy = format!("{remedy}; `forebay up --take-over` assigns this store to the farm");
         let farm = format!("farm {}", record.id);
         OtherStore { what, url: self.url(), farm, known: known.to_owned(), remedy }
     }
@@ -85,17 +82,18 @@ async fn cas_remedy(bus: &Bus) -> String {
     let found = bus.find_gateway(&host_name()).await.ok().flatten();
     let gateway = found.map_or_else(|| "grpc://HOST:PORT of a gateway".to_owned(), |gateway| gateway.grpc);
     format!(
-        "have its blobs from the farm (set cas_url, in the environment FOREBAY_CAS_URL={gateway}), or use the same data \
+        "read blobs from the farm (set cas_url, in the environment FOREBAY_CAS_URL={gateway}), or use the same data \
          folder or object store"
     )
 }
 
-/// Has the bus know `store`, or sees that it is the one that the bus knows.
+/// Records `store` as the farm's, or checks that it is the recorded one.
 pub async fn join_store(bus: &Bus, store: &Store, claim: Claim) -> Result<(), StartError> {
     join(bus, Kept::Store(store), claim).await
 }
 
-/// The same for the content-addressable store. One whose blobs are in a farm's, over the Remote Execution API, has no id to compare.
+/// The same for the content-addressable store. A store whose blobs are in another farm's, over the Remote Execution
+/// API, has no id to compare.
 pub async fn join_cas(bus: &Bus, cas: &Cas, claim: Claim) -> Result<(), StartError> {
     if cas.is_remote() {
         return Ok(());
@@ -107,9 +105,9 @@ async fn join(bus: &Bus, kept: Kept<'_>, claim: Claim) -> Result<(), StartError>
     for tried in 1..=TRIES {
         let (at, record) = match bus.farm_record().await {
             Ok(found) => found,
-            // A nats-server that is just being started again is back soon.
+            // A nats-server that is just restarting answers again soon.
             Err(error) if tried < TRIES => {
-                debug!(error = telemetry::error_chain(&error), "which farm this is was not read");
+                debug!(error = telemetry::error_chain(&error), "cannot read the farm's identity, retrying");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
@@ -118,7 +116,7 @@ async fn join(bus: &Bus, kept: Kept<'_>, claim: Claim) -> Result<(), StartError>
         let mut record = record.unwrap_or_default();
         let url = kept.url();
         let known = kept.of(&mut record).clone();
-        // A bus of before farms had records names only the URL of its store.
+        // The record of a bus from before farms had records has only the URL of its store.
         if let (None, Kept::Store(_), Claim::Join) = (&known, kept, claim)
             && let Some(earlier) = bus.setting(SettingKey::Store).await?
             && earlier != url
@@ -139,16 +137,16 @@ async fn join(bus: &Bus, kept: Kept<'_>, claim: Claim) -> Result<(), StartError>
                 let id = kept.id_or(StoreId::generate()).await?;
                 *kept.of(&mut record) = Some(KnownStore { url: url.clone(), id });
                 if bus.write_farm_record(&record, at, PATIENCE).await? {
-                    info!(farm = %record.id, url, "the farm keeps its blobs there");
+                    info!(farm = %record.id, url, "recorded the store as the farm's");
                     return Ok(());
                 }
             }
         }
     }
-    Err(bus::BusError::Timeout { what: "making the store known to the farm".to_owned() }.into())
+    Err(bus::BusError::Timeout { what: "recording the store of the farm".to_owned() }.into())
 }
 
-/// The name of this machine.
+/// Host name of this machine.
 pub fn host_name() -> String {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.unwrap_or_else(|| "unknown".to_owned())

@@ -1,4 +1,4 @@
-//! What every service does the same way: start, wait, be ready, drain, and (in tests) die at a chosen step.
+//! Common parts of all services: start, wait, become ready, drain, and (in tests) die at a chosen step.
 
 mod clock;
 mod context;

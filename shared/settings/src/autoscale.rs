@@ -1,38 +1,39 @@
-//! How pools are scaled.
+//! Settings of autoscaled pools.
 
 use serde::{Deserialize, Serialize};
 
-/// How the number of a pool's processes follows the work: its bounds, and how patiently.
+/// Bounds and tuning of an autoscaled pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolScaling {
-    /// There are always so many processes.
+    /// Minimum number of processes, at most `max`.
     pub min: u16,
-    /// There are never more.
+    /// Maximum number of processes, at least 1.
     pub max: u16,
-    /// Seconds within which what waits should start.
+    /// Seconds within which waiting work should start.
     pub target_wait_seconds: f64,
-    /// What a process costs an hour, in any money.
+    /// Cost of a process per hour, in any currency.
     pub cost_per_process_hour: f64,
-    /// What the pool may cost an hour, in the same money. Absent: whatever `max` costs.
+    /// Maximum cost of the pool per hour, in the same currency. Absent: no limit below `max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_per_hour: Option<f64>,
-    /// Seconds from asking for a process to its taking work.
+    /// Seconds from requesting a process until it accepts work.
     pub start_up_seconds: f64,
-    /// Seconds that fewer processes must have been enough before some go: 0, or four ticks at least.
+    /// Seconds for which fewer processes must have been enough before some are stopped: 0, or at least four ticks.
     pub scale_in_after_seconds: f64,
-    /// Seconds after a change in which no process goes.
+    /// Seconds after a change during which no process is stopped.
     pub cooldown_seconds: f64,
-    /// The most that go at once, percent of those there are, from 1 to 100; one at least.
+    /// Percentage of processes that may be stopped at once, 1 to 100; at least one process.
     pub scale_in_percent: u8,
-    /// As many too many are not worth a change, percent of those there are. Down to `min` all go.
+    /// Surplus that is tolerated, as a percentage of the processes, 0 to 99. If the target is `min`,
+    /// all surplus is removed.
     pub tolerance_percent: u8,
-    /// Seconds over which arrivals are averaged.
+    /// Seconds over which the arrival rate is averaged.
     pub rate_window_seconds: f64,
 }
 
 impl Default for PoolScaling {
-    /// As the planner has it.
+    /// The defaults of the planner.
     fn default() -> Self {
         Self {
             min: 1,

@@ -1,40 +1,31 @@
-//! Settings that make no sense.
+//! Validation of settings: constraints beyond their types.
 
 use model::{Esu, ExecutorType};
 
 use crate::Settings;
 
-/// Looks at a pool in `scale_in_after_seconds` at least.
+/// Minimum number of checks of a pool within `scale_in_after_seconds`.
 const LOOKS_MIN: f64 = 4.0;
 
 /// Settings that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// A file or variable that cannot be read.
-    #[error("settings cannot be read")]
+    #[error("cannot read the settings")]
     Read(#[from] config::ConfigError),
-    /// A name that is no setting.
-    #[error("{file} names {name:?}, which is no setting")]
-    Unknown {
-        /// The file.
-        file: String,
-        /// The name.
-        name: String,
-    },
-    /// A value that makes no sense.
+    #[error("unknown setting {name:?} in {file}")]
+    Unknown { file: String, name: String },
     #[error("setting {name} is {value}: {wanted}")]
     Invalid {
-        /// The name.
         name: &'static str,
-        /// The value.
         value: String,
-        /// What is expected.
+        /// Expectation as used in the message, for example `expected at least 1`.
         wanted: String,
     },
 }
 
 impl Settings {
-    /// Checks what no type can.
+    /// Checks constraints that types cannot express.
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.lease_ttl_seconds == 0 {
             return Err(invalid("lease_ttl_seconds", &0, "expected at least 1"));
@@ -49,56 +40,56 @@ impl Settings {
             return Err(invalid("request_body_timeout_seconds", &0, "expected at least 1"));
         }
         if !matches!(self.replicas, 1 | 3 | 5) {
-            return Err(invalid("replicas", &self.replicas, "1, 3 or 5 is expected"));
+            return Err(invalid("replicas", &self.replicas, "expected 1, 3 or 5"));
         }
         if !matches!(self.log_format.as_str(), "text" | "json") {
-            return Err(invalid("log_format", &self.log_format, "text or json is expected"));
+            return Err(invalid("log_format", &self.log_format, "expected text or json"));
         }
         if self.timeout_seconds > self.timeout_seconds_max {
             return Err(invalid(
                 "timeout_seconds",
                 &self.timeout_seconds,
-                "at most timeout_seconds_max is expected",
+                "expected at most timeout_seconds_max",
             ));
         }
         if self.queue_timeout_seconds > self.queue_timeout_seconds_max {
-            let wanted = "at most queue_timeout_seconds_max is expected";
+            let wanted = "expected at most queue_timeout_seconds_max";
             return Err(invalid("queue_timeout_seconds", &self.queue_timeout_seconds, wanted));
         }
         let ways = ["default", "refuse"];
         if !ways.contains(&self.groups_without_quota.as_str()) {
-            let wanted = "default or refuse is expected";
+            let wanted = "expected default or refuse";
             return Err(invalid("groups_without_quota", &self.groups_without_quota, wanted));
         }
         if !["thesis", "adaptive"].contains(&self.estimator.as_str()) {
-            return Err(invalid("estimator", &self.estimator, "thesis or adaptive is expected"));
+            return Err(invalid("estimator", &self.estimator, "expected thesis or adaptive"));
         }
         if self.job_tasks_in_flight == 0 {
             return Err(invalid("job_tasks_in_flight", &0, "expected at least 1"));
         }
         if self.governor_tick_ms < 100 {
-            return Err(invalid("governor_tick_ms", &self.governor_tick_ms, "at least 100 is expected"));
+            return Err(invalid("governor_tick_ms", &self.governor_tick_ms, "expected at least 100"));
         }
         if !(1..=100).contains(&self.tool_memory_percent) {
-            return Err(invalid("tool_memory_percent", &self.tool_memory_percent, "1 to 100 is expected"));
+            return Err(invalid("tool_memory_percent", &self.tool_memory_percent, "expected 1 to 100"));
         }
         if !self.executor_types.contains_key(&ExecutorType::x86()) {
-            return Err(invalid("executor_types", &"without x86", "all builds use x86"));
+            return Err(invalid("executor_types", &"without x86", "expected x86, which all builds use"));
         }
         if !self.executor_types.contains_key(&self.executor_type) {
-            return Err(invalid("executor_type", &self.executor_type, "one of executor_types is expected"));
+            return Err(invalid("executor_type", &self.executor_type, "expected one of executor_types"));
         }
         self.check_amounts()?;
         self.check_scheduling()?;
         self.check_autoscale()?;
         if self.attempts == 0 || self.attempts > self.attempts_max {
-            return Err(invalid("attempts", &self.attempts, "1 to attempts_max is expected"));
+            return Err(invalid("attempts", &self.attempts, "expected 1 to attempts_max"));
         }
         if !matches!(self.sandbox.as_str(), "bubblewrap" | "none") {
-            return Err(invalid("sandbox", &self.sandbox, "bubblewrap or none is expected"));
+            return Err(invalid("sandbox", &self.sandbox, "expected bubblewrap or none"));
         }
         if self.action_timeout_seconds == 0 || self.action_timeout_seconds > self.action_timeout_seconds_max {
-            let wanted = "1 to action_timeout_seconds_max is expected";
+            let wanted = "expected 1 to action_timeout_seconds_max";
             return Err(invalid("action_timeout_seconds", &self.action_timeout_seconds, wanted));
         }
         if self.action_attempts == 0 {
@@ -106,12 +97,12 @@ impl Settings {
         }
         let longest = self.action_queue_timeout_seconds + self.action_timeout_seconds_max;
         if self.actions_days * 24 * 3600 <= longest {
-            let wanted = "executions must outlast action_queue_timeout_seconds + action_timeout_seconds_max";
+            let wanted = "expected more than action_queue_timeout_seconds + action_timeout_seconds_max";
             return Err(invalid("actions_days", &self.actions_days, wanted));
         }
         let longest = self.queue_timeout_seconds_max + self.timeout_seconds_max;
         if self.events_days * 24 * 3600 <= longest {
-            let wanted = "events must outlast queue_timeout_seconds_max + timeout_seconds_max";
+            let wanted = "expected more than queue_timeout_seconds_max + timeout_seconds_max";
             return Err(invalid("events_days", &self.events_days, wanted));
         }
         Ok(())
@@ -119,7 +110,7 @@ impl Settings {
 
     fn check_scheduling(&self) -> Result<(), SettingsError> {
         if self.action_hedges > 0 && self.action_hedge_delay_ms == 0 && !self.action_hedge_by_history {
-            let wanted = "action_hedge_delay_ms or action_hedge_by_history says when a copy is started";
+            let wanted = "expected action_hedge_delay_ms or action_hedge_by_history to be set";
             return Err(invalid("action_hedges", &self.action_hedges, wanted));
         }
         if self.action_hedge_factor.is_nan() || self.action_hedge_factor < 1.0 {
@@ -129,36 +120,36 @@ impl Settings {
             return Err(invalid("action_probes", &0, "expected at least 1"));
         }
         if self.window_tick_ms < 10 {
-            return Err(invalid("window_tick_ms", &self.window_tick_ms, "at least 10 is expected"));
+            return Err(invalid("window_tick_ms", &self.window_tick_ms, "expected at least 10"));
         }
         if self.memory_left_percent >= 100 {
-            return Err(invalid("memory_left_percent", &self.memory_left_percent, "0 to 99 is expected"));
+            return Err(invalid("memory_left_percent", &self.memory_left_percent, "expected 0 to 99"));
         }
         if self.disk_left_percent >= 100 {
-            return Err(invalid("disk_left_percent", &self.disk_left_percent, "0 to 99 is expected"));
+            return Err(invalid("disk_left_percent", &self.disk_left_percent, "expected 0 to 99"));
         }
         if self.load_max.is_nan() || self.load_max < 0.0 {
-            return Err(invalid("load_max", &self.load_max, "0 or more is expected"));
+            return Err(invalid("load_max", &self.load_max, "expected 0 or more"));
         }
         Ok(())
     }
 
-    /// What the planner cannot use it refuses itself: ranges of times and shares.
+    /// Ranges of times and shares are checked by the planner itself.
     fn check_autoscale(&self) -> Result<(), SettingsError> {
         if self.autoscale_tick_ms < 100 {
-            return Err(invalid("autoscale_tick_ms", &self.autoscale_tick_ms, "at least 100 is expected"));
+            return Err(invalid("autoscale_tick_ms", &self.autoscale_tick_ms, "expected at least 100"));
         }
         for (pool, scaling) in &self.autoscale {
             let (min, max) = (scaling.min, scaling.max);
             if max == 0 || min > max {
-                let wanted = "at least one process, and no more at least than at most, are expected";
+                let wanted = "expected a maximum of at least 1, and not below the minimum";
                 return Err(invalid("autoscale", &format!("{min}..{max} of {pool}"), wanted));
             }
-            // What was needed lately is not known when it is looked at too seldom: then no process would ever go.
+            // With fewer checks, the recent need is unknown and no process would ever be stopped.
             let looks = scaling.scale_in_after_seconds * 1000.0 / self.autoscale_tick_ms as f64;
             if scaling.scale_in_after_seconds > 0.0 && looks < LOOKS_MIN {
                 let value = format!("scale_in_after_seconds {} of {pool}", scaling.scale_in_after_seconds);
-                let wanted = "0, or four times autoscale_tick_ms at least, is expected";
+                let wanted = "expected 0, or at least four times autoscale_tick_ms";
                 return Err(invalid("autoscale", &value, wanted));
             }
         }
@@ -168,7 +159,7 @@ impl Settings {
     fn check_amounts(&self) -> Result<(), SettingsError> {
         for (kind, amount) in self.capacity.iter() {
             if amount < Esu::ZERO || !self.executor_types.contains_key(kind) {
-                let wanted = "0 ESU or more of one of executor_types is expected";
+                let wanted = "expected 0 ESU or more of one of executor_types";
                 return Err(invalid("capacity", &format!("{kind} {amount}"), wanted));
             }
         }
@@ -180,7 +171,7 @@ impl Settings {
                 (times.lease_ttl_seconds, most.lease_ttl_seconds),
             ];
             if asked.iter().any(|(asked, most)| asked.is_some_and(|asked| asked == 0 || asked > *most)) {
-                let wanted = "times from 1 s to the maximum that is set for all builds are expected";
+                let wanted = "expected times from 1 s to the maximum for all builds";
                 return Err(invalid("priority_limits", priority, wanted));
             }
         }

@@ -1,4 +1,4 @@
-//! What is set where nobody sets anything.
+//! Default values of all settings.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -6,7 +6,7 @@ use model::{BandOrder, ExecutorType, Occupancy};
 
 use crate::Settings;
 
-/// The machine's instruction set, as platform properties spell it.
+/// Instruction set of the machine, as spelt in platform properties.
 fn isa() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "x86-64",
@@ -15,7 +15,7 @@ fn isa() -> &'static str {
     }
 }
 
-/// The types that the paper names, and the signs that it gives as examples.
+/// Executor types of the paper, with its example signs.
 fn default_executor_types() -> BTreeMap<ExecutorType, Vec<String>> {
     let signs: [(&str, &[&str]); 4] = [
         ("x86", &[]),
@@ -45,8 +45,8 @@ impl Default for Settings {
             request_body_timeout_seconds: 30,
             log_format: "text".into(),
             replicas: 1,
-            // Ten days in queue and run at most by the limits below, and seventeen days of look-back
-            // for whoever learns from results.
+            // At most ten days in queue and run by the limits below, plus seventeen days of history
+            // for training from results.
             events_days: 30,
             events_bytes_max: 0,
             requests_bytes_max: 0,

@@ -1,11 +1,11 @@
-//! What jobs are checked against.
+//! Limits that jobs are checked against.
 
 use model::JobLimits;
 
 use crate::Settings;
 
 impl Settings {
-    /// What a job is checked against when it is submitted.
+    /// Limits that a job is checked against when it is submitted.
     pub fn job_limits(&self) -> JobLimits {
         JobLimits {
             tasks_max: self.job_tasks_max,

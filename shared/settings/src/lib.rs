@@ -1,6 +1,6 @@
-//! Every setting of Forebay: defaults < `forebay.toml` < `FOREBAY_*` environment < flags.
+//! All settings of Forebay. Precedence: defaults < `forebay.toml` < `FOREBAY_*` environment < flags.
 //!
-//! The names are flat and carry their unit, so that `lease_ttl_seconds` in the file is
+//! Names are flat and include their unit: `lease_ttl_seconds` in the file is
 //! `FOREBAY_LEASE_TTL_SECONDS` in the environment.
 
 use std::{
@@ -27,261 +27,273 @@ pub use check::SettingsError;
 pub use variables::unknown_variables;
 
 /// All settings of all services.
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent setting")]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// Where nats-server listens.
+    /// URL of nats-server, for example `nats://127.0.0.1:4222`.
     pub nats_url: String,
-    /// Where Redis listens.
+    /// URL of Redis, for example `redis://127.0.0.1:6379`.
     pub redis_url: String,
-    /// Where blobs are kept: `file:///PATH`. Empty: as the bus says, else `data`/objects.
+    /// URL of the blob store: `file:///PATH`. Empty: the farm's store as recorded on the bus, else `data`/objects.
     pub store_url: String,
-    /// The data folder.
+    /// Path of the data folder.
     pub data: PathBuf,
-    /// Address of the HTTP API.
+    /// Listen address of the HTTP API.
     pub http_listen: String,
-    /// Address of the Remote Execution API (gRPC).
+    /// Listen address of the Remote Execution API (gRPC).
     pub grpc_listen: String,
-    /// Address of `/metrics` and `/healthz`; port 0 is any free one.
+    /// Listen address of `/metrics` and `/healthz`; port 0 means any free port.
     pub metrics_listen: String,
-    /// Connections of clients to one process at most. 0: as many as its limit of open files allows, up to 10,000.
+    /// Maximum number of client connections to one process. 0: as many as its limit of open files
+    /// allows, up to 10,000.
     pub connections_max: usize,
-    /// Connections from one address at most. 0: half of `connections_max`. Raise it behind a proxy.
+    /// Maximum number of connections from one address. 0: half of `connections_max`. Raise it behind a proxy.
     pub connections_per_client_max: usize,
-    /// Seconds that a client has to send the head of a request, and that a connection without a request is kept (HTTP), or to
-    /// begin to speak (gRPC, where an idle connection is kept as long as it answers).
+    /// Seconds that a client has to send the head of a request, and that a connection without a request is kept
+    /// (HTTP), or to start the protocol (gRPC, where an idle connection is kept as long as it answers). At least 1.
     pub request_head_timeout_seconds: u64,
-    /// Seconds that the body of a request may pause; over all it must bring 1 KiB a second.
+    /// Seconds that the body of a request may pause, at least 1; on average it must arrive at 1 KiB per second.
     pub request_body_timeout_seconds: u64,
-    /// `text` or `json`.
+    /// Format of log lines: `text` or `json`.
     pub log_format: String,
 
-    /// Replicas of every stream: 1, 3 or 5.
+    /// Number of replicas of every stream: 1, 3 or 5.
     pub replicas: usize,
-    /// Days that build events are kept. Must outlast queue, run and look-back.
+    /// Retention of build events in days. Must exceed the maximum times in queue and run together.
     pub events_days: u64,
-    /// Bytes of build events at most; when full, new builds are refused. 0 is no limit.
+    /// Maximum size of build events in bytes; when it is reached, new builds are rejected. 0: no limit.
     pub events_bytes_max: u64,
-    /// Bytes of waiting requests at most; when full, publishing is refused. 0 is no limit.
+    /// Maximum size of waiting requests in bytes; when it is reached, publishing fails. 0: no limit.
     pub requests_bytes_max: u64,
-    /// Days that rejections are kept.
+    /// Retention of rejections in days.
     pub rejected_days: u64,
 
-    /// Bytes of a request message at most.
+    /// Maximum size of a request message in bytes.
     pub request_bytes_max: usize,
-    /// Tasks of a job at most.
+    /// Maximum number of tasks of a job.
     pub job_tasks_max: usize,
-    /// Bytes of a job as JSON at most.
+    /// Maximum size of a job as JSON in bytes.
     pub job_bytes_max: usize,
-    /// Seconds a build may run when it says nothing.
+    /// Default maximum run time of a build in seconds.
     pub timeout_seconds: u64,
-    /// Seconds a build may run at most.
+    /// Largest `timeout_seconds` that a build may request.
     pub timeout_seconds_max: u64,
-    /// Seconds a build may wait when it says nothing.
+    /// Default maximum wait of a build in the queue in seconds.
     pub queue_timeout_seconds: u64,
-    /// Seconds a build may wait at most.
+    /// Largest `queue_timeout_seconds` that a build may request.
     pub queue_timeout_seconds_max: u64,
-    /// Times of builds by priority, where they differ: `timeout_seconds`, `queue_timeout_seconds` and
-    /// `lease_ttl_seconds` of `emergency`, `interactive`, `automated` or `batch`.
+    /// Default times by priority, where they differ: `timeout_seconds`, `queue_timeout_seconds` and
+    /// `lease_ttl_seconds` for `emergency`, `interactive`, `automated` or `batch`.
     #[serde(deserialize_with = "structured")]
     pub priority_limits: BTreeMap<Priority, SomeTimeLimits>,
-    /// Attempts of a build when it says nothing.
+    /// Default maximum number of attempts of a build, 1 to `attempts_max`.
     pub attempts: u32,
-    /// Attempts of a build at most.
+    /// Largest number of attempts that a build may request.
     pub attempts_max: u32,
 
-    /// Seconds a lease lives without renewal when the build says nothing; well above a restart of nats-server.
+    /// Default number of seconds after which a lease expires unless renewed; well above the
+    /// restart time of nats-server.
     pub lease_ttl_seconds: u64,
-    /// Seconds a lease lives without renewal at most.
+    /// Largest `lease_ttl_seconds` that a build may request.
     pub lease_ttl_seconds_max: u64,
-    /// Milliseconds a worker has to claim an offered build.
+    /// Milliseconds that a worker has to claim an offered build.
     pub offer_timeout_ms: u64,
-    /// Seconds between two heartbeats of a worker; it counts as gone after three.
+    /// Seconds between two heartbeats of a worker, at least 1; it counts as lost after three.
     pub heartbeat_seconds: u64,
-    /// Seconds a build past its own timeout may stay in progress before the reaper ends it.
+    /// Seconds that a build may stay in progress beyond its timeout before the reaper ends it.
     pub overrun_seconds: u64,
 
-    /// The executor types of this farm, each with the signs by which a build is known to use it: a flag's beginning, or
-    /// `tag:NAME`. All builds use x86.
+    /// Executor types of this farm, each with the signs that a build uses it: the beginning of a flag, or `tag:NAME`.
+    /// All builds use x86.
     #[serde(deserialize_with = "structured")]
     pub executor_types: BTreeMap<ExecutorType, Vec<String>>,
-    /// The type of this machine's executors and workers.
+    /// Type of this machine's executors and workers; one of `executor_types`.
     pub executor_type: ExecutorType,
-    /// ESU of each executor type that the farm has; quotas that add up to more are scaled down. A type that is not named has
-    /// as much as the quotas say.
+    /// ESU of each executor type in the farm; quotas that add up to more are scaled down. A type that is not listed
+    /// has as much as its quotas add up to.
     #[serde(deserialize_with = "structured")]
     pub capacity: Occupancy,
-    /// What becomes of a build whose group has no quota, once any group has one: `default` (the quota that is set for
-    /// the name `default`; without it such a group only borrows what others leave unused), or `refuse`.
+    /// Treatment of builds whose group has no quota, once any group has one: `default` (use the quota named `default`;
+    /// without it the group only borrows unused quota), or `refuse`.
     pub groups_without_quota: String,
-    /// Milliseconds between two decisions of the governor.
+    /// Milliseconds between two decisions of the governor, at least 100.
     pub governor_tick_ms: u64,
     /// Order of a group's builds of the same priority: `fcfs`, `spt`, `edf`, `oagm`, `least_flex` or `spt-aged`.
     pub band_order: BandOrder,
-    /// The same for `emergency`, `interactive`, `automated` or `batch`, where it is another.
+    /// Order by priority, for those of `emergency`, `interactive`, `automated` and `batch`
+    /// that differ from `band_order`.
     #[serde(deserialize_with = "structured")]
     pub band_orders: BTreeMap<Priority, BandOrder>,
-    /// How it is estimated how long builds will run: `thesis` or `adaptive`.
+    /// Estimator of run times of builds: `thesis` or `adaptive`.
     pub estimator: String,
-    /// The pools whose number of processes follows the work: `workers`, `executors` (of the pool `default`) or
-    /// `executors.POOL`, each with its bounds. Where none is named, nothing is scaled.
+    /// Pools to autoscale, with their bounds: `workers`, `executors` (the pool `default`) or
+    /// `executors.POOL`. Empty: no autoscaling.
     #[serde(deserialize_with = "structured")]
     pub autoscale: BTreeMap<ScaledPool, PoolScaling>,
-    /// Milliseconds between two looks at a pool that is scaled, while anything waits or runs there.
+    /// Milliseconds between two checks of an autoscaled pool while builds wait or run there, at least 100.
     pub autoscale_tick_ms: u64,
-    /// Whether warm workspaces are looked for. Off, each build starts in an empty one.
+    /// Whether to use warm workspaces. If off, each build starts in an empty workspace.
     pub warm_workspaces: bool,
-    /// Percent of the machine's memory in use above which idle tool servers are shut down, the least valuable first.
+    /// Percentage of the machine's memory in use, 1 to 100, above which idle tool servers are shut
+    /// down, least valuable first.
     pub tool_memory_percent: u8,
-    /// Seconds between two trainings of the occupancy model; 0: never.
+    /// Seconds between two trainings of the occupancy model. 0: never.
     pub training_seconds: u64,
 
-    /// Workspaces of a worker. 0: two for each processor.
+    /// Number of workspaces of a worker. 0: two per processor.
     pub workspaces: u16,
     /// Milliseconds between SIGTERM and SIGKILL when a build is cancelled or times out.
     pub kill_grace_ms: u64,
-    /// Seconds a worker that is told to stop lets its builds run on before it gives them back.
+    /// Seconds that a stopping worker lets its builds run before they are requeued.
     pub drain_seconds: u64,
-    /// Seconds after which what a killed `forebay up` left running ends by itself, once its builds have ended, unless another `up`
-    /// takes it over. 0: never.
+    /// Seconds after which the processes left by a killed `forebay up` stop, once their builds have ended, unless
+    /// another `up` takes them over. 0: never.
     pub orphan_seconds: u64,
-    /// Bytes of console output of one build on the bus at most; the rest goes to the store.
+    /// Maximum console output of one build on the bus in bytes; the rest goes to the store.
     pub console_bytes_max: u64,
-    /// Bytes of console output of one build kept at all.
+    /// Maximum console output of one build that is kept at all, in bytes.
     pub log_bytes_max: u64,
-    /// Bytes of one kept output file at most.
+    /// Maximum size of one output file in bytes.
     pub output_bytes_max: u64,
-    /// Keeps the workspace folder of a failed build, for looking at.
+    /// Whether to keep the workspace folder of a failed build for inspection.
     pub keep_failed_workspaces: bool,
-    /// Bytes that the archive of a build may unpack to at most.
+    /// Maximum unpacked size of the archive of a build in bytes.
     pub unpacked_bytes_max: u64,
-    /// A file with settings of git for fetching sources: proxies, mirrors, credential helpers, filters. That of the machine
-    /// and of the worker's user are not read: a build could have written them.
+    /// File with git settings for fetching sources: proxies, mirrors, credential helpers, filters. The settings of the
+    /// machine and of the worker's user are ignored, because a build could have written them.
     pub git_config_file: Option<PathBuf>,
-    /// Tasks of one job that a worker has executed at a time.
+    /// Maximum number of tasks of one job that a worker has in execution at a time, at least 1.
     pub job_tasks_in_flight: usize,
 
-    /// Which instance names there are and which quota group each stands for, with spaces between:
-    /// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;pool=POOL][;readonly]`. The pattern is a name, `NAME/*` or `*`; the first that
-    /// matches holds. A client may ask for one of the further groups by the header `x-forebay-group`.
+    /// Instance names and their quota groups, separated by spaces:
+    /// `PATTERN=GROUP[,GROUP...][;priority=MIN..MAX][;pool=POOL][;readonly]`. The pattern is a name, `NAME/*` or `*`;
+    /// the first match applies. A client can select one of the further groups with the header `x-forebay-group`.
     pub instances: String,
-    /// Seconds that the origin of an asset may take to send it.
+    /// Maximum time in seconds to download an asset from its origin.
     pub fetch_timeout_seconds: u64,
 
-    /// Days that executions are kept. Must outlast their queue and run.
+    /// Retention of executions in days. Must exceed the maximum times in queue and run together.
     pub actions_days: u64,
-    /// Bytes of executions on the bus at most; when full, new actions are refused. 0 is no limit.
+    /// Maximum size of executions on the bus in bytes; when it is reached, new actions are rejected. 0: no limit.
     pub actions_bytes_max: u64,
-    /// Days that log streams written by clients are kept.
+    /// Retention in days of log streams written by clients.
     pub log_streams_days: u64,
-    /// Seconds an action's command may run when the client says nothing.
+    /// Default maximum run time of an action's command in seconds.
     pub action_timeout_seconds: u64,
-    /// Seconds an action's command may run at most.
+    /// Largest timeout in seconds that an action may request.
     pub action_timeout_seconds_max: u64,
-    /// Seconds an action may wait for an executor.
+    /// Maximum wait of an action for an executor in seconds.
     pub action_queue_timeout_seconds: u64,
-    /// Runs of an action at most, when executors die under it.
+    /// Maximum number of attempts of an action if executors are lost, at least 1.
     pub action_attempts: u32,
-    /// Milliseconds that an action runs on after the last client has gone.
+    /// Milliseconds that an action keeps running after its last client has disconnected.
     pub action_waiter_grace_ms: u64,
-    /// Bytes of each of stdout and stderr of an action at most; beyond, the action is killed.
+    /// Maximum size of stdout, and of stderr, of an action in bytes; an action that exceeds it is killed.
     pub action_output_bytes_max: u64,
-    /// Bytes of memory of an action at most, where cgroups can be had; 0 is no limit.
+    /// Maximum memory of an action in bytes, where cgroups are available. 0: no limit.
     pub action_memory_bytes_max: u64,
-    /// Seconds of processor time of an action at most, of all its processes together; 0 is no limit. This and the three
-    /// that follow hold also for actions that ask for no limit (`limit-cpu-ms` and the like); one that asks for more is refused.
+    /// Maximum CPU time of an action in seconds, of all its processes together. 0: no limit. This and the
+    /// three following limits also apply to actions that request no limit (`limit-cpu-ms` etc.); requests
+    /// above them are rejected.
     pub action_cpu_seconds_max: u64,
-    /// Processes and threads of an action at a time at most; 0 is no limit.
+    /// Maximum number of processes and threads of an action at a time. 0: no limit.
     pub action_processes_max: u64,
-    /// Files and folders that an action may add at most; 0 is no limit.
+    /// Maximum number of files and folders that an action may add. 0: no limit.
     pub action_files_max: u64,
-    /// Bytes by which an action may make its folder larger at most; 0 is no limit.
+    /// Maximum growth of the folder of an action in bytes. 0: no limit.
     pub action_disk_bytes_max: u64,
-    /// User and group id of actions when the executor runs as root. Must own nothing.
+    /// User and group id of actions if the executor runs as root. Must not own any files.
     pub action_uid: u32,
-    /// Whether an action that is asked for while the same one waits or runs joins it instead of running again.
+    /// Whether a request for an action joins a waiting or running execution of the same action.
     pub action_merging: bool,
-    /// Copies of an action that takes long which may be started beside the first; 0: none, however long it takes.
+    /// Maximum number of additional copies of a slow action. 0: none.
     pub action_hedges: u16,
-    /// Milliseconds after which the first copy is started; each further one waits as much longer.
+    /// Milliseconds after which the first copy is started; each further copy waits that long again.
     pub action_hedge_delay_ms: u64,
-    /// Starts a copy also when an action takes longer than `action_hedge_factor` times what 95 % of its kind took.
+    /// Whether to start a copy also if an action takes longer than `action_hedge_factor` times the run time of 95
+    /// % of similar actions.
     pub action_hedge_by_history: bool,
-    /// See `action_hedge_by_history`; at least 1.
+    /// Factor for `action_hedge_by_history`, at least 1.
     pub action_hedge_factor: f64,
-    /// Executors that are told of a waiting action at once; the first of them with room for it has it.
+    /// Number of executors that are notified of a waiting action at a time, at least 1; the first with
+    /// free capacity claims it.
     pub action_probes: u16,
-    /// Milliseconds that each of them lets those go first that suit the action better.
+    /// Milliseconds by which each of these executors defers to better suited ones.
     pub action_probe_delay_ms: u64,
-    /// Whether an action goes first to where actions like it ran before.
+    /// Whether to prefer executors on which similar actions ran before.
     pub action_affinity: bool,
-    /// Whether, beyond that, the emptier of two executors is preferred, or any.
+    /// Whether to prefer the less loaded of two executors, in addition to affinity; else either one is used.
     pub action_load_aware: bool,
-    /// Milliseconds that an action is passed over in favour of one of the same group that is warm on the executor that asks.
+    /// Milliseconds for which an action may be passed over in favour of one of the same group that is warm
+    /// on the claiming executor.
     pub action_affinity_wait_ms: u64,
-    /// Seconds that others may pass an action which waits for a custom resource alone; after that, room is kept for it.
+    /// Seconds for which others may overtake an action that waits only for a custom resource; after that, capacity
+    /// is reserved for it.
     pub custom_resource_patience_seconds: u64,
-    /// Whether actions are packed by what their kind was seen to use; else by what they ask for.
+    /// Whether actions are packed by the measured use of similar actions; else by their requests.
     pub action_sizing: bool,
 
-    /// Actions an executor runs at a time at most. 0: one for each processor.
+    /// Maximum number of actions that an executor runs at a time. 0: one per processor.
     pub executor_slots: u16,
-    /// Thousandths of a processor that actions of an executor may hold together. 0: 1000 for each slot.
+    /// CPU that the actions of an executor may hold together, in thousandths of a processor. 0: 1000 per slot.
     pub executor_cpu_millis: u64,
-    /// Bytes of memory that they may hold together. 0: nine tenths of what the machine or its control group has.
+    /// Memory that they may hold together, in bytes. 0: nine tenths of the memory of the machine or its control group.
     pub executor_memory_bytes: u64,
-    /// Custom resources of this machine's executors, which actions ask for by `resources:NAME`: `gpu = 2`.
+    /// Custom resources of this machine's executors, which actions request by `resources:NAME`, for example `gpu = 2`.
     #[serde(deserialize_with = "structured")]
     pub executor_resources: BTreeMap<ResourceName, Amount>,
-    /// Whether an executor admits actions by a congestion window, which shrinks when the machine is short of something.
+    /// Whether an executor limits its actions by a congestion window, which shrinks when the machine is overloaded.
     pub congestion_window: bool,
-    /// Points of that window at the start; an action costs 5, and 5 more for each slot that it holds. 0: all slots.
+    /// Initial size of the window in points; an action costs 5, plus 5 for each slot that it holds. 0: all slots.
     pub window_start_points: u32,
-    /// Points of it at most. 0: all slots.
+    /// Maximum size of the window in points. 0: all slots.
     pub window_points_max: u32,
-    /// Milliseconds between two looks at the sensors, while anything runs.
+    /// Milliseconds between two readings of the sensors while actions run, at least 10.
     pub window_tick_ms: u64,
-    /// Load of a minute above which the machine is overloaded, for each processor or slot, whichever are more. 0: never.
+    /// One-minute load above which the machine counts as overloaded, per processor or slot, whichever
+    /// are more. 0: never.
     pub load_max: f64,
-    /// Percent of memory, of the machine's or of the control group's, that must be left.
+    /// Percentage of memory, of the machine or its control group, that must stay free: 0 to 99.
     pub memory_left_percent: u8,
-    /// Percent of the data folder's disk, and of its inodes, that must be left: below that workers and executors take nothing
-    /// new, below half of it stores refuse writes and a build that fills the disk is ended. 0: they fill it.
+    /// Percentage of the data folder's disk, and of its inodes, that must stay free: 0 to 99. Below it, workers and
+    /// executors accept no new work; below half of it, stores reject writes and a build that fills the disk is
+    /// ended. 0: no reserve.
     pub disk_left_percent: u8,
-    /// Actions that may fetch their inputs at a time. 0: any number.
+    /// Maximum number of actions that fetch their inputs at a time. 0: no limit.
     pub starting_max: u16,
-    /// `bubblewrap`, or `none` where the machine cannot.
+    /// Sandbox of actions: `bubblewrap`, or `none` on machines that do not support it.
     pub sandbox: String,
-    /// Folders of the machine that sandboxed actions can read, besides the system's own.
+    /// Folders of the machine that sandboxed actions can read, in addition to system folders.
     #[serde(deserialize_with = "structured")]
     pub sandbox_read_only: Vec<PathBuf>,
-    /// The pool of this machine's executors.
+    /// Name of the pool of this machine's executors.
     pub pool: String,
     /// Platform properties that they offer, with the values of each.
     #[serde(deserialize_with = "structured")]
     pub pool_properties: BTreeMap<String, Vec<String>>,
-    /// Whether the input root is an action's `/` there.
+    /// Whether the input root is an action's `/` in this pool.
     pub pool_root_is_input: bool,
 
-    /// Where blobs and action results are kept beyond the data folder: `s3://`, `gs://`, `az://` or another URL. Empty: nowhere.
+    /// Remote storage for blobs and action results in addition to the data folder: `s3://`, `gs://`, `az://` or
+    /// another URL. Empty: none.
     pub cas_url: String,
-    /// Bytes on disk of blobs and action results in the data folder at most.
+    /// Maximum size on disk of blobs and action results in the data folder, in bytes.
     pub cas_bytes_max: u64,
-    /// Seconds that a blob is kept after someone was told that it is there, while there is room.
+    /// Seconds that a blob is kept after a client was informed that it exists, while there is free space.
     pub cas_keep_seconds: u64,
-    /// Seconds that it is kept at least, when the store is about to be full: then the oldest go.
+    /// Minimum of these seconds when the store is nearly full; the oldest blobs are then evicted.
     pub cas_keep_min_seconds: u64,
-    /// Bytes of memory for small blobs, in each process.
+    /// Memory for small blobs in each process, in bytes.
     pub cas_memory_bytes: u64,
-    /// Bytes of one blob at most.
+    /// Maximum size of one blob in bytes.
     pub cas_blob_bytes_max: u64,
-    /// Writes blobs through to the disk before they count as stored.
+    /// Whether blobs are flushed to disk before they count as stored.
     pub cas_fsync: bool,
 }
 
 impl Settings {
-    /// Reads `file` (when it exists; `required` when the user named it) and the environment.
+    /// Reads `file` (if it exists; it must if `required`, as when the user named it) and the environment.
     pub fn load(file: &Path, required: bool) -> Result<Self, SettingsError> {
         Self::load_with(file, required, Environment::with_prefix("FOREBAY"))
     }
@@ -296,7 +308,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What a request is checked against.
+    /// Limits that a request is checked against.
     pub fn request_limits(&self) -> RequestLimits {
         RequestLimits {
             request_bytes_max: self.request_bytes_max,
@@ -317,12 +329,12 @@ impl Settings {
         }
     }
 
-    /// By what a group's builds of this priority are ordered.
+    /// Order of a group's builds of this priority.
     pub fn band_order_of(&self, priority: Priority) -> BandOrder {
         self.band_orders.get(&priority).copied().unwrap_or(self.band_order)
     }
 
-    /// How many actions an executor runs at a time.
+    /// Maximum number of actions that an executor runs at a time.
     pub fn executor_slot_count(&self) -> u16 {
         if self.executor_slots > 0 {
             return self.executor_slots;
@@ -331,7 +343,7 @@ impl Settings {
         u16::try_from(processors).unwrap_or(u16::MAX)
     }
 
-    /// How many workspaces a worker has.
+    /// Number of workspaces of a worker.
     pub fn workspace_count(&self) -> u16 {
         if self.workspaces > 0 {
             return self.workspaces;
@@ -341,7 +353,7 @@ impl Settings {
     }
 }
 
-/// A list or table: as itself from a file, as JSON from a variable.
+/// Deserialises a list or table: directly from a file, as JSON from a variable.
 fn structured<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -355,11 +367,11 @@ fn structured<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -
     }
 }
 
-/// A misspelt name in a file would be ignored without a word.
+/// Rejects unknown names in a file, which would otherwise be ignored silently.
 fn check_names(file: &Path, source: File<config::FileSourceFile, FileFormat>) -> Result<(), SettingsError> {
     let named = Config::builder().add_source(source).build()?;
     let table: std::collections::HashMap<String, config::Value> = named.try_deserialize()?;
-    // Not through `Config`, which knows nothing of what is empty.
+    // Serialised directly, because `Config` drops empty values.
     let known = serde_json::to_value(Settings::default()).unwrap_or_default();
     match table.keys().filter(|name| known.get(name).is_none()).min() {
         None => Ok(()),

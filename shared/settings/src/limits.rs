@@ -1,13 +1,13 @@
-//! What an action may use at most.
+//! Limits of actions as configured by the operator.
 
 use model::TaskLimits;
 
 use crate::Settings;
 
 impl Settings {
-    /// The limits that no action may be above, whatever it asks for. What is absent is not limited.
+    /// Upper limits of every action, whatever it requests. Absent values are unlimited.
     pub fn action_limits(&self) -> TaskLimits {
-        // 0 stands for none.
+        // A setting of 0 means no limit.
         let most = |most: u64| (most > 0).then_some(most);
         let millis = |seconds: u64| most(seconds.saturating_mul(1000));
         TaskLimits {

@@ -26,7 +26,7 @@ fn tables_that_are_empty_by_default_are_known_too() {
     assert_eq!(settings.priority_limits[&Priority::Batch].timeout_seconds, Some(3));
     assert!(load("[capacity]\nvax = 1", &[]).unwrap_err().to_string().contains("capacity is vax 1"));
     assert!(load("[priority_limits.batch]\ntimeout_seconds = 0", &[]).is_err());
-    assert!(load("band_order = \"lifo\"", &[]).unwrap_err().to_string().contains("cannot be read"));
+    assert!(load("band_order = \"lifo\"", &[]).unwrap_err().to_string().contains("cannot read"));
     assert!(load("estimator = \"guess\"", &[]).unwrap_err().to_string().contains("estimator is guess"));
 }
 

@@ -1,10 +1,10 @@
-//! Variables that look like settings and are none.
+//! Environment variables that look like settings but are not.
 
 use serde_json::Value;
 
 use crate::Settings;
 
-/// Variables that are read elsewhere than in the settings, or set for builds.
+/// Variables that are read outside the settings, or set for builds.
 const OTHERS: [&str; 18] = [
     "LOG",
     "LISTEN_FILE",
@@ -27,7 +27,7 @@ const OTHERS: [&str; 18] = [
 ];
 const PREFIX: &str = "FOREBAY_";
 
-/// For each of these variables that begins like a setting and is none, a sentence that says so and names the nearest one.
+/// Returns a message for each variable that has the prefix of settings but is not one, with the closest setting name.
 pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let Ok(Value::Object(settings)) = serde_json::to_value(Settings::default()) else { return Vec::new() };
     let known: Vec<String> = settings.keys().map(|name| name.to_uppercase()).collect();
@@ -46,10 +46,10 @@ pub fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     unknown
 }
 
-/// Characters that may differ for a name to be meant.
+/// Maximum edit distance of a suggested name.
 const NEAR: usize = 3;
 
-/// How many characters have to be put in, left out or replaced to make `a` into `b`.
+/// The edit distance: how many characters must be inserted, deleted or replaced to turn `a` into `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,5 +1,6 @@
-//! How many `/bin/true` a second: a bare loop, one shim, several shims. `cargo run --example spawn_rate [SECONDS]`
-#![allow(clippy::unwrap_used, reason = "a measurement has nobody to report to")]
+//! Measures how many `/bin/true` run per second: a bare loop, one shim, several shims. `cargo
+//! run --example spawn_rate [SECONDS]`
+#![allow(clippy::unwrap_used, reason = "a measurement may panic")]
 
 use std::env;
 use std::process::{Command, ExitCode};

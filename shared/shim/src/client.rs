@@ -1,4 +1,4 @@
-//! The worker's half: starts a shim, has it run commands, hears of them.
+//! The worker's half: starts a shim, runs commands in it, and receives their events.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,39 +19,36 @@ use crate::options::{Files, Options};
 use crate::own;
 use crate::running::Running;
 
-/// Output shorter than this, in bytes, is copied out of the receive buffer: a few kept bytes must not pin it.
+/// Output shorter than this, in bytes, is copied out of the receive buffer, so that a few bytes do
+/// not keep it allocated.
 const COPY_BELOW: usize = 4 * 1024;
-/// Bytes asked of the socket at once.
+/// Maximum bytes read from the socket at once.
 const READ_SIZE: usize = 128 * 1024;
-/// Room in the buffer below which it is made larger: less would cut long output into small reads.
+/// Free bytes below which the buffer is enlarged: less would split long output into small reads.
 const READ_LEAST: usize = 16 * 1024;
 
-/// Why a shim could not do as asked.
+/// An error of a shim.
 #[derive(Debug, thiserror::Error)]
 pub enum ShimError {
-    /// The shim could not be started.
-    #[error("the shim {program} could not be started")]
+    #[error("cannot start the shim {program}")]
     Start {
-        /// The program that was to be the shim.
         program: PathBuf,
-        /// What the system said.
         source: io::Error,
     },
     /// The shim is dying, and with it every process of its command: [`Shim::end`] returns when they are dead.
-    #[error("the shim is gone")]
+    #[error("the shim has ended")]
     Gone,
-    /// The socket to the shim failed.
     #[error("the socket to the shim failed")]
     Socket(#[source] io::Error),
-    /// What came was no word of a shim.
-    #[error("the shim sent nonsense: {0}")]
+    /// The received bytes do not follow the protocol.
+    #[error("protocol error from the shim: {0}")]
     Protocol(String),
-    /// The command is larger than a shim takes; the system would refuse it too.
-    #[error("the command takes {bytes} bytes, more than {limit}")]
+    /// The command is larger than a shim accepts; the kernel would refuse it too.
+    #[error("the command has {bytes} bytes, the limit is {limit}")]
     TooLarge {
         /// Its arguments, variables and directory together, in bytes.
         bytes: usize,
-        /// The most that is taken, in bytes.
+        /// The maximum accepted size, in bytes.
         limit: usize,
     },
 }
@@ -71,28 +68,28 @@ impl From<Malformed> for ShimError {
     }
 }
 
-/// One shim process, which runs one command at a time. Dropping it closes the socket, on which the shim
-/// kills everything and ends; [`Shim::stop`] also waits for that.
+/// One shim process, which runs one command at a time. Dropping it closes the socket, upon which the shim kills
+/// everything and exits; [`Shim::stop`] also waits for that.
 #[derive(Debug)]
 pub struct Shim {
     pub(crate) link: Arc<Link>,
     process: Child,
-    /// The processes of the shim itself, by their numbers on the host; none if they are not known.
+    /// Process ids of the shim itself, on the host; empty if they are unknown.
     own: Vec<u32>,
     mode: Mode,
     inbox: BytesMut,
-    /// The number of the latest command.
+    /// Number of the latest command.
     pub(crate) run: u64,
-    /// Whether the end of that command has yet to be heard.
+    /// Whether the end of that command was not received yet.
     pub(crate) unfinished: bool,
-    /// Whether a command left something behind.
+    /// Whether a command left traces that cannot be removed.
     spent: bool,
     /// Whether a command left survivors.
     kept: bool,
-    /// The number of the latest request to forget them, and of the latest that was answered.
+    /// Number of the latest request to end the survivors, and of the latest one answered.
     forget: u64,
     forgotten: u64,
-    /// The latest measurement, and of which command.
+    /// The latest measurement, with the number of its command.
     pub(crate) measured: watch::Sender<(u64, Measured)>,
 }
 
@@ -102,12 +99,12 @@ impl Shim {
         Self::start_with(program, &Options::default()).await
     }
 
-    /// Like [`Shim::start`], in this mode and no other.
+    /// Like [`Shim::start`], but only in this mode.
     pub async fn start_in(program: &Path, mode: Mode) -> Result<Self, ShimError> {
         Self::start_with(program, &Options { mode: Some(mode), ..Options::default() }).await
     }
 
-    /// Like [`Shim::start`], made to measure.
+    /// Like [`Shim::start`], with explicit options.
     pub async fn start_with(program: &Path, options: &Options) -> Result<Self, ShimError> {
         let failed = |source| ShimError::Start { program: program.to_owned(), source };
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
@@ -115,7 +112,7 @@ impl Shim {
         let stream = UnixStream::from_std(ours).map_err(failed)?;
         let mut command = tokio::process::Command::new(std::path::absolute(program).map_err(failed)?);
         command.arg("shim").args(options.outer_arguments());
-        // The shim's environment can be read by the builds (`/proc/1/environ`); the worker's may hold secrets.
+        // Builds can read the shim's environment (`/proc/1/environ`); the worker's may hold secrets.
         command.env_clear().current_dir("/");
         let theirs = Stdio::from(OwnedFd::from(theirs));
         let process = command.stdin(theirs).stdout(Stdio::null()).spawn().map_err(failed)?;
@@ -140,7 +137,7 @@ impl Shim {
         match shim.receive().await? {
             Reply::Ready(mode) => {
                 shim.mode = mode;
-                // No command runs yet: all that descends from the first process is the shim's own.
+                // No command runs yet: all descendants of the first process belong to the shim.
                 shim.own = shim.process.id().and_then(own::family).unwrap_or_default();
             }
             early @ (Reply::Event(_)
@@ -154,29 +151,29 @@ impl Shim {
         Ok(shim)
     }
 
-    /// How the shim holds on to the processes of its commands.
+    /// How the shim tracks the processes of its commands.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The host's process id of the shim (of its outer process, whose death ends all), while it lives.
+    /// Process id of the shim on the host (of its outer process, whose death ends all), while it lives.
     pub fn pid(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// User and system time of the shim's own processes and none of its commands', while they live; `None` where the
-    /// system does not tell.
+    /// User and system time of the shim's own processes, without its commands, while they live; `None` if the system
+    /// does not provide it.
     pub fn own_cpu(&self) -> Option<Duration> {
         own::cpu(&self.own)
     }
 
-    /// Whether a command left traces that the shim could not wipe out, so that the next would not be alone with
-    /// what it was given. Only a shim with [`Options::tidy`] looks.
+    /// Whether a command left traces that the shim could not remove, so that the next command would not start from a
+    /// clean state. Only a shim with [`Options::tidy`] checks this.
     pub fn is_spent(&self) -> bool {
         self.spent
     }
 
-    /// Whether it is known to be gone. That it is not known proves nothing.
+    /// Whether the shim is known to have ended. `false` proves nothing.
     pub fn is_gone(&mut self) -> bool {
         match self.link.stream().try_read_buf(&mut self.inbox) {
             Ok(count) => count == 0,
@@ -184,23 +181,24 @@ impl Shim {
         }
     }
 
-    /// Starts a command. If an earlier one has not been followed to its end, that one is killed first.
+    /// Starts a command. If an earlier one was not followed to its end, that one is killed first.
     pub async fn run(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
         self.launch(command, Vec::new(), false, &Limits::default()).await
     }
 
-    /// Like [`Shim::run`], but when the command's own process ends by itself, what else lives stays alive: what it
-    /// started and what an earlier command left. Its outputs end with that process. See [`Shim::has_survivors`].
+    /// Like [`Shim::run`], but when the command's own process exits without being killed, its
+    /// other processes stay alive, and so do the survivors of earlier commands. The output ends
+    /// with that process. See [`Shim::has_survivors`].
     ///
-    /// The command's deadline goes on for what it leaves, and can be moved by [`Control::renew`], until the next command:
-    /// whoever means to keep that for good, makes it [`Deadline::NEVER`].
+    /// The command's deadline continues to apply to its survivors, and can be moved by [`Control::renew`], until the
+    /// next command: to keep them indefinitely, set it to [`Deadline::NEVER`].
     ///
     /// Processor time of survivors counts for the command during which they use it.
     pub async fn run_and_keep(&mut self, command: &Command) -> Result<Running<'_>, ShimError> {
         self.launch(command, Vec::new(), true, &Limits::default()).await
     }
 
-    /// Like [`Shim::run`], with its outputs going into files, and kept to `limits`.
+    /// Like [`Shim::run`], with its output going into files, and restricted by `limits`.
     pub async fn run_into(
         &mut self,
         command: &Command,
@@ -237,21 +235,21 @@ impl Shim {
         self.end().await
     }
 
-    /// Like [`Shim::stop`], for who only borrows it: a shim that is [`ShimError::Gone`] may still be dying, and its
-    /// processes with it. It runs nothing more.
+    /// Like [`Shim::stop`], for borrowed shims: after [`ShimError::Gone`] the shim and its processes may still be
+    /// dying. The shim runs no further command.
     pub async fn end(&mut self) -> Result<(), ShimError> {
         self.link.close();
         self.process.wait().await.map_err(ShimError::Socket)?;
         Ok(())
     }
 
-    /// Whether something is alive that a command left, as far as was heard.
+    /// Whether a command left processes alive, according to the last report.
     pub fn has_survivors(&self) -> bool {
         self.kept
     }
 
-    /// Ends what commands left alive: SIGTERM to all, and SIGKILL `grace` later; at once if `grace` is zero. Returns when
-    /// nothing is alive. May be dropped and called again with another grace.
+    /// Ends the survivors: SIGTERM to all, and SIGKILL after `grace`; at once if `grace` is zero. Returns when none
+    /// is alive. May be dropped and called again with another grace.
     pub async fn forget(&mut self, grace: Duration) -> Result<(), ShimError> {
         self.finish_command().await?;
         if !self.kept && self.forgotten == self.forget {
@@ -263,8 +261,8 @@ impl Shim {
         self.finish_forgetting().await
     }
 
-    /// Listens while no command is under way; returns when survivors have ended by themselves, and fails when the shim is
-    /// gone. May be dropped at any time.
+    /// Waits while no command runs; returns when the survivors have ended on their own, and fails when the shim has
+    /// ended. May be dropped at any time.
     pub async fn idle(&mut self) -> Result<(), ShimError> {
         let had = self.kept;
         while self.kept == had {
@@ -273,8 +271,8 @@ impl Shim {
         Ok(())
     }
 
-    /// Returns when whatever was started earlier is over and all was heard of it: a command that was not followed to its end
-    /// is killed first. What [`Shim::is_spent`] says holds then. May be dropped and called again.
+    /// Returns when every earlier request is finished and answered: a command that was not followed to its end is
+    /// killed first. Afterwards [`Shim::is_spent`] is up to date. May be dropped and called again.
     pub async fn settle(&mut self) -> Result<(), ShimError> {
         self.finish_command().await?;
         self.finish_forgetting().await
@@ -309,7 +307,7 @@ impl Shim {
         }
     }
 
-    /// Takes one frame, which may tell of the command.
+    /// Receives one frame, which may contain an event of the command.
     async fn hear(&mut self) -> Result<Option<Event>, ShimError> {
         match self.receive().await? {
             Reply::Event(event) => return Ok(Some(event)),
@@ -320,7 +318,7 @@ impl Shim {
                 self.kept = false;
             }
             Reply::Measured(run, measured) => drop(self.measured.send_replace((run, measured))),
-            Reply::Ready(_) => return Err(ShimError::Protocol("ready twice".to_owned())),
+            Reply::Ready(_) => return Err(ShimError::Protocol("it reported twice that it is ready".to_owned())),
         }
         Ok(None)
     }
@@ -333,7 +331,7 @@ impl Shim {
             {
                 return Ok(frame::reply(kind, self.take_body(length))?);
             }
-            // A short command needs a hundred bytes: a fresh buffer for each would be its largest cost here.
+            // A short command needs a hundred bytes: a new buffer for each would dominate its cost here.
             if self.inbox.capacity() - self.inbox.len() < READ_LEAST {
                 self.inbox.reserve(READ_SIZE);
             }
@@ -356,7 +354,7 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
-        // A `Control` that is still held somewhere must not keep the socket open.
+        // A remaining `Control` must not keep the socket open.
         self.link.close();
     }
 }

@@ -1,5 +1,5 @@
-//! The frames on the socket between worker and shim: a kind byte, the body's length as u32, the body.
-//! All numbers are little-endian. Both ends are the same executable, so there is no version.
+//! The frames on the socket between worker and shim: a kind byte, the body's length as u32, the body. All numbers are
+//! little-endian. Both ends are the same executable, so there is no version.
 
 mod limits;
 
@@ -15,11 +15,11 @@ use crate::model::{
 };
 use limits::{get_limits, get_over, put_limits, put_over};
 
-/// Bytes before each body.
+/// Bytes of the header before each body.
 pub(crate) const HEADER: usize = 5;
-/// The most output bytes in one frame.
+/// Maximum output bytes in one frame.
 pub(crate) const MAX_CHUNK: usize = 64 * 1024;
-/// The largest body either side accepts, in bytes: the kernel takes no larger command.
+/// Maximum bytes of a body: larger commands exceed the kernel's limit too.
 pub(crate) const MAX_BODY: usize = 8 * 1024 * 1024;
 
 const RUN: u8 = 1;
@@ -38,9 +38,9 @@ const KEPT: u8 = 23;
 const FORGOTTEN: u8 = 24;
 const MEASURED: u8 = 25;
 
-/// Bytes that are no frame of ours.
+/// Bytes that are not a valid frame.
 #[derive(Debug, thiserror::Error)]
-#[error("the frame cannot be read: {0}")]
+#[error("invalid frame: {0}")]
 pub(crate) struct Malformed(&'static str);
 
 impl From<TryGetError> for Malformed {
@@ -49,12 +49,12 @@ impl From<TryGetError> for Malformed {
     }
 }
 
-/// From worker to shim. `run` numbers the commands of one shim, so that a late word about one command
-/// cannot hit the next.
+/// A message from worker to shim. `run` numbers the commands of one shim, so that a late message about one command
+/// cannot affect the next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// `files` descriptors came with it: standard output and error, then a wrapper's status file. With `keep`, what
-    /// outlives the command's own process is left alive.
+    /// `files` descriptors came with it: standard output and error, then a wrapper's status file. With `keep`,
+    /// processes that outlive the command's own process stay alive.
     Run {
         run: u64,
         files: u8,
@@ -70,33 +70,33 @@ pub(crate) enum Request {
         run: u64,
         grace: Duration,
     },
-    /// What is left alive is to end. Numbered too: only the last is answered.
+    /// Ends the survivors. Also numbered: only the last request is answered.
     Forget {
         number: u64,
         grace: Duration,
     },
-    /// How much the command has used.
+    /// Requests a measurement of the command's usage.
     Measure {
         run: u64,
     },
 }
 
-/// From shim to worker.
+/// A message from shim to worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Ready(Mode),
-    /// The command whose end is told next left traces.
+    /// The command whose end is reported next left traces.
     Spent,
-    /// Whether something is left alive: by the command whose end is told next, or, said while none runs, still.
+    /// Whether processes are left alive: by the command whose end is reported next, or by earlier ones if none runs.
     Kept(bool),
-    /// Nothing is left alive, as the request of this number asked.
+    /// Nothing is left alive, as the request of this number demanded.
     Forgotten(u64),
-    /// What the command of this number has used.
+    /// Usage of the command of this number.
     Measured(u64, Measured),
     Event(Event),
 }
 
-/// The kind and the body's length of the frame that `bytes` begin with, once its header is there.
+/// The kind and body length of the frame at the start of `bytes`, if its header is complete.
 pub(crate) fn header(mut bytes: &[u8]) -> Result<Option<(u8, usize)>, Malformed> {
     if bytes.len() < HEADER {
         return Ok(None);
@@ -117,7 +117,7 @@ pub(crate) fn open(out: &mut Vec<u8>, kind: u8) -> usize {
     at
 }
 
-/// Sets the length of the frame that was opened at `at` and ends with `out`.
+/// Sets the length of the frame that starts at `at` and ends with `out`.
 pub(crate) fn close(out: &mut [u8], at: usize) {
     let length = u32::try_from(out.len().saturating_sub(at + HEADER)).unwrap_or(u32::MAX);
     if let Some(field) = out.get_mut(at + 1..at + HEADER) {
@@ -139,7 +139,7 @@ fn framed(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
     close(out, at);
 }
 
-/// Appends a [`Request::Run`].
+/// Appends a [`Request::Run`] with its command.
 pub(crate) fn put_run(
     out: &mut Vec<u8>,
     run: u64,
@@ -165,7 +165,7 @@ pub(crate) fn put_run(
     });
 }
 
-/// Appends a [`Request::Renew`].
+/// Appends a [`Request::Renew`] for one command.
 pub(crate) fn put_renew(out: &mut Vec<u8>, run: u64, deadline: Deadline) {
     framed(out, RENEW, |out| {
         out.put_u64_le(run);
@@ -173,7 +173,7 @@ pub(crate) fn put_renew(out: &mut Vec<u8>, run: u64, deadline: Deadline) {
     });
 }
 
-/// Appends a [`Request::Kill`].
+/// Appends a [`Request::Kill`] for one command.
 pub(crate) fn put_kill(out: &mut Vec<u8>, run: u64, grace: Duration) {
     framed(out, KILL, |out| {
         out.put_u64_le(run);
@@ -181,7 +181,7 @@ pub(crate) fn put_kill(out: &mut Vec<u8>, run: u64, grace: Duration) {
     });
 }
 
-/// Appends a [`Request::Forget`].
+/// Appends a [`Request::Forget`] with its number.
 pub(crate) fn put_forget(out: &mut Vec<u8>, number: u64, grace: Duration) {
     framed(out, FORGET, |out| {
         out.put_u64_le(number);
@@ -189,12 +189,12 @@ pub(crate) fn put_forget(out: &mut Vec<u8>, number: u64, grace: Duration) {
     });
 }
 
-/// Appends a [`Request::Measure`].
+/// Appends a [`Request::Measure`] for one command.
 pub(crate) fn put_measure(out: &mut Vec<u8>, run: u64) {
     framed(out, MEASURE, |out| out.put_u64_le(run));
 }
 
-/// Appends a [`Reply`]. Output has its own way, through [`open`] and [`close`], but may come here too.
+/// Appends a [`Reply`]. Output is usually written through [`open`] and [`close`], but is accepted here too.
 pub(crate) fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
     match reply {
         Reply::Ready(mode) => framed(out, READY, |out| out.put_u8(u8::from(*mode == Mode::Subreaper))),
@@ -221,7 +221,7 @@ pub(crate) fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
     }
 }
 
-/// Reads the body of a frame for the shim.
+/// Parses the body of a frame for the shim.
 pub(crate) fn request(kind: u8, mut body: &[u8]) -> Result<Request, Malformed> {
     let body = &mut body;
     let run = body.try_get_u64_le()?;
@@ -238,7 +238,7 @@ pub(crate) fn request(kind: u8, mut body: &[u8]) -> Result<Request, Malformed> {
     }
 }
 
-/// Reads the body of a frame for the worker.
+/// Parses the body of a frame for the worker.
 pub(crate) fn reply(kind: u8, mut body: Bytes) -> Result<Reply, Malformed> {
     let body = &mut body;
     Ok(Reply::Event(match kind {

@@ -1,14 +1,16 @@
-//! The kernel keeps the deadline too, for a tree that is stopped as a whole when it comes.
+//! The kernel enforces the deadline too, for a process tree that is stopped as a whole when the deadline passes.
 //!
-//! The outer process has a timer of the kernel that sends it SIGKILL, and does nothing else. A process dies of that though
-//! it is stopped, or in a frozen control group (of version 2). Its death kills the first process of the namespace
-//! (`PR_SET_PDEATHSIG`), whose death kills all that are in it, stopped or not: no process runs again before it dies.
+//! The outer process has a kernel timer that sends it SIGKILL, and does nothing else. The signal kills a process
+//! even if it is stopped, or in a frozen control group (version 2). The outer process's death kills the first
+//! process of the namespace (`PR_SET_PDEATHSIG`), whose death kills all processes in it, stopped or not: no process
+//! runs again before it dies.
 //!
-//! A timer can only kill who made it, and the first process of a namespace cannot be killed by its own: so the inner process
-//! tells the outer one. The signal of a parent's death is tied to the thread that started the child: the outer process has one.
+//! A timer can only signal the process that created it, and the first process of a namespace cannot be killed by its
+//! own timer: so the inner process passes the deadline to the outer one. The parent death signal is tied to the
+//! thread that started the child: the outer process has only one.
 //!
-//! A command costs nothing here while commands follow each other: what was armed for an earlier one comes earlier, and
-//! is moved before half of its time has passed.
+//! Commands that follow each other cost nothing here: a timer armed for an earlier command expires earlier, and is
+//! moved before half of its time has passed.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,26 +24,26 @@ use nix::time::ClockId;
 
 use crate::model::Deadline;
 
-/// How much later than the inner process the kernel kills, in milliseconds: a tree that is not stopped ends the command alone, keeps the
-/// shim and tells why. The shortest lease leaves 125 ms between its deadline and its end.
+/// Milliseconds between the deadline and the kernel's kill: a tree that is not stopped ends only the command, keeps
+/// the shim and reports the reason. The shortest lease leaves 125 ms between its deadline and its end.
 const LATER: u64 = 50;
-/// How long the outer process may take to answer: it sleeps until it is asked.
+/// Time limit for an answer of the outer process, which sleeps until it receives a request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A deadline, and whether an answer is awaited.
+/// Bytes of a message: a deadline, and whether an answer is expected.
 const MESSAGE: usize = 9;
 
-/// The inner process's hold on the outer one.
+/// The inner process's connection to the outer one.
 #[derive(Debug)]
 pub(crate) struct Guardian {
     link: UnixStream,
-    /// Whether the kernel is to keep deadlines at all.
+    /// Whether the kernel must enforce deadlines.
     wanted: bool,
-    /// What the kernel keeps, and when that is looked at again.
+    /// The armed deadline, and when to check it again.
     armed: Option<(Deadline, Deadline)>,
 }
 
 impl Guardian {
-    /// Over the socket that the outer process made.
+    /// Uses the socket that the outer process created.
     pub(crate) fn new(link: OwnedFd, wanted: bool) -> io::Result<Self> {
         let link = UnixStream::from(link);
         link.set_read_timeout(Some(PATIENCE))?;
@@ -65,7 +67,7 @@ impl Guardian {
         }
     }
 
-    /// Moves what is armed to `deadline`, which may be none, when it is time for that.
+    /// Moves the timer to `deadline`, or disarms it without one, if the time of the check has come.
     pub(crate) fn look(&mut self, deadline: Option<Deadline>) -> io::Result<()> {
         let Some((armed, look)) = self.armed else { return Ok(()) };
         if !look.has_passed() {
@@ -75,14 +77,14 @@ impl Guardian {
             None => self.arm(None, false),
             Some(deadline) if deadline > armed => self.arm(Some(deadline), false),
             Some(_) => {
-                // It has come halfway: a renewal sets it again.
+                // Half of the time has passed: a renewal schedules the next check.
                 self.armed = Some((armed, Deadline::NEVER));
                 Ok(())
             }
         }
     }
 
-    /// When [`Guardian::look`] has something to do.
+    /// When [`Guardian::look`] must be called.
     pub(crate) fn look_at(&self) -> Option<Deadline> {
         self.armed.map(|(_, look)| look).filter(|look| *look != Deadline::NEVER)
     }
@@ -108,7 +110,7 @@ impl AsFd for Guardian {
     }
 }
 
-/// The outer process's half: returns when the inner process is gone.
+/// The outer process's half: returns when the inner process has ended.
 pub(crate) fn keep(mut link: &UnixStream) -> io::Result<()> {
     let mut timer = None;
     let mut message = [0; MESSAGE];
@@ -134,7 +136,7 @@ fn set(timer: &mut Option<Timer>, deadline: Deadline) -> io::Result<()> {
         let kill = SigEvent::new(SigevNotify::SigevSignal { signal: Signal::SIGKILL, si_value: 0 });
         timer.insert(Timer::new(ClockId::CLOCK_BOOTTIME, kill)?)
     };
-    // Zero disarms it.
+    // Zero disarms the timer.
     let at = if deadline == Deadline::NEVER { 0 } else { deadline.as_millis().saturating_add(LATER) };
     let at = TimeSpec::from_duration(Duration::from_millis(at.min(u64::MAX / 4_000_000)));
     timer.set(Expiration::OneShot(at), TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;

@@ -1,27 +1,27 @@
-//! Runs the commands of builds so that no process of theirs outlives its owner.
+//! Runs the commands of builds so that none of their processes outlives its owner.
 //!
-//! A worker keeps one *shim* per workspace: `forebay shim`, a small synchronous process that runs one
-//! command at a time and streams its output back. Every process a command started is dead and reaped
+//! A worker keeps one *shim* per workspace: `forebay shim`, a small synchronous process that runs one command at a time
+//! and streams its output back. Every process that a command started is dead and reaped
 //!
 //! * when the command's own process ends, before [`Event::Exited`] is reported (see below for the one exception);
-//! * when the worker says so ([`Control::kill`]);
-//! * when the deadline passes that the worker last renewed, though the worker be stopped; with
-//!   [`Options::kernel_deadline`], though shim and command be stopped too: none of them runs again;
+//! * when the worker kills the command ([`Control::kill`]);
+//! * when the deadline that the worker last renewed passes, even if the worker is stopped; with
+//!   [`Options::kernel_deadline`], even if shim and command are stopped too: none of them runs again;
 //! * when the worker dies, because then the socket between them closes;
 //! * when the shim dies, because it is the first process of a PID namespace.
 //!
-//! A command that is run by [`Shim::run_and_keep`] may leave *survivors* behind, a build tool's server above all: when its
-//! own process ends by itself, what else lives stays, until the next command, which adopts it, [`Shim::forget`], or the
-//! end of worker or shim. Whatever kills a command kills the survivors with it.
+//! A command that is run by [`Shim::run_and_keep`] may leave *survivors*, mainly the server of a build tool: when its
+//! own process exits without being killed, its other processes stay alive until the next command, which adopts them,
+//! until [`Shim::forget`], or until the worker or the shim ends. Every kill of a command kills the survivors too.
 //!
-//! Where namespaces are refused the shim falls back to [`Mode::Subreaper`], which keeps the same promises
-//! except against a command that kills or stops its shim and that shim's guardian on purpose.
+//! Where namespaces are refused the shim falls back to [`Mode::Subreaper`], which gives the same guarantees except
+//! against a command that deliberately kills or stops its shim and that shim's guardian.
 //!
-//! A command can be kept to [`Limits`], which the shim looks after by itself: it sees what all its processes use, in
-//! whatever namespaces they are.
+//! A command can be restricted by [`Limits`], which the shim enforces itself: it sees the usage of all processes of the
+//! command, in any namespace.
 //!
-//! A shim may belong to another user than its owner, and be wrapped by a program that makes a sandbox around it
-//! ([`Options`]); what it runs may write to files in place of pipes ([`Files`]).
+//! A shim may run as another user than its owner, and inside a wrapper program that builds a sandbox around it
+//! ([`Options`]); its commands may write their output to files instead of pipes ([`Files`]).
 //!
 //! The worker's half is [`Shim`] (tokio); the process's half is [`main`] (no runtime, no threads).
 

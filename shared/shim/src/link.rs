@@ -10,40 +10,38 @@ use tokio::net::UnixStream;
 
 use crate::client::ShimError;
 
-/// A socket to a shim, shared by who reads from it and all who send on it.
+/// A socket to a shim, shared by its reader and all senders.
 #[derive(Debug)]
 pub(crate) struct Link {
     stream: UnixStream,
     unsent: Mutex<Unsent>,
 }
 
-/// What the socket has not taken yet. Kept here and not in a future, so that a dropped future cannot tear a
-/// frame: whoever sends next finishes it.
+/// Bytes that the socket has not accepted yet. They are kept here and not in a future, so that a dropped future
+/// cannot tear a frame: the next sender finishes it.
 #[derive(Debug, Default)]
 struct Unsent {
     bytes: Vec<u8>,
-    /// They go with the next bytes, hence before the end of the frame that they belong to.
+    /// Sent with the next bytes, and so before the end of their frame.
     files: Vec<OwnedFd>,
 }
 
 impl Link {
-    /// The worker's end.
     pub(crate) fn new(stream: UnixStream) -> Self {
         Self { stream, unsent: Mutex::default() }
     }
 
-    /// To read from.
     pub(crate) fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// Sends a frame.
+    /// Sends a frame to the shim.
     pub(crate) async fn send(&self, frame: impl FnOnce(&mut Vec<u8>)) -> Result<(), ShimError> {
         let done = self.push(frame)?;
         self.finish(done).await
     }
 
-    /// Sends a frame and the files that it speaks of.
+    /// Sends a frame and the files that belong to it.
     pub(crate) async fn send_with(&self, frame: &[u8], files: Vec<OwnedFd>) -> Result<(), ShimError> {
         let done = self.put(|unsent| {
             unsent.bytes.extend_from_slice(frame);
@@ -52,14 +50,14 @@ impl Link {
         self.finish(done).await
     }
 
-    /// Appends a frame and writes what the socket takes; tells whether that was everything.
+    /// Appends a frame and writes as much as the socket accepts; returns whether that was everything.
     pub(crate) fn push(&self, frame: impl FnOnce(&mut Vec<u8>)) -> io::Result<bool> {
         self.put(|unsent| frame(&mut unsent.bytes))
     }
 
-    /// Says to the shim, and to all who still use this end, that it is over.
+    /// Closes the connection for the shim and for all users of this end.
     pub(crate) fn close(&self) {
-        // It fails only where the other end is gone already.
+        // It fails only if the other end is already closed.
         let _ = shutdown(self.stream.as_raw_fd(), Shutdown::Both);
     }
 

@@ -1,4 +1,4 @@
-//! What is asked of a shim and what it tells.
+//! Commands for a shim, and the events that it reports.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -9,25 +9,24 @@ use nix::time::{ClockId, clock_gettime};
 /// One command to run: its standard input is `/dev/null`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// The program and its arguments. A program without a slash is looked up in the `PATH` of `env`.
+    /// The program and its arguments. A program without a slash is searched in the `PATH` of `env`.
     pub argv: Vec<String>,
-    /// The whole environment: nothing is inherited from the worker or the shim.
+    /// The whole environment: the command inherits no variables from the worker or the shim.
     pub env: Vec<(String, String)>,
-    /// The working directory.
     pub cwd: PathBuf,
-    /// When everything is killed unless it is renewed; `None` means never.
+    /// When everything is killed unless the deadline is renewed; `None` means never.
     pub deadline: Option<Deadline>,
 }
 
-/// A moment in milliseconds of `CLOCK_BOOTTIME`, which no clock step moves and which goes on in suspend.
+/// A moment in milliseconds of `CLOCK_BOOTTIME`, which clock adjustments do not move and
+/// which continues during suspend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(u64);
 
 impl Deadline {
-    /// One that does not come.
+    /// A deadline that never passes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// This very moment.
     pub fn now() -> Self {
         // The clock exists since Linux 2.6.39; without it every deadline has passed, which is the safe side.
         let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::MAX, Duration::from);
@@ -44,33 +43,31 @@ impl Deadline {
         Self(millis)
     }
 
-    /// Milliseconds of `CLOCK_BOOTTIME`.
     pub fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// How long until then; zero when it has passed.
+    /// Time left until then; zero when it has passed.
     pub fn remaining(self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(Self::now().0))
     }
 
-    /// Whether it has come.
+    /// Whether the deadline has passed.
     pub fn has_passed(self) -> bool {
         self <= Self::now()
     }
 }
 
-/// A moment of `CLOCK_BOOTTIME`, which all processes of a machine share whatever time of day they see.
+/// A moment of `CLOCK_BOOTTIME`, which all processes of a machine share regardless of their time of day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(pub(crate) Duration);
 
 impl Moment {
-    /// This very moment.
     pub fn now() -> Self {
         Self(clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from))
     }
 
-    /// What the time of day was then, as this process sees it.
+    /// The system time at that moment, from this process's view.
     pub fn system_time(self) -> SystemTime {
         SystemTime::now() - Self::now().0.saturating_sub(self.0)
     }
@@ -80,158 +77,146 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Which of a command's two outputs.
+/// One of a command's two output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
-/// What happens to a command, in order: `Started`, any `Output`, `Exited`; or `SpawnFailed` alone; or, when
-/// its deadline had passed before it could start, `Exited` alone.
+/// The events of a command, in order: `Started`, any number of `Output`, `Exited`; or only `SpawnFailed`; or, if its
+/// deadline had passed before it could start, only `Exited`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The command runs.
     Started {
         /// Its process id as the shim sees it: the host's in [`Mode::Subreaper`], the namespace's otherwise.
         pid: u32,
-        /// When it was started.
         at: Moment,
     },
     /// Output, at most 64 KiB at a time, in the order in which the shim read it.
     Output {
-        /// Where it was written to.
         stream: Stream,
-        /// The bytes as written.
         data: Bytes,
     },
-    /// The command ended and no process that it started is left, but for what
-    /// [`Shim::run_and_keep`](crate::Shim::run_and_keep) leaves alive.
+    /// The command ended and all its processes are dead, except the survivors of a command
+    /// that was started by [`Shim::run_and_keep`](crate::Shim::run_and_keep).
     Exited(Exit),
-    /// The command could not be started.
     SpawnFailed {
-        /// Whose fault it is.
         kind: SpawnErrorKind,
-        /// What happened to what.
+        /// Description of the failed operation and its cause.
         message: String,
     },
 }
 
-/// How a command ended and what it took.
+/// How a command ended, and its usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
     /// The exit code of the command's own process, unless a signal ended it.
     pub exit_code: Option<i32>,
-    /// The signal that ended it, if one did.
+    /// The signal that ended it, if any.
     pub signal: Option<i32>,
-    /// What made it end.
     pub cause: Cause,
-    /// From its start until all was dead.
+    /// From its start until all its processes were dead.
     pub wall: Duration,
     /// User and system time of all its processes.
     pub cpu: Duration,
-    /// The largest resident set of any one of its processes, in bytes. Never less than the shim's own (a few
-    /// MB): the kernel carries that over into a process that was spawned without copying memory.
+    /// The largest resident set of a single process, in bytes. Never less than the shim's own (a few MB): the kernel
+    /// carries that over into a process that was spawned without copying memory.
     pub peak_memory_bytes: u64,
 }
 
-/// What the processes of a command used.
+/// Usage of the processes of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Measured {
     /// User and system time since the command's start.
     pub cpu: Duration,
-    /// The resident sets of all that live, together; what they share counts for each.
+    /// The sum of all resident sets in bytes; shared pages count once per process.
     pub memory_bytes: u64,
 }
 
-/// What a command may use, all its processes together. What is absent is not limited. Whoever uses more is killed with all
-/// that it started, and its end says so: [`Cause::OverLimit`].
+/// Limits on the usage of all processes of a command together. An absent limit does not apply. A command that exceeds
+/// a limit is killed with all its processes, and ends with [`Cause::OverLimit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// User and system time.
     pub cpu: Option<Duration>,
-    /// Bytes of memory that are theirs alone, and of what they put into the private folders
-    /// ([`Options::tidy`](crate::Options::tidy)).
+    /// Bytes of private memory, including files in the private folders ([`Options::tidy`](crate::Options::tidy)).
     pub memory_bytes: Option<u64>,
-    /// Processes and threads at a time.
+    /// Number of simultaneous processes and threads.
     pub processes: Option<u64>,
-    /// Bytes in the private folders, and in files without a name that are open.
+    /// Bytes in the private folders, and in open files without a name.
     pub disk_bytes: Option<u64>,
-    /// Files in the private folders.
+    /// Number of files in the private folders.
     pub files: Option<u64>,
-    /// Bytes of any one file (`RLIMIT_FSIZE`), also of those that take its outputs. Not told apart from a failure of the
-    /// command's own: who says it is to look at the file.
+    /// Maximum bytes of a single file (`RLIMIT_FSIZE`), including output files. Exceeding it looks like a failure of
+    /// the command: to detect it, check the size of the file.
     pub file_bytes: Option<u64>,
-    /// Processes and threads of its user on the whole machine (`RLIMIT_NPROC`). Not told apart either.
+    /// Processes and threads of its user on the whole machine (`RLIMIT_NPROC`). Exceeding it also looks like a
+    /// failure of the command.
     pub user_processes: Option<u64>,
 }
 
-/// One of the limits.
+/// The kind of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// Processor time, in milliseconds.
     Cpu,
-    /// Memory, in bytes.
+    /// Memory, measured in bytes.
     Memory,
-    /// Processes and threads.
+    /// Number of processes and threads.
     Processes,
-    /// Bytes in files.
     Disk,
-    /// Files and folders.
+    /// Number of files and folders.
     Files,
 }
 
-/// A limit that was broken.
+/// A limit that a command exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Over {
-    /// Which.
     pub limit: Limit,
-    /// How much of it was allowed, in its unit.
+    /// The allowed amount, in the unit of the limit.
     pub allowed: u64,
-    /// How much was used when that was seen.
+    /// The amount that was measured.
     pub used: u64,
 }
 
-/// What made a command end.
+/// Why a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// It ended by itself (or something other than the shim killed it).
+    /// It exited, or something other than the shim killed it.
     Ended,
-    /// [`Control::kill`](crate::Control::kill), whether it heeded SIGTERM or not.
+    /// [`Control::kill`](crate::Control::kill), whether it reacted to SIGTERM or not.
     Killed,
-    /// Its deadline passed.
     Deadline,
-    /// It used more than one of its [`Limits`] allows.
+    /// It exceeded one of its [`Limits`].
     OverLimit(Over),
 }
 
 /// Why a command could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpawnErrorKind {
-    /// No such program, or its interpreter is missing.
+    /// The program or its interpreter does not exist.
     NotFound,
     /// The program is not executable.
     PermissionDenied,
-    /// The working directory is missing or closed to us.
+    /// The working directory is missing or cannot be entered.
     WorkingDirectory,
-    /// Arguments and environment are larger than the kernel takes.
+    /// Arguments and environment exceed the kernel's limit.
     TooLarge,
     /// An empty command, or a NUL byte in an argument, a variable or a path.
     InvalidInput,
     /// The machine is short of processes, memory or file descriptors: not the command's fault.
     Resources,
-    /// Anything else, such as a file that is no program.
+    /// Any other error, for example a file that is not a program.
     Other,
 }
 
-/// How a shim holds on to the processes of its commands.
+/// How a shim tracks the processes of its commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It is the first process of a PID namespace: the kernel kills all with it.
+    /// The shim is the first process of a PID namespace: the kernel kills all processes with it.
     PidNamespace,
-    /// It adopts orphans and finds its descendants in `/proc`; a guardian does the same should it die.
+    /// The shim adopts orphans and finds its descendants in `/proc`; if it dies, a guardian does the same.
     Subreaper,
 }
 
@@ -244,7 +229,6 @@ impl Mode {
         }
     }
 
-    /// The mode of that name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         [Self::PidNamespace, Self::Subreaper].into_iter().find(|mode| mode.name() == name)
     }

@@ -1,4 +1,4 @@
-//! How a shim is to be, and how that is told on its command line.
+//! The options of a shim, and their form on its command line.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -9,52 +9,51 @@ use crate::model::Mode;
 /// The descriptor at which a wrapper ([`Files::status`]) finds its status file.
 pub const STATUS_DESCRIPTOR: i32 = 100;
 
-/// How a shim is to be. The default is what [`crate::Shim::start`] starts.
+/// The options of a shim. [`crate::Shim::start`] uses the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How it holds on to the processes of its commands; `None` means the best that the machine allows.
+    /// How it tracks the processes of its commands; `None` means the best mode that the machine allows.
     pub mode: Option<Mode>,
-    /// Whom the shim, and so every command of it, becomes once its namespaces are made. It takes root to say so.
+    /// The user that the shim, and therefore every command, switches to after creating its namespaces. Requires root.
     /// The commands of such a shim cannot gain rights by executing set-user-ID programs.
     pub user: Option<User>,
-    /// The `cgroup.procs` files of the control groups that it enters before anything else.
+    /// The `cgroup.procs` files of the control groups that it enters first.
     pub join: Vec<PathBuf>,
-    /// The most processes and threads of its user, on the whole machine (`RLIMIT_NPROC`).
+    /// Maximum number of processes and threads of its user, on the whole machine (`RLIMIT_NPROC`).
     pub processes_max: Option<u64>,
-    /// A program and arguments that make the namespaces in the shim's stead: the path of an executable and
-    /// arguments to execute are added, and it must become the first process of a new PID namespace.
+    /// A program and arguments that create the namespaces instead of the shim: the path of an executable and its
+    /// arguments are appended, and this must become the first process of a new PID namespace.
     pub wrapper: Vec<OsString>,
-    /// Private folders that are emptied after each command. With any, a shim also looks for other traces that a
-    /// command may leave in its IPC and network namespaces; see [`crate::Shim::is_spent`].
+    /// Private folders that are emptied after each command. If there are any, a shim also checks for other traces of
+    /// a command in its IPC and network namespaces; see [`crate::Shim::is_spent`].
     pub tidy: Vec<PathBuf>,
-    /// Has the kernel keep the deadlines of commands too: a shim that is stopped together with its command dies with it
-    /// then. Without a PID namespace of the shim's own making this has no effect.
+    /// Whether the kernel enforces deadlines too: then a shim that is stopped together with its command dies with it.
+    /// Without a PID namespace of the shim this has no effect.
     pub kernel_deadline: bool,
 }
 
 /// A user and a group, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct User {
-    /// The user.
     pub uid: u32,
-    /// The only group.
+    /// The only group id; there are no supplementary groups.
     pub gid: u32,
 }
 
-/// Open files that take a command's outputs in place of pipes: no byte goes through shim and worker.
+/// Open files that receive a command's output instead of pipes: no byte passes through shim and worker.
 #[derive(Debug)]
 pub struct Files {
-    /// Takes its standard output.
+    /// Receives the command's standard output.
     pub stdout: OwnedFd,
-    /// Takes its standard error.
+    /// Receives the command's standard error.
     pub stderr: OwnedFd,
-    /// Says that the command is a wrapper which starts the real one in namespaces of its own. It gets this
-    /// file at [`STATUS_DESCRIPTOR`]; and SIGTERM is sent to what it started, not to itself.
+    /// Set if the command is a wrapper that starts the real one in its own namespaces. The wrapper gets this file at
+    /// [`STATUS_DESCRIPTOR`]; SIGTERM is sent to its descendants and not to the wrapper.
     pub status: Option<OwnedFd>,
 }
 
 impl Options {
-    /// The arguments behind `shim` for the outer process.
+    /// The arguments after `shim` for the outer process.
     pub(crate) fn outer_arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::new();
         if let Some(mode) = self.mode {
@@ -71,7 +70,7 @@ impl Options {
         arguments
     }
 
-    /// The arguments behind `shim` for the inner process.
+    /// The arguments after `shim` for the inner process.
     pub(crate) fn inner_arguments(&self, mode: Mode) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--init".into(), mode.name().into()];
         if !self.wrapper.is_empty() {
@@ -97,16 +96,16 @@ impl Options {
     }
 }
 
-/// What a command line asks for.
+/// The role that a command line requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// To make the namespaces and wait.
+    /// Creates the namespaces and waits.
     Outer(Options),
-    /// To do the work; inside what a wrapper made if `wrapped`.
+    /// Serves the worker, in the namespaces of a wrapper if `wrapped`.
     Inner { mode: Mode, wrapped: bool, options: Options },
 }
 
-/// Reads the arguments behind `shim`; `None` if no worker wrote them.
+/// Parses the arguments after `shim`; `None` if a worker did not write them.
 pub(crate) fn role(arguments: impl IntoIterator<Item = OsString>) -> Option<Role> {
     let mut arguments = arguments.into_iter();
     let (mut options, mut init, mut wrapped) = (Options::default(), None, false);

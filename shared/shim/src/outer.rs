@@ -1,10 +1,10 @@
-//! How `forebay shim` comes to be: an outer process that makes the namespaces and waits, and an inner one,
+//! The processes of `forebay shim`: an outer process that creates the namespaces and waits, and an inner one,
 //! `forebay shim --init MODE`, that does the work ([`crate::server`]).
 //!
-//! Whoever enters a new PID namespace must be a new process, hence two. The outer one stays, because it is
-//! what the worker can wait for (when it ends, all are dead), because a container's first process may
-//! not reap strangers, and because without namespaces it kills what a dead inner shim leaves behind. It
-//! holds no end of the worker's socket: when the inner shim dies, the worker hears of it at once.
+//! There are two because only a new process can enter a new PID namespace. The outer one stays, because the worker
+//! can wait for it (when it ends, all are dead), because a container's first process may not reap foreign processes,
+//! and because without namespaces it kills the processes left by a dead inner shim. It holds no end of the worker's
+//! socket: when the inner shim dies, the worker notices at once.
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -26,7 +26,7 @@ use crate::model::Mode;
 use crate::options::{Options, Role, role};
 use crate::server::{self, Tree};
 
-/// The whole of `forebay shim`. Call it before any thread is started, with the program's arguments untouched:
+/// The entry point of `forebay shim`. Call it before any thread is started, with the program's arguments unchanged:
 /// it reads those after the first. Standard input must be the socket that [`crate::Shim`] passes.
 pub fn main() -> ExitCode {
     let result = match role(env::args_os().skip(2)) {
@@ -44,11 +44,11 @@ pub fn main() -> ExitCode {
 }
 
 fn outer(options: &Options) -> io::Result<()> {
-    // Own session: what is sent to the worker's process group does not end here. Refused to a group's leader.
+    // Own session: signals to the worker's process group do not reach it. Fails for a group's leader.
     let _ = setsid();
     server::pass_no_descriptors();
     for group in &options.join {
-        // Zero stands for the writer.
+        // Writing zero moves the writer itself.
         let joined = OpenOptions::new().write(true).open(group).and_then(|mut file| file.write_all(b"0"));
         joined.map_err(|error| io::Error::other(format!("cannot enter {}: {error}", group.display())))?;
     }
@@ -66,7 +66,7 @@ fn outer(options: &Options) -> io::Result<()> {
     dup2_stdin(null()?)?;
     let kept = guardian::keep(&link);
     if kept.is_err() {
-        // Without us the inner shim ends.
+        // Without this end the inner shim exits.
         drop(link);
         inner.wait()?;
         return kept;
@@ -74,14 +74,14 @@ fn outer(options: &Options) -> io::Result<()> {
     inner.wait()?;
     drop(link);
     if mode == Mode::Subreaper {
-        // Orphans of a killed inner shim are ours now.
+        // Orphans of a killed inner shim are children of this process now.
         Tree::new(mode).destroy(|_| ())?;
     }
     Ok(())
 }
 
-/// New PID and mount namespaces for the children to come. As root plainly; otherwise, or where a container
-/// withholds the capability, inside a user namespace in which we remain who we are.
+/// Creates PID and mount namespaces for the children. As root without more; otherwise, or in a container without the
+/// capability, inside a user namespace that keeps the user and group ids.
 fn isolate() -> io::Result<()> {
     let namespaces = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
     let (uid, gid) = (getuid(), getgid());
@@ -92,23 +92,23 @@ fn isolate() -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
-    // Without it `/proc` stays as it is, which `mount_proc` puts up with.
+    // Without this right `/proc` stays as it is, which `mount_proc` tolerates.
     let _ = server::keep_mount_right();
     Ok(())
 }
 
-/// Starts this executable again, through the wrapper if there is one. Its standard output is a socket whose other
-/// end is returned: when that closes with us, the inner shim knows.
+/// Starts this executable again, through the wrapper if there is one. Its standard output is a socket whose other end
+/// is returned: when this process dies, that end closes and the inner shim notices.
 fn spawn_inner(mode: Mode, options: &Options) -> io::Result<(Child, UnixStream)> {
     let (link, held) = UnixStream::pair()?;
     let held = OwnedFd::from(held);
-    // Not by name: the file may have been replaced by another version since.
+    // Not by name: another version may have replaced the file since.
     let (program, own) = ("/proc/self/exe", env::args_os().next().unwrap_or_default());
     let arguments = options.inner_arguments(mode);
     let child = match options.wrapper.split_first() {
         None => Command::new(program).arg0(own).arg("shim").args(arguments).stdout(held).spawn()?,
         Some((wrapper, first)) => {
-            // Passed open: in the wrapper's view of the file system it may have no name at all.
+            // Passed as a descriptor: the wrapper's file system may not contain the file.
             let program = File::open(program)?;
             server::pass_descriptor(program.as_fd())?;
             let path = format!("/proc/self/fd/{}", program.as_raw_fd());
@@ -139,24 +139,27 @@ fn inner(mode: Mode, wrapped: bool, options: Options) -> io::Result<()> {
         server::become_user(user)?;
     }
     if mode == Mode::PidNamespace {
-        // After the change of user, which takes it back.
+        // Set after the change of user, which clears it.
         prctl::set_pdeathsig(Signal::SIGKILL)?;
     }
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    // Where the outer process's death does not kill us, a timer that kills it would take its hold on orphans away.
+    // If the outer process's death does not kill the inner one, a timer that kills the outer one would leave
+    // orphans without an owner.
     let kernel_deadline = options.kernel_deadline && mode == Mode::PidNamespace;
     let guardian = Guardian::new(io::stdout().as_fd().try_clone_to_owned()?, kernel_deadline)?;
-    // The copies close on exec; what the commands inherit as standard input is this.
+    // The copies close on exec; commands inherit this one as standard input.
     let null = null()?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;
     server::serve(socket, guardian, mode, options.tidy)
 }
 
-/// Shows the namespace's own processes in `/proc`. A container may refuse it; the old view does no harm then.
+/// Mounts a `/proc` that shows the new namespace. A container may refuse it; then the old one
+/// stays, which is harmless.
 fn mount_proc() {
     let none: Option<&str> = None;
-    // Slave, not private: what the host unmounts later must not stay mounted here for the shim's whole life.
+    // Slave, not private: file systems that the host unmounts later must not stay mounted here as long
+    // as the shim lives.
     if mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).is_ok() {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         let _ = mount(Some("proc"), "/proc", Some("proc"), flags, none);

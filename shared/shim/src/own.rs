@@ -1,11 +1,11 @@
-//! What a shim itself uses, seen from its worker.
+//! Processor time of the shim itself, measured by its worker.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::server::own_cpu;
 
-/// A process and all that descend from it; `None` where the system does not tell.
+/// A process and all its descendants; `None` if the system does not list them.
 pub(crate) fn family(first: u32) -> Option<Vec<u32>> {
     let mut found = vec![first];
     let mut next = 0;
@@ -18,7 +18,7 @@ pub(crate) fn family(first: u32) -> Option<Vec<u32>> {
     Some(found)
 }
 
-/// User and system time of these processes, without that of their children; `None` unless all live.
+/// User and system time of these processes, without that of their children; `None` unless all are alive.
 pub(crate) fn cpu(pids: &[u32]) -> Option<Duration> {
     if pids.is_empty() { None } else { pids.iter().map(|pid| own_cpu(*pid)).sum() }
 }

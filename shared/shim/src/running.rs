@@ -1,4 +1,4 @@
-//! A command under way, as the worker sees it.
+//! A running command, from the worker's side.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::frame;
 use crate::link::Link;
 use crate::model::{Deadline, Event, Measured};
 
-/// A command on its way. Dropping it before its end kills the command.
+/// A running command. Dropping it before its end kills the command.
 #[derive(Debug)]
 pub struct Running<'shim> {
     pub(crate) shim: &'shim mut Shim,
 }
 
 impl Running<'_> {
-    /// What happens next; `None` after [`Event::Exited`] or [`Event::SpawnFailed`]. May be dropped and called
-    /// again without losing anything.
+    /// The next event; `None` after [`Event::Exited`] or [`Event::SpawnFailed`]. May be dropped and called
+    /// again without losing events.
     pub async fn next_event(&mut self) -> Result<Option<Event>, ShimError> {
         if self.shim.unfinished { self.shim.next_event().await.map(Some) } else { Ok(None) }
     }
@@ -28,17 +28,17 @@ impl Running<'_> {
         self.shim.end().await
     }
 
-    /// Like [`Shim::own_cpu`].
+    /// Same as [`Shim::own_cpu`], during a command.
     pub fn own_cpu(&self) -> Option<Duration> {
         self.shim.own_cpu()
     }
 
-    /// Like [`Shim::has_survivors`].
+    /// Same as [`Shim::has_survivors`], during a command.
     pub fn has_survivors(&self) -> bool {
         self.shim.has_survivors()
     }
 
-    /// A handle to renew, measure or kill this command, and no other, from elsewhere.
+    /// A handle that other tasks can use to renew, measure or kill this command, and no other.
     pub fn control(&self) -> Control {
         let measured = self.shim.measured.subscribe();
         Control { link: Arc::clone(&self.shim.link), run: self.shim.run, measured }
@@ -49,14 +49,14 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         if self.shim.unfinished {
             let run = self.shim.run;
-            // If the socket takes no more just now, the next `run` sends the rest; if it is broken, all is dead.
+            // If the socket is full, the next `run` sends the rest; if it is broken, all processes are dead.
             let _ = self.shim.link.push(|out| frame::put_kill(out, run, Duration::ZERO));
         }
     }
 }
 
-/// Renews, measures or kills one command. What comes after that command's end has no effect, but for the deadline of
-/// what it left.
+/// Renews, measures or kills one command. Calls after that command's end have no effect, except that the deadline of
+/// its survivors can be renewed.
 #[derive(Debug, Clone)]
 pub struct Control {
     link: Arc<Link>,
@@ -65,13 +65,13 @@ pub struct Control {
 }
 
 impl Control {
-    /// Asks how much the command has used. [`Control::measured`] tells once the answer is there, which takes that
-    /// [`Running::next_event`] is being called.
+    /// Requests a measurement of the command's usage. [`Control::measured`] returns it once the answer has arrived,
+    /// which requires that [`Running::next_event`] is being called.
     pub async fn measure(&self) -> Result<(), ShimError> {
         self.link.send(|out| frame::put_measure(out, self.run)).await
     }
 
-    /// The latest answer, if there is one.
+    /// The latest measurement, if there is one.
     pub fn measured(&self) -> Option<Measured> {
         let (run, measured) = *self.measured.borrow();
         (run == self.run).then_some(measured)
@@ -82,8 +82,8 @@ impl Control {
         self.link.send(|out| frame::put_renew(out, self.run, deadline)).await
     }
 
-    /// Ends the command: SIGTERM to its process group, and SIGKILL to all its processes `grace` later; at once
-    /// if `grace` is zero. Returns when the word is sent; the end is told by [`Event::Exited`].
+    /// Ends the command: SIGTERM to its process group, and SIGKILL to all its processes after `grace`; at once if
+    /// `grace` is zero. Returns when the request is sent; [`Event::Exited`] reports the end.
     pub async fn kill(&self, grace: Duration) -> Result<(), ShimError> {
         self.link.send(|out| frame::put_kill(out, self.run, grace)).await
     }

@@ -37,11 +37,11 @@ use tidy::Tidy;
 pub(crate) use tree::{Tree, own_cpu};
 use watch::Watch;
 
-/// Bytes asked of the socket at once.
+/// Maximum bytes read from the socket at once.
 const READ_SIZE: usize = 16 * 1024;
 
-/// Serves the worker at the other end of `socket` until that or `guardian`'s end closes; nothing is alive after that.
-/// The folders of `tidy` are emptied after each command.
+/// Serves the worker at the other end of `socket` until that end or `guardian`'s closes; afterwards no process is
+/// alive. The folders of `tidy` are emptied after each command.
 pub(crate) fn serve(
     socket: UnixStream,
     guardian: Guardian,
@@ -81,20 +81,20 @@ struct Server {
     tree: Tree,
     tidy: Tidy,
     inbox: Vec<u8>,
-    /// Those that came and were not yet spoken of.
+    /// Received descriptors whose request has not arrived yet.
     files: Vec<OwnedFd>,
     outbox: Outbox,
     running: Option<Run>,
     remains: Remains,
 }
 
-/// What poll found.
+/// The descriptors that poll reported.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each descriptor of the poll")]
 struct Ready {
-    /// The worker sent something or is gone.
+    /// The worker sent bytes or closed the socket.
     request: bool,
-    /// The socket takes bytes again.
+    /// The socket accepts bytes again.
     room: bool,
     child: bool,
     alarm: bool,
@@ -110,7 +110,7 @@ impl Server {
             match self.turn(&ready) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return Ok(()),
-                // The worker died: that is an end, not a failure.
+                // The worker died: that is a normal end.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET)) => {
                     return Ok(());
                 }
@@ -119,7 +119,7 @@ impl Server {
         }
     }
 
-    /// Acts on all that is ready: what kills comes before what reads.
+    /// Handles all ready descriptors: kills come before reads.
     fn turn(&mut self, ready: &Ready) -> io::Result<ControlFlow<()>> {
         if ready.orphaned {
             return Ok(ControlFlow::Break(()));
@@ -164,7 +164,7 @@ impl Server {
         let on_socket =
             if self.outbox.is_blocked() { PollFlags::POLLIN | PollFlags::POLLOUT } else { PollFlags::POLLIN };
         let output = |stream| {
-            // Left out altogether while the worker does not keep up: poll would report a hang-up unasked.
+            // Left out while the worker reads too slowly: poll would report a hang-up unconditionally.
             let run = self.running.as_ref().filter(|_| !self.outbox.is_full())?;
             Some(PollFd::new(run.output(stream)?, PollFlags::POLLIN))
         };
@@ -175,7 +175,7 @@ impl Server {
             PollFd::new(self.socket.as_fd(), on_socket),
             PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.alarm.as_fd(), PollFlags::POLLIN),
-            // It only reports its other end's death: answers are read at once.
+            // Only the death of the other end is reported: answers are read at once.
             PollFd::new(self.guardian.as_fd(), PollFlags::empty()),
         ]);
         descriptors.extend(stdout);
@@ -206,12 +206,12 @@ impl Server {
         let all = self.outbox.due().into_iter().chain(kill_at).chain(look_at).chain(self.remains.kill_at());
         let Some(next) = all.min() else { return PollTimeout::NONE };
         let wait = next.saturating_duration_since(Instant::now());
-        // Rounded up, lest the last millisecond be spent in a loop.
+        // Rounded up, so that the last millisecond is not spent in a loop.
         let wait = wait.checked_add(Duration::from_micros(999)).unwrap_or(wait);
         PollTimeout::try_from(wait.as_millis()).unwrap_or(PollTimeout::MAX)
     }
 
-    /// Reads from the worker and does what it says; breaks when it is gone.
+    /// Reads and handles the worker's requests; breaks when the worker has ended.
     fn receive(&mut self) -> io::Result<ControlFlow<()>> {
         let end = self.inbox.len();
         self.inbox.resize(end + READ_SIZE, 0);
@@ -241,10 +241,10 @@ impl Server {
         let current = self.running.as_mut();
         match request {
             Request::Run { .. } if current.is_some() || self.remains.kill_at().is_some() => {
-                Err(io::Error::other("the worker started a command before the end of the last"))
+                Err(io::Error::other("the worker started a command before the previous one ended"))
             }
             Request::Forget { .. } if current.is_some() => {
-                Err(io::Error::other("the worker forgot what a command left before that had ended"))
+                Err(io::Error::other("the worker asked to end survivors while a command runs"))
             }
             Request::Run { run, files, keep, limits, command } => {
                 let files = usize::from(files).min(self.files.len());
@@ -291,13 +291,13 @@ impl Server {
             return Ok(());
         }
         if Watch::is_wanted(&limits) && !tree::can_see() {
-            let message = "/proc does not show this namespace: no limits can be kept".to_owned();
+            let message = "cannot enforce limits: /proc does not show this namespace".to_owned();
             self.report(&Event::SpawnFailed { kind: SpawnErrorKind::Resources, message });
             return Ok(());
         }
         self.cover(command.deadline)?;
         let adopted_cpu = self.remains.cpu();
-        // A command begins with the mask that we have at its start, and shells wait for ever for a signal that is blocked.
+        // A command inherits the signal mask, and shells would wait forever for a blocked signal.
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGCHLD);
         signals.thread_unblock()?;
@@ -309,7 +309,7 @@ impl Server {
                 self.outbox.put(&Reply::Event(event));
                 let terms = Terms { number, deadline: command.deadline, keep, adopted_cpu, limits };
                 let mut run = Run::new(terms, started, spawned);
-                // Meanwhile we heard of nobody's end.
+                // SIGCHLD was not received in the meantime.
                 let is_over = run.reap()?;
                 self.running = Some(run);
                 if is_over {
@@ -324,7 +324,7 @@ impl Server {
         Ok(())
     }
 
-    /// Ends the command if its deadline has passed, else makes sure to be woken then.
+    /// Ends the command if its deadline has passed, otherwise arms the alarm for it.
     fn watch_deadline(&mut self) -> io::Result<()> {
         let Some(run) = &self.running else { return self.watch_remains() };
         if run.is_overdue() {
@@ -336,13 +336,13 @@ impl Server {
         Ok(())
     }
 
-    /// Has the kernel keep this deadline too.
+    /// Makes the kernel enforce this deadline too.
     fn cover(&mut self, deadline: Option<Deadline>) -> io::Result<()> {
         self.guardian.cover(deadline)?;
         self.watch_guardian()
     }
 
-    /// Has the kernel keep the deadline that holds now, or makes sure to be woken when that must be seen to.
+    /// Updates the kernel's deadline, or arms the alarm for the time when it must be updated.
     fn watch_guardian(&mut self) -> io::Result<()> {
         let deadline = match &self.running {
             Some(run) => run.deadline,
@@ -356,7 +356,7 @@ impl Server {
     }
 
     fn reap(&mut self) -> io::Result<()> {
-        // One read takes the signal back, however many children it stands for.
+        // One read clears the signal, for any number of children.
         self.children.read_signal()?;
         let Some(run) = &mut self.running else { return self.reap_remains() };
         if run.reap()? { self.end(Cause::Ended) } else { Ok(()) }
@@ -370,7 +370,7 @@ impl Server {
                 self.remains = if kept { Remains::Alive { run: number, deadline } } else { Remains::None };
                 self.outbox.put(&Reply::Kept(kept));
             }
-            // What is alive may use the folders.
+            // Survivors may use the folders.
             if !kept && !self.tidy.wipe() {
                 self.outbox.put(&Reply::Spent);
             }

@@ -1,4 +1,4 @@
-//! What a shim tells about the commands it runs.
+//! Events and results that a shim reports about its commands.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -57,14 +57,14 @@ async fn outputs_are_told_apart_and_binary_safe(mode: Option<Mode>) {
     let outcome = run(&mut shim, &script(r"printf 'a\0\377\nb'; printf '\376\0' >&2")).await;
     assert_eq!(outcome.all(Stream::Stdout), b"a\0\xff\nb");
     assert_eq!(outcome.all(Stream::Stderr), b"\xfe\0");
-    // One that closes its outputs early is not over yet.
+    // A command that closes its outputs early has not ended yet.
     let outcome = run(&mut shim, &script("exec >&- 2>&-; exit 3")).await;
     assert_eq!(outcome.exit().exit_code, Some(3));
 }
 
 async fn order_of_the_two_outputs_is_kept(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
-    // Each line goes out when the one before has been heard of by us, so their order is known.
+    // Each line is written after the previous one was received, so their order is known.
     let mut running = shim.run(&script("echo 1; sleep 0.1; echo 2 >&2; sleep 0.1; echo 3")).await.unwrap();
     let mut streams = Vec::new();
     while let Some(event) = running.next_event().await.unwrap() {
@@ -89,12 +89,12 @@ async fn fifty_megabytes_arrive_whole(mode: Option<Mode>) {
 
 async fn first_bytes_do_not_wait_for_the_end(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
-    // The script tells its time of writing, and is still running when that is heard.
+    // The script writes its time, and must still be running when that is received.
     let mut running = shim.run(&script("date +%s%N; exec sleep 1000")).await.unwrap();
     let written = String::from_utf8(output(&mut running, 20).await).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let delay = now.saturating_sub(Duration::from_nanos(written.trim().parse().unwrap()));
-    // Meant are 50 ms; the rest is for a busy machine.
+    // 50 ms are intended; the rest is tolerance for a busy machine.
     assert!(delay < Duration::from_millis(500), "{delay:?}");
     running.control().kill(Duration::ZERO).await.unwrap();
     assert_eq!(finish(running).await.exit().cause, Cause::Killed);
@@ -106,7 +106,7 @@ async fn usage_covers_children_and_stragglers(mode: Option<Mode>) {
     let alone = run(&mut shim, &script(burn)).await.exit().clone();
     assert!(alone.cpu > Duration::ZERO && alone.wall >= alone.cpu / 4);
     assert!(alone.peak_memory_bytes > 100_000 && alone.peak_memory_bytes < 1 << 30);
-    // One child is waited for, the other is orphaned and has done its work when the command ends.
+    // One child is waited for, the other is orphaned and has finished its work when the command ends.
     let text = format!("({burn}); (({burn}; echo x) & ) | read -r _");
     let both = run(&mut shim, &script(&text)).await.exit().clone();
     assert!(both.cpu > alone.cpu * 5 / 4, "{:?} against {:?}", both.cpu, alone.cpu);
@@ -116,7 +116,7 @@ async fn what_cannot_start_says_why(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
     let mut kind = async |command: &shim::Command| match run(&mut shim, command).await.last {
         Some(Event::SpawnFailed { kind, message }) => (kind, message),
-        other => panic!("not a failure but {other:?}"),
+        other => panic!("expected a failure, got {other:?}"),
     };
     let (missing, message) = kind(&command(&["no-such-program"])).await;
     assert_eq!(missing, SpawnErrorKind::NotFound);
@@ -135,7 +135,7 @@ async fn what_cannot_start_says_why(mode: Option<Mode>) {
     let (kind_of_nowhere, message) = kind(&nowhere).await;
     assert_eq!(kind_of_nowhere, SpawnErrorKind::WorkingDirectory);
     assert!(message.contains("/no/such/place"), "{message}");
-    // None of that has hurt the shim.
+    // None of these affects the shim.
     assert_eq!(run(&mut shim, &command(&["true"])).await.exit().exit_code, Some(0));
 }
 
@@ -156,11 +156,11 @@ async fn a_slow_reader_slows_the_command_and_not_the_kill(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
     let marks = tempfile::TempDir::new().unwrap();
     let mark = marks.path().join("written");
-    // It notes each megabyte that it could write.
+    // The script records each megabyte that it could write.
     let text = format!("while head -c 1000000 /dev/zero; do echo >>{}; done", mark.display());
     let running = shim.run(&script(&text)).await.unwrap();
     let control = running.control();
-    // Nothing is read here while the command fills every buffer; two equal looks mean that it is held.
+    // Nothing is read here while the command fills every buffer; two equal readings mean that it is blocked.
     let mut before = None;
     loop {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -170,7 +170,7 @@ async fn a_slow_reader_slows_the_command_and_not_the_kill(mode: Option<Mode>) {
         }
         before = Some(now);
     }
-    assert!(before.unwrap() < 10, "{before:?} megabytes were taken unread");
+    assert!(before.unwrap() < 10, "{before:?} megabytes were accepted unread");
     control.kill(Duration::ZERO).await.unwrap();
     assert_eq!(finish(running).await.exit().cause, Cause::Killed);
 }
@@ -184,7 +184,7 @@ async fn a_dropped_run_is_over_before_the_next(mode: Option<Mode>) {
     drop(running);
     let running = shim.run(&script("echo next")).await.unwrap();
     assert!(!life.is_held());
-    // A late word about the first does not touch the second.
+    // A late request for the first command does not affect the second.
     late.kill(Duration::ZERO).await.unwrap();
     late.renew(shim::Deadline::now()).await.unwrap();
     let outcome = finish(running).await;
@@ -200,7 +200,7 @@ async fn many_commands_one_after_another(mode: Option<Mode>) {
         assert_eq!(outcome.exit().exit_code, Some(0));
         assert_eq!(outcome.all(Stream::Stdout), format!("{number}\n").into_bytes());
     }
-    // A wait of 50 ms somewhere on the way would be 15 s.
+    // A wait of 50 ms anywhere in between would add up to 15 s.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
@@ -223,10 +223,10 @@ async fn outputs_may_go_into_files(mode: Option<Mode>) {
         assert_eq!(outcome.exit().exit_code, Some(0));
         assert!(outcome.output.is_empty());
         assert_eq!((text(stdout), text(stderr)), (format!("{round}\n4\n"), "err\n".to_owned()));
-        // One whose outputs go into pipes may follow.
+        // A command with pipes may follow.
         assert_eq!(run(&mut shim, &script("echo x")).await.all(Stream::Stdout), b"x\n");
     }
-    // A wrapper finds its status file, and is not asked to end itself.
+    // A wrapper finds its status file, and is not sent SIGTERM itself.
     let (status, log) = (file(), file());
     let own = |file: &File| file.try_clone().unwrap().into();
     let files = Files { stdout: own(&log), stderr: own(&log), status: Some(own(&status)) };
@@ -271,18 +271,18 @@ async fn a_program_that_is_no_shim_is_an_error() {
 
 async fn shells_may_wait_for_what_they_started(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
-    // No signal is blocked: dash sleeps until the one that tells of a child's end.
+    // No signal is blocked: dash sleeps until the signal of a child's end.
     let outcome = run(&mut shim, &script("grep SigBlk /proc/self/status; sleep 0.1 & wait; exit 5")).await;
     assert_eq!(outcome.all(Stream::Stdout), b"SigBlk:\t0000000000000000\n");
     assert_eq!(outcome.exit().exit_code, Some(5));
-    // What ends at once is heard of all the same.
+    // The end of a very short command is received too.
     for _ in 0..200 {
         assert_eq!(run(&mut shim, &command(&["true"])).await.exit().exit_code, Some(0));
     }
     shim.stop().await.unwrap();
 }
 
-/// Runs a script with its outputs going nowhere.
+/// Runs a script with its output discarded.
 async fn run_limited(shim: &mut Shim, text: &str, limits: Limits) -> Exit {
     let null = || File::options().write(true).open("/dev/null").unwrap().into();
     let files = Files { stdout: null(), stderr: null(), status: None };
@@ -307,7 +307,7 @@ async fn limits_are_kept(mode: Option<Mode>) {
     let memory = Limits { memory_bytes: Some(50 << 20), ..Limits::default() };
     let script = "dd if=/dev/zero of=/dev/null bs=80M count=10000";
     assert_eq!(over(run_limited(&mut shim, script, memory).await), (Limit::Memory, 50 << 20));
-    // The kernel's own are seen by their signals.
+    // Signals show that the kernel enforced a limit.
     let folder = tempfile::tempdir().unwrap();
     let file = Limits { file_bytes: Some(5000), ..Limits::default() };
     let script = format!("exec head -c 10000 /dev/zero >{}/x", folder.path().display());

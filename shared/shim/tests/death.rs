@@ -33,7 +33,7 @@ in_both_modes! {
     a_fork_bomb_ends
 }
 
-/// A daemon as they come: own session, orphaned, deaf to SIGTERM, holding the outputs.
+/// A typical daemon: own session, orphaned, ignores SIGTERM, holds the outputs.
 const DAEMON: &str = "setsid sh -c 'trap \"\" TERM HUP; (sleep 1000 & sleep 1000) & echo up; sleep 1000' &";
 
 async fn a_straggler_is_dead_when_the_exit_is_told(mode: Option<Mode>) {
@@ -58,7 +58,7 @@ async fn dropping_the_shim_kills_all(mode: Option<Mode>) {
     life.ended().await;
 }
 
-/// A worker of its own process that runs the daemon; returns when that is up.
+/// A worker in its own process that runs the daemon; returns when the daemon has started.
 async fn worker(mode: Option<Mode>, deadline: Duration, life: &Life) -> Child {
     let mode = if mode == Some(Mode::Subreaper) { "subreaper" } else { "best" };
     let text = format!("{} {DAEMON} wait", life.hold());
@@ -111,7 +111,7 @@ async fn killing_a_shim(mode: Option<Mode>, which: fn(u32) -> u32) {
     life.ended().await;
     drop(running);
     assert!(matches!(shim.run(&command(&["true"])).await, Err(ShimError::Gone)));
-    // Ended is ended: there is nothing left to wait for.
+    // The shim has ended: there is nothing left to wait for.
     shim.stop().await.unwrap();
 }
 
@@ -130,7 +130,7 @@ async fn the_deadline_comes_though_the_worker_is_stopped(mode: Option<Mode>) {
     life.ended().await;
 }
 
-/// A process and all that descend from it, by their numbers on the host.
+/// A process and all its descendants, by their ids on the host.
 fn family(first: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
         .unwrap()
@@ -155,7 +155,7 @@ fn is_stopped(pid: u32) -> bool {
     stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
 }
 
-/// Nothing of a tree that is stopped as a whole runs again once its deadline has passed: nothing is continued here.
+/// A tree that is stopped as a whole does not run again after its deadline: nothing is continued here.
 #[tokio::test]
 async fn the_deadline_comes_though_worker_shim_and_command_are_stopped() {
     if shim(None).await.mode() != Mode::PidNamespace {
@@ -173,7 +173,7 @@ async fn the_deadline_comes_though_worker_shim_and_command_are_stopped() {
     assert!(is_stopped(all[0]), "the worker is still stopped");
 }
 
-/// What is armed for one command ends no later one, and no shim that has nothing to run.
+/// A timer armed for one command ends no later command, and no idle shim.
 #[tokio::test]
 async fn a_deadline_is_forgotten_when_its_command_has_ended() {
     let options = shim::Options { kernel_deadline: true, ..Default::default() };
@@ -186,7 +186,7 @@ async fn a_deadline_is_forgotten_when_its_command_has_ended() {
     for _ in 0..3 {
         run(&mut shim, &within(&script("true"), short)).await;
     }
-    // Longer than what is armed, and none at all.
+    // First longer than the armed timer, then without a deadline.
     let longer = within(&script("sleep 1; echo lived"), Duration::from_secs(60));
     assert_eq!(run(&mut shim, &longer).await.all(Stream::Stdout), b"lived\n");
     run(&mut shim, &within(&script("true"), short)).await;
@@ -206,7 +206,7 @@ async fn a_deadline_can_be_moved_both_ways(mode: Option<Mode>) {
     let outcome = finish(running).await;
     assert_eq!(outcome.exit().cause, Cause::Ended);
     assert_eq!(outcome.all(Stream::Stdout), b"lived\n");
-    // The one minute is still armed; a shorter one must come first.
+    // The one minute is still armed; a shorter deadline must pass first.
     let mut long = script("echo up; sleep 1000");
     long.deadline = Some(Deadline::after(Duration::from_secs(50)));
     let began = Instant::now();
@@ -225,7 +225,7 @@ async fn a_passed_deadline_starts_nothing(mode: Option<Mode>) {
     let outcome = run(&mut shim, &late).await;
     assert!(!outcome.started && outcome.output.is_empty());
     assert_eq!(outcome.exit().cause, Cause::Deadline);
-    // And for good measure, one that never comes.
+    // Also test a deadline that never passes.
     late.deadline = Some(Deadline::after(Duration::MAX));
     assert_eq!(run(&mut shim, &late).await.exit().exit_code, Some(0));
 }
@@ -259,7 +259,7 @@ async fn grace_ends_for_who_ignores_it(mode: Option<Mode>) {
 async fn a_fork_bomb_ends(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
     let mut life = Life::new();
-    // Two that go on spawning, one of them out of sight, until far more have come than one look would catch.
+    // Two processes keep spawning, one of them detached, until there are far more than one scan would find.
     let spawning = "while :; do sleep 1000 & echo x; done";
     let text = format!("{} (setsid sh -c '{spawning}' &) ; {spawning}", life.hold());
     let mut running = shim.run(&script(&text)).await.unwrap();

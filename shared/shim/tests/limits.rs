@@ -1,4 +1,4 @@
-//! Limits are kept wherever a shim runs.
+//! Limits apply in every mode of a shim.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,15 +19,15 @@ use shim::{Cause, Exit, Files, Limit, Limits, Mode, Over, Shim};
 use support::{finish, host, script};
 use tempfile::TempDir;
 
-/// Runs a script, with its outputs going nowhere.
+/// Runs a script with its output discarded.
 async fn limited(shim: &mut Shim, text: &str, limits: Limits) -> Exit {
     let null = || File::options().write(true).open("/dev/null").unwrap().into();
     let files = Files { stdout: null(), stderr: null(), status: None };
     finish(shim.run_into(&script(text), files, &limits).await.unwrap()).await.exit().clone()
 }
 
-/// A program that is the shim where no new `/proc` can be mounted: a part of the old one is hidden, as containers have it,
-/// from who is root in a namespace only.
+/// A program that acts as the shim where no new `/proc` can be mounted: as in containers, a part of the old one is
+/// hidden from a user who is root only in a namespace.
 fn without_proc(folder: &TempDir) -> PathBuf {
     let program = folder.path().join("forebay");
     let text = format!(
@@ -54,7 +54,7 @@ async fn limits_hold_where_no_new_proc_can_be_mounted() {
     let memory = Limits { memory_bytes: Some(50 << 20), ..Limits::default() };
     let exit = limited(&mut shim, "exec dd if=/dev/zero of=/dev/null bs=100M", memory).await;
     assert!(matches!(exit.cause, Cause::OverLimit(Over { limit: Limit::Memory, .. })), "{exit:?}");
-    // Who keeps to them is not disturbed by whoever else is on the machine.
+    // A command within its limits is not affected by other processes on the machine.
     let all = Limits { cpu: Some(Duration::from_secs(5)), ..memory };
     let exit = limited(&mut shim, "sleep 0.2; exit 4", all).await;
     assert_eq!((exit.exit_code, exit.cause), (Some(4), Cause::Ended));
@@ -81,7 +81,7 @@ async fn a_shim_that_has_settled_knows_what_a_dropped_command_left() {
     drop(running);
     shim.settle().await.unwrap();
     assert!(!life.is_held());
-    // Nothing is left to wait for.
+    // There is nothing left to wait for.
     shim.settle().await.unwrap();
     shim.end().await.unwrap();
     shim.settle().await.unwrap();

@@ -1,4 +1,4 @@
-//! What a command leaves alive on purpose: it stays while it may and no longer.
+//! Survivors of a command stay as long as allowed, and no longer.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,12 +36,12 @@ in_both_modes! {
     a_command_that_cannot_start_leaves_survivors_be
 }
 
-/// Runs a command that keeps what it leaves, to its end.
+/// Runs a command to its end and keeps its survivors.
 async fn keep(shim: &mut Shim, command: &Command) -> Outcome {
     finish(shim.run_and_keep(command).await.unwrap()).await
 }
 
-/// Starts a daemon that holds `life` and does as `body` says.
+/// Starts a daemon that holds `life` and runs `body`.
 async fn leave(shim: &mut Shim, life: &Life, body: &str) {
     let text = format!("{} setsid sh -c '{body}' </dev/null >/dev/null 2>&1 & exit 3", life.hold());
     let outcome = keep(shim, &script(&text)).await;
@@ -57,7 +57,7 @@ async fn survivors_stay_and_are_adopted(mode: Option<Mode>) {
     let pid = folder.path().join("pid");
     leave(&mut shim, &life, &format!("echo $$ > {}; exec sleep 1000", pid.display())).await;
     for round in 0..20 {
-        // It may not have written its number yet.
+        // The daemon may not have written its id yet.
         let look = format!(
             "while ! [ -s {0} ]; do sleep 0.01; done; kill -0 $(cat {0}); echo {round}",
             pid.display()
@@ -113,7 +113,7 @@ async fn forgetting_asks_first_and_kills_then(mode: Option<Mode>) {
 async fn forgetting_again_is_quicker(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
     let mut life = Life::new();
-    // Set before it is spawned, and inherited: it is deaf from its first moment.
+    // Set before the spawn and inherited: the process ignores the signal from its first moment.
     let deaf = script(&format!("{} trap '' TERM; setsid sleep 1000 >/dev/null 2>&1 &", life.hold()));
     keep(&mut shim, &deaf).await;
     let slow = tokio::time::timeout(Duration::from_millis(100), shim.forget(Duration::from_secs(1000))).await;
@@ -162,7 +162,7 @@ async fn a_deadline_goes_on_for_what_is_left(mode: Option<Mode>) {
     assert_eq!(keep(&mut shim, &timed(500)).await.exit().cause, Cause::Ended);
     shim.idle().await.unwrap();
     assert!(!life.is_held() && !shim.has_survivors());
-    // Moved, by who ran the command.
+    // The deadline is moved by the owner of the command.
     let running = shim.run_and_keep(&timed(30_000)).await.unwrap();
     let control = running.control();
     finish(running).await;
@@ -171,7 +171,7 @@ async fn a_deadline_goes_on_for_what_is_left(mode: Option<Mode>) {
     control.renew(Deadline::after(Duration::from_millis(100))).await.unwrap();
     shim.idle().await.unwrap();
     assert!(!life.is_held());
-    // Taken away, and not brought back by an earlier command's.
+    // The deadline is removed, and a late request for an earlier command does not restore it.
     let running = shim.run_and_keep(&timed(1000)).await.unwrap();
     let own = running.control();
     finish(running).await;
@@ -197,7 +197,7 @@ async fn a_later_kill_kills_survivors(mode: Option<Mode>) {
 async fn held_pipes_delay_nothing(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
     let mut life = Life::new();
-    // More than a pipe holds, so that the end comes while there is something to read.
+    // More than a pipe holds, so that the command ends while there is something to read.
     let text =
         format!("{} sleep 1000 & head -c 300000 /dev/zero; head -c 70000 /dev/zero >&2; echo x", life.hold());
     let outcome = keep(&mut shim, &script(&text)).await;
@@ -211,7 +211,7 @@ async fn a_writer_without_end_delays_nothing(mode: Option<Mode>) {
     let mut life = Life::new();
     let outcome = keep(&mut shim, &script(&format!("{} yes & sleep 0.1; exit 4", life.hold()))).await;
     assert_eq!(outcome.exit().exit_code, Some(4));
-    // Nobody reads what it writes: it hears of that, and we of its end.
+    // Its output is no longer read: it gets SIGPIPE, and its end is reported.
     shim.idle().await.unwrap();
     assert!(!life.is_held() && !shim.has_survivors());
 }
@@ -223,7 +223,7 @@ async fn the_end_of_survivors_is_told(mode: Option<Mode>) {
     let path = folder.path().join("go");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     leave(&mut shim, &life, &format!("read x < {}", path.display())).await;
-    // Not yet.
+    // The survivor is still alive.
     assert!(tokio::time::timeout(Duration::from_millis(50), shim.idle()).await.is_err());
     tokio::task::spawn_blocking(move || std::fs::write(path, "go\n").unwrap()).await.unwrap();
     shim.idle().await.unwrap();
@@ -239,7 +239,7 @@ async fn nothing_left_is_told(mode: Option<Mode>) {
         assert!(!shim.has_survivors());
     }
     leave(&mut shim, &life, "sleep 1000").await;
-    // A killed command takes them along though it kept.
+    // A killed command takes the survivors along, although it was to keep them.
     let running = shim.run_and_keep(&script("sleep 1000")).await.unwrap();
     drop(running);
     shim.forget(Duration::ZERO).await.unwrap();
@@ -264,7 +264,7 @@ async fn use_is_counted_in_the_command_that_causes_it(mode: Option<Mode>) {
         let idle = keep(&mut shim, &command(&["true"])).await.exit().cpu;
         assert!(idle < alone / 2, "{round}: {idle:?} against {alone:?}");
     }
-    // Also when it dies of it.
+    // Also counted when it dies of the kill.
     let last = run(&mut shim, &request).await.exit().cpu;
     assert!(last > alone / 2 && last < alone * 3, "{last:?} against {alone:?}");
 }
@@ -272,7 +272,7 @@ async fn use_is_counted_in_the_command_that_causes_it(mode: Option<Mode>) {
 async fn a_running_command_can_be_measured(mode: Option<Mode>) {
     let mut shim = shim(mode).await;
     let burn = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
-    // Two children, one that ended and one that lives, with a megabyte of text.
+    // Two children, one that ended and one that lives, with three megabytes of text.
     let text =
         format!("({burn}); x=$(head -c 3000000 /dev/zero | tr '\\0' x); ({burn}); echo up; exec sleep 1000");
     let mut running = shim.run(&script(&text)).await.unwrap();
@@ -280,7 +280,7 @@ async fn a_running_command_can_be_measured(mode: Option<Mode>) {
     assert_eq!(control.measured(), None);
     output(&mut running, 3).await;
     control.measure().await.unwrap();
-    // The answer is no event; what comes next is not there yet.
+    // The answer is not an event; the next event has not arrived yet.
     let next = tokio::time::timeout(Duration::from_millis(300), running.next_event()).await;
     assert!(next.is_err(), "{next:?}");
     let measured = control.measured().unwrap();
@@ -288,7 +288,7 @@ async fn a_running_command_can_be_measured(mode: Option<Mode>) {
     let exit = finish(running).await.exit().clone();
     assert!(measured.cpu > Duration::from_millis(20) && measured.cpu <= exit.cpu + Duration::from_millis(20));
     assert!(measured.memory_bytes > 100_000 && measured.memory_bytes < 1 << 30, "{measured:?}");
-    // It says nothing of the next.
+    // The measurement does not apply to the next command.
     let next = shim.run(&command(&["true"])).await.unwrap();
     assert_eq!(next.control().measured(), None);
 }

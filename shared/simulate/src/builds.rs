@@ -1,4 +1,4 @@
-//! Builds made by chance.
+//! Randomly generated builds of a quota scenario.
 
 use model::{Esu, ExecutorType, Occupancy};
 use policy::Random;
@@ -6,14 +6,13 @@ use policy::Random;
 use crate::drawn::exponential;
 use crate::scenario::{BuildMix, Estimator};
 
-/// A build.
 #[derive(Debug, Clone)]
 pub(crate) struct Build {
-    /// What it is expected to occupy.
+    /// Estimated occupancy, which the governor sees.
     pub(crate) estimate: Occupancy,
-    /// What it occupies, ESU, once it is at work.
+    /// Occupancy in ESU after the ramp.
     pub(crate) esu: f64,
-    /// How long it runs.
+    /// Run time in milliseconds.
     pub(crate) millis: u64,
 }
 
@@ -30,7 +29,7 @@ impl Build {
     }
 }
 
-/// Seconds as whole milliseconds, at least one.
+/// Converts seconds to whole milliseconds, at least 1.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,7 +1,8 @@
-//! How good estimates of processing times are, on streams made by chance and on recorded ones.
+//! Accuracy of run time estimates, on random and on recorded streams of work.
 //!
-//! A stream is taken through `policy::estimate` as the services do: each piece of work is estimated when it arrives, from
-//! those that had ended by then. Work is taken to start at once; in a farm that is behind, an estimator knows a little less.
+//! A stream goes through `policy::estimate` as in the services: each item is estimated when it arrives, from
+//! the items that have ended by then. Every item starts at once here; in a farm with a queue, an estimator
+//! knows a little less.
 
 mod stream;
 mod trace;
@@ -18,64 +19,64 @@ use serde::{Deserialize, Serialize};
 pub use stream::{EstimateScenario, Habits};
 pub use trace::{EstimateTrace, read_estimate_items};
 
-/// Keys that an estimator remembers here: more than any stream has.
+/// Maximum number of keys that an estimator remembers: more than any stream has.
 const MOST_KEYS: usize = 1_000_000;
-/// One piece of work of a stream.
+/// One item of work in a stream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EstimateItem {
-    /// When it arrives, milliseconds from the beginning.
+    /// Arrival in milliseconds from the beginning.
     pub arrival_ms: u64,
-    /// How long it takes.
+    /// Run time in milliseconds.
     pub duration_ms: u64,
-    /// How long it may take.
+    /// Time limit in milliseconds.
     pub limit_ms: u64,
-    /// By what it is like others.
+    /// Keys by which similar work is found.
     pub keys: Keys,
-    /// What half of the work like it takes at most, where the stream was made and that is known.
+    /// True median run time of work with the same keys, where the stream was generated and the median is known.
     pub median_ms: Option<u64>,
-    /// What it was expected to take when it was recorded.
+    /// Estimate that was made when the item was recorded.
     pub recorded_ms: Option<u64>,
 }
 
-/// Whose estimates are looked at.
+/// The source of the estimates under evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EstimatedBy {
-    /// The thesis's rule.
+    /// The rule of the thesis.
     Thesis,
-    /// The rule that was best lately.
+    /// The rule with the smallest recent error.
     Adaptive,
-    /// The true median of the work with the same keys, which nobody knows: hardly anything is better.
+    /// The true median of the work with the same keys, which no estimator knows: close to the best possible estimate.
     Median,
-    /// What was estimated when the stream was recorded.
+    /// Estimates made when the stream was recorded.
     Recorded,
-    /// The thesis's rule on the records of its author's farm, as published (section 3.4.2).
+    /// The rule of the thesis on the records of its author's farm, as published (section 3.4.2).
     Published,
 }
 
-/// How good the estimates of one estimator were.
+/// Accuracy of one estimator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EstimateFigures {
-    /// Which.
+    /// Estimator that these figures are of.
     pub by: EstimatedBy,
-    /// Estimates.
+    /// Number of estimates made.
     pub count: u64,
-    /// Percent that were off by less than 10 %.
+    /// Percentage of estimates whose error is less than 10 %.
     pub within_10_pct: f64,
-    /// Percent that were off by less than 20 %.
+    /// Percentage of estimates whose error is less than 20 %.
     pub within_20_pct: f64,
-    /// Estimates that were too high.
+    /// Number of estimates that were too high.
     pub over: u64,
-    /// Estimates that were too low.
+    /// Number of estimates that were too low.
     pub under: u64,
-    /// Estimates more than twice as high as the truth.
+    /// Number of estimates of more than twice the true run time.
     pub doubled: u64,
-    /// What they rested on.
+    /// Number of estimates for each kind of history that they were based on.
     pub sources: BTreeMap<String, u64>,
 }
 
 impl EstimatedBy {
-    /// Its name in tables.
+    /// Name of the estimator in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Thesis => "thesis",
@@ -88,7 +89,7 @@ impl EstimatedBy {
 }
 
 impl EstimateFigures {
-    /// The thesis's own: 57 % and 82 %, of 136,158 that were off.
+    /// The figures of the thesis: 57 % and 82 %, and 136,158 estimates with an error.
     pub fn published() -> Self {
         let (under, over) = (74_898, 61_260);
         Self {
@@ -98,13 +99,13 @@ impl EstimateFigures {
             within_20_pct: 82.0,
             over,
             under,
-            // "Around 7 %" were more than twice as high.
+            // The thesis says that "around 7 %" were more than twice the true run time.
             doubled: (under + over) * 7 / 100,
             sources: BTreeMap::new(),
         }
     }
 
-    /// Those of this stream and of another together.
+    /// Combines these figures with those of another stream.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         let count = self.count + other.count;
@@ -129,7 +130,8 @@ fn hundredths(number: f64) -> f64 {
     (number * 100.0).round() / 100.0
 }
 
-/// Takes `items`, in the order of their arrival, through both estimators, and through what else is known of all of them.
+/// Runs `items`, in the order of their arrival, through both estimators, and through the other estimates that are
+/// known for every item.
 pub fn compare_estimates(items: &[EstimateItem]) -> Vec<EstimateFigures> {
     let fixed = |by, of: fn(&EstimateItem) -> Option<u64>| {
         let mut quality = Quality::default();
@@ -147,7 +149,7 @@ fn learn(items: &[EstimateItem], kind: EstimatorKind) -> EstimateFigures {
     let mut estimator = Estimator::new(kind, MOST_KEYS);
     let mut quality = Quality::default();
     let mut sources: BTreeMap<Source, u64> = BTreeMap::new();
-    // What runs, by when it ends.
+    // Running items, ordered by their end.
     let mut running: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     for (at, item) in items.iter().enumerate() {
         while running.peek().is_some_and(|Reverse((end, _))| *end <= item.arrival_ms) {

@@ -1,4 +1,4 @@
-//! The farm: events in virtual time.
+//! The simulated farm: events in virtual time.
 
 mod group;
 
@@ -15,10 +15,10 @@ use crate::{
 };
 use group::{GroupFarm, Running};
 
-/// Usage is reported so often, in seconds, as by workers and executors.
+/// Interval of usage reports in seconds, as in workers and executors.
 const REPORT_SECONDS: u64 = 2;
 
-/// What came of it.
+/// Result of a simulated scenario.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) groups: Vec<GroupSeries>,
@@ -26,7 +26,7 @@ pub(crate) struct Recorded {
     pub(crate) finished: u64,
 }
 
-/// What happens. In the order in which events of one instant are taken.
+/// Events, declared in the order in which events of one instant are processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Phase(usize),
@@ -133,7 +133,7 @@ impl<'a> Farm<'a> {
         Build::by_chance(&self.scenario.builds, self.scenario.estimator, &mut self.random)
     }
 
-    /// Fills the queue of a hungry group again.
+    /// Refills the queue of a hungry group.
     fn feed(&mut self, at: usize) {
         while self.groups.get(at).is_some_and(GroupFarm::has_room) {
             let build = self.make();
@@ -143,7 +143,7 @@ impl<'a> Farm<'a> {
         }
     }
 
-    /// Sets the time of the next arrival, for a group that is given builds by and by.
+    /// Sets the time of the next arrival for a group whose builds arrive over time.
     fn expect(&mut self, at: usize) {
         let (Load::Share(share), Some(group)) = (self.load(at), self.groups.get(at)) else { return };
         let esu = share * group.series.quota;
@@ -166,8 +166,8 @@ impl<'a> Farm<'a> {
         self.dispatch(Some(at));
     }
 
-    /// As the dispatcher: groups by chance in proportion to their quotas, each its head by Algorithm 1. A finish or an
-    /// arrival concerns its own group alone.
+    /// Acts as the dispatcher: draws groups at random in proportion to their quotas, and the head of each by
+    /// Algorithm 1. A finish or an arrival concerns its own group alone.
     fn dispatch(&mut self, only: Option<usize>) {
         loop {
             let concerned = |(at, _): &(usize, &GroupFarm)| only.is_none_or(|only| only == *at);
@@ -226,7 +226,7 @@ impl<'a> Farm<'a> {
         self.dispatch(None);
     }
 
-    /// What each group may have in progress, as dispatchers find it.
+    /// Computes the allowance of each group, as dispatchers do.
     fn allow(&mut self) {
         let totals = QuotaTotals::of(&self.quotas);
         let spare = Spare::of(&self.quotas, &self.record);

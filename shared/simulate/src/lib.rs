@@ -1,8 +1,8 @@
-//! Forebay in virtual time: the decisions of `policy`, and nothing else of the farm.
+//! Forebay in virtual time: the decisions of `policy`, without the rest of the farm.
 //!
-//! [`run`] takes a quota scenario through the governor, the allowances and Algorithm 1 exactly as the services do, and
-//! records what came of it; [`plot`] draws it. [`compare_sizes`] takes a workload of actions through what their clients
-//! declare and through what is learned of them. Equal scenarios give equal bytes.
+//! [`run`] takes a quota scenario through the governor, the allowances and Algorithm 1 exactly as the services do,
+//! and records the result; [`plot`] draws it. [`compare_sizes`] runs a workload of actions once with the sizes that
+//! clients declare and once with learned sizes. Equal scenarios give equal bytes.
 
 mod builds;
 mod drawn;
@@ -31,7 +31,7 @@ pub use scenario::{BuildMix, Estimator, InvalidScenario, Load, QuotaGroup, Quota
 pub use series::{GroupSeries, QuotaRun};
 pub use sizing::{SizingFigures, SizingRun, SizingScenario, compare_sizes};
 
-/// Simulates `scenario`.
+/// Simulates the quota scenario `scenario`.
 pub fn run(scenario: &QuotaScenario) -> Result<QuotaRun, InvalidScenario> {
     scenario.check()?;
     let recorded = farm::simulate(scenario);

@@ -1,69 +1,70 @@
-//! What a run amounts to.
+//! Metrics of a simulated quota scenario.
 
 use model::Group;
 use serde::{Deserialize, Serialize};
 
 use crate::{Load, QuotaScenario, farm::Recorded, series::GroupSeries};
 
-/// Over so many seconds the use is averaged before it is compared with the set point.
+/// Number of seconds over which usage is averaged before it is compared with the set point.
 const WINDOW: usize = 30;
 
-/// Whoever is so many seconds near its set point has settled: a build that ends makes no one unsettled later.
+/// Number of seconds that a group must stay near its set point to count as settled. A build that ends later
+/// does not unsettle it.
 const HOLD: usize = 60;
 
-/// So many seconds into a phase, the governor has seen its load.
+/// Number of seconds into a phase after which the governor has seen its load.
 const SETTLED_SP: usize = 10;
 
-/// What a run amounts to.
+/// Metrics of a whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QuotaMetrics {
-    /// Each group in each phase.
+    /// Metrics of each group in each phase.
     pub phases: Vec<GroupPhase>,
-    /// The largest overshoot of all, as a share of the set point.
+    /// Largest overshoot of all groups and phases, as a share of the set point.
     pub overshoot_max: f64,
-    /// The largest steady error of all, as a share of the set point, without its sign.
+    /// Largest absolute steady-state error of all groups and phases, as a share of the set point.
     pub steady_error_max: f64,
-    /// The longest time to settle, in seconds; `None` when a group never did.
+    /// Longest settling time in seconds; `None` when a group never settled.
     pub settling_seconds_max: Option<u32>,
-    /// The longest time until a lender had its quota again, in seconds; `None` when one never did.
+    /// Longest time in seconds until a lender had its quota again; `None` when a lender never had.
     pub give_back_seconds_max: Option<u32>,
-    /// The largest use of all groups together, as a share of all quotas: mean of 30 s.
+    /// Largest total usage of all groups, as a share of all quotas: a mean over 30 s.
     pub total_max: f64,
-    /// Builds that started.
+    /// Number of builds that started.
     pub started: u64,
-    /// Builds that finished. Those between the two still ran at the end: none is ever ended.
+    /// Number of builds that finished. The builds between the two still ran at the end: no build is ever stopped.
     pub finished: u64,
 }
 
-/// How a group did in a phase. What concerns the set point is `None` unless the group was hungry in all of the phase.
+/// Metrics of a group in a phase. Those about the set point are `None` unless the group was hungry
+/// for the whole phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupPhase {
-    /// The phase, from 0.
+    /// Index of the phase, from 0.
     pub phase: usize,
-    /// The group.
     pub group: Group,
-    /// What it asked for.
+    /// Load of the group in this phase.
     pub load: Load,
-    /// Its mean use in the last half of the phase, ESU.
+    /// Mean usage in the last half of the phase, in ESU.
     pub pv: f64,
-    /// Its mean set point then, ESU.
+    /// Mean set point in the last half of the phase, in ESU.
     pub sp: f64,
-    /// The most by which its mean use of 30 s was above the set point, as a share of it. Counted once its use was within
-    /// it: what still runs of what it had borrowed before is no overshoot. At least 0.
+    /// Largest excess of the 30 s mean usage over the set point, as a share of the set point; at least 0. Counted
+    /// only once usage was within the set point: builds that still run on capacity borrowed before are not overshoot.
     pub overshoot: Option<f64>,
-    /// Mean use in the last half of the phase, compared with the mean set point: a share, negative below.
+    /// Mean usage in the last half of the phase relative to the mean set point: a share, negative if below.
     pub steady_error: Option<f64>,
-    /// Seconds from which on its mean use of 30 s stays within 5 % of the set point, for a minute at least.
+    /// Second of the phase from which the 30 s mean usage stays within 5 % of the set point for at least a minute.
     pub settling_seconds: Option<u32>,
-    /// For a group that was idle before and whose quota others had borrowed: seconds until it uses 95 % of it.
+    /// Seconds until a group that was idle before, and whose quota others had borrowed, uses 95 % of its quota.
     pub give_back_seconds: Option<u32>,
-    /// For a group that had borrowed more: seconds until its use is within 5 % of its lower set point.
+    /// Seconds until the usage of a group that had borrowed more is within 5 % of its lower set point.
     pub drain_seconds: Option<u32>,
-    /// Whether others had borrowed what it now wants back.
+    /// Whether others had borrowed quota that the group now wants back.
     pub was_lent: bool,
 }
 
-/// The seconds of a phase.
+/// The seconds that a phase covers.
 #[derive(Clone, Copy)]
 struct Span {
     from: usize,
@@ -107,7 +108,7 @@ fn sum_at(groups: &[GroupSeries], at: usize) -> f64 {
     groups.iter().filter_map(|series| series.pv.get(at)).sum()
 }
 
-/// Whether another group than `index` had borrowed just before second `at`.
+/// Returns whether a group other than `index` had borrowed just before second `at`.
 fn others_borrowed(groups: &[GroupSeries], index: usize, at: usize) -> bool {
     let Some(before) = at.checked_sub(1) else { return false };
     let borrowed = |series: &GroupSeries| series.borrowed.get(before).is_some_and(|esu| *esu > 0.0);
@@ -182,7 +183,7 @@ fn settling(series: &GroupSeries, span: Span) -> Option<u32> {
     None
 }
 
-/// Seconds of `span` until `is_so`.
+/// Returns the seconds of `span` until `is_so` holds.
 fn first(span: Span, is_so: impl Fn(usize) -> bool) -> Option<u32> {
     (span.from..span.to).find(|at| is_so(*at)).and_then(|at| u32::try_from(at - span.from).ok())
 }
@@ -191,7 +192,7 @@ fn at_of(values: &[f64], at: usize) -> f64 {
     values.get(at).copied().unwrap_or(0.0)
 }
 
-/// Mean of the `window` values up to `at`, of none before `from`.
+/// Mean of the `window` values up to `at`, using only values from `from` on.
 fn trailing(values: &[f64], from: usize, at: usize, window: usize) -> f64 {
     mean(values, Span { from: from.max((at + 1).saturating_sub(window)), to: at + 1 })
 }

@@ -1,4 +1,4 @@
-//! A run as a picture: SVG, written by hand.
+//! Draws a run of the quota governor as an SVG picture.
 
 use std::fmt;
 
@@ -7,27 +7,27 @@ use crate::{
     svg::{self, Stroke, round_step},
 };
 
-/// Pixels.
+/// Width of the picture in pixels, like all lengths below.
 const WIDTH: f64 = 960.0;
 const PANEL: f64 = 240.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 60.0;
 const BOTTOM: f64 = 44.0;
-/// Of a panel, what is kept free above its axes for its title.
+/// Space above the axes of a panel for its title, in pixels.
 const TITLE: f64 = 50.0;
-/// Colours that people who see few colours tell apart (Okabe and Ito).
+/// Colour of PV; colour-blind readers can distinguish all colours here (Okabe and Ito).
 const PV: Stroke = Stroke::solid("#0072b2", 1.5);
 const SP: Stroke = Stroke::solid("#d55e00", 1.5);
 const MV: Stroke = Stroke::solid("#009e73", 1.0);
 const QUOTA: Stroke = Stroke::dashed("#888888", "4 3");
-/// Where the load changes.
+/// Line that marks a change of the load.
 const PHASE: Stroke = Stroke::dashed("#bbbbbb", "2 3");
 
-/// What is in use (PV), what may be (SP) and what is to be started (MV) of each group over time: one panel a group.
+/// Draws usage (PV), set point (SP) and builds to start (MV) of each group over time: one panel per group.
 pub fn plot(run: &QuotaRun) -> String {
     let mut svg = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     draw(&mut svg, run).unwrap_or_default();
     svg
 }
@@ -52,7 +52,7 @@ fn draw(svg: &mut String, run: &QuotaRun) -> fmt::Result {
     svg::close(svg)
 }
 
-/// Where the numbers of a group go.
+/// Position and scale of a group's panel.
 struct Panel {
     top: f64,
     bottom: f64,
@@ -99,7 +99,7 @@ impl Panel {
         svg::stroke(svg, (LEFT, quota), (right, quota), QUOTA)
     }
 
-    /// A line where the load changes.
+    /// Draws a vertical line wherever the load changes.
     fn phases(&self, svg: &mut String, run: &QuotaRun) -> fmt::Result {
         let mut second = 0.0;
         for phase in run.scenario.phases.iter().skip(1).zip(&run.scenario.phases).map(|(_, before)| before) {
@@ -111,7 +111,7 @@ impl Panel {
     }
 
     fn line(&self, svg: &mut String, values: &[f64], look: Stroke) -> fmt::Result {
-        // As many points as the picture has pixels, or nearly so.
+        // Draw about as many points as the picture has pixels.
         let every = (values.len() / 900).max(1);
         let point = |(second, value): (usize, &f64)| (self.x(second as f64), self.y(*value));
         svg::path(svg, values.iter().enumerate().step_by(every).map(point), look)

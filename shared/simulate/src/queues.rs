@@ -1,8 +1,8 @@
 //! Queues in virtual time: streams of jobs through the policies of `policy::queue`, as in chapter 3 of the thesis.
 //!
-//! Time goes in whole milliseconds. What arrives at a moment comes before what ends at it; what ends at the same moment ends in
-//! the order of the workers' numbers (by the reading `code`: in the order in which it started). It takes no time to hand a
-//! job to a worker, which runs one at a time.
+//! Time advances in whole milliseconds. Arrivals at an instant precede ends at the same instant; simultaneous ends
+//! are ordered by worker number (with the reading `code`: by the order in which the jobs started). Handing a job to a
+//! worker is instantaneous, and a worker runs one job at a time.
 
 mod batch;
 mod engine;

@@ -1,9 +1,9 @@
 //! A pool whose size the planner of `policy::autoscale` chooses, in virtual time (section 5.4.4 of the thesis).
 //!
-//! Items wait in one queue and start in the order of their arrival wherever a slot is free; the planner looks at the pool
-//! every few seconds. What it asks for takes work after the time to start up; what it gives back runs what it has to the
-//! end. Beside it the same items go through two pools of a fixed size: the largest that the settings allow, and one of the
-//! size that the scaled pool had on the average, which costs about the same.
+//! Items wait in one queue and start in the order of their arrival wherever a slot is free; the planner runs every
+//! few seconds. Processes that it adds accept work after the start-up time; processes that it removes finish their
+//! running items. For comparison the same items go through two pools of a fixed size: the largest that the settings
+//! allow, and one of the scaled pool's mean size, which costs about the same.
 
 mod arrivals;
 mod farm;
@@ -21,105 +21,102 @@ pub use trace::read_scaling_items;
 
 use crate::{InvalidScenario, scenario::within};
 
-/// A pool, its settings and what arrives.
+/// A pool, its settings and the arriving work.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScalingScenario {
-    /// Names the run: equal seeds give equal runs.
+    /// Seed of the run: equal seeds give equal runs.
     pub seed: u64,
-    /// How items arrive.
     pub pattern: Pattern,
-    /// For so long they do.
+    /// Duration of the arrivals in hours.
     pub hours: f64,
-    /// Items an hour, on the average.
+    /// Mean number of items per hour.
     pub per_hour: f64,
-    /// How long an item takes, on the average, and sigma of the log-normal distribution.
+    /// Mean run time of an item in seconds.
     pub service_seconds: f64,
-    /// See there.
+    /// Sigma of the log-normal distribution of run times.
     pub service_sigma: f64,
-    /// Sigma of the log-normal distribution by which estimates are off.
+    /// Sigma of the log-normal distribution of estimation errors.
     pub estimate_sigma: f64,
-    /// Items that a process runs at a time.
+    /// Number of items that a process runs at a time.
     pub slots: u32,
-    /// Seconds between looks of the planner.
+    /// Seconds between two runs of the planner.
     pub tick_seconds: f64,
-    /// Its settings.
+    /// Settings of the planner.
     pub autoscale: Autoscale,
 }
 
-/// How [`AutoscaleSettings`] are written. Times are in seconds.
+/// Serialized form of [`AutoscaleSettings`]. Times are in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Autoscale {
-    /// `target_wait`.
+    /// The setting `target_wait` in seconds.
     pub target_wait_seconds: f64,
-    /// `min`.
+    /// The setting `min`: minimum number of processes.
     pub min: u64,
-    /// `max`.
+    /// The setting `max`: maximum number of processes.
     pub max: u64,
-    /// `cost_per_process_hour`.
+    /// The setting `cost_per_process_hour`, in units of cost.
     pub cost_per_process_hour: f64,
-    /// `budget_per_hour`.
+    /// The setting `budget_per_hour`, in units of cost.
     pub budget_per_hour: Option<f64>,
-    /// `start_up`.
+    /// The setting `start_up` in seconds.
     pub start_up_seconds: f64,
-    /// `scale_in_after`.
+    /// The setting `scale_in_after` in seconds.
     pub scale_in_after_seconds: f64,
-    /// `cooldown`.
+    /// The setting `cooldown` in seconds.
     pub cooldown_seconds: f64,
-    /// `scale_in_percent`.
+    /// The setting `scale_in_percent`, in percent.
     pub scale_in_percent: u64,
-    /// `tolerance_percent`.
+    /// The setting `tolerance_percent`, in percent.
     pub tolerance_percent: u64,
-    /// `rate_window`.
+    /// The setting `rate_window` in seconds.
     pub rate_window_seconds: f64,
 }
 
-/// What became of the items, by each way to size the pool.
+/// Results for each way to size the pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScalingRun {
-    /// What was simulated.
     pub scenario: ScalingScenario,
-    /// Sized by the planner, as large as allowed all the time, and of the planner's mean size all the time.
+    /// Figures for the planner's size, for the maximum size, and for the planner's mean size.
     pub figures: Vec<ScalingFigures>,
-    /// How many processes took work, every minute: of the first of them.
+    /// Number of processes that accept work in the planned pool, one value per minute.
     pub processes: Vec<u64>,
-    /// How many would have been needed then to run at once all that was there.
+    /// Number of processes that would have been needed to run all items at once, one value per minute.
     pub wanted: Vec<u64>,
 }
 
-/// What became of the items in one pool.
+/// Figures of one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ScalingFigures {
-    /// How it was sized.
     pub sized: PoolSize,
-    /// Items that ended.
+    /// Number of items that ended.
     pub ended: u64,
-    /// Items whose process went before they ended. There should be none.
+    /// Number of items whose process was removed before they ended. It should be 0.
     pub killed: u64,
-    /// Seconds waited, on the average.
+    /// Mean wait in seconds.
     pub wait_mean_s: f64,
-    /// What nineteen of twenty waited at most.
+    /// 95th percentile of the waits in seconds.
     pub wait_p95_s: f64,
-    /// The longest wait.
+    /// Longest wait in seconds.
     pub wait_max_s: f64,
-    /// Percent that started within the target.
+    /// Percentage of items that started within the target wait.
     pub in_time_pct: f64,
-    /// Processes that took work, on the average over time.
+    /// Mean number of processes that accept work.
     pub processes_mean: f64,
-    /// The most there were.
+    /// Largest number of processes that accept work.
     pub processes_max: u64,
-    /// Process-seconds that lacked for all that was there to run at once.
+    /// Process-seconds missing to run all present items at once.
     pub under_provisioned_s: f64,
-    /// Process-seconds of processes that were there and had nothing to run. Those that start are only paid for.
+    /// Process-seconds of idle processes that accept work. A starting process costs money but does not count here.
     pub over_provisioned_s: f64,
-    /// Process-hours that were paid for: starting, working, idle and draining.
+    /// Paid process-hours: starting, working, idle and draining.
     pub process_hours: f64,
-    /// What they cost.
+    /// Cost of those process-hours.
     pub cost: f64,
-    /// How often the planner changed its mind about the size.
+    /// Number of changes of the planned size.
     pub changes: u64,
-    /// How often more followed on fewer, or fewer on more.
+    /// Number of times that an increase followed a decrease, or the reverse.
     pub turns: u64,
 }
 
@@ -127,51 +124,45 @@ pub struct ScalingFigures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolSize {
-    /// By the planner.
+    /// The planner chooses the size.
     Planned,
-    /// As large as the settings allow.
+    /// Always as large as the settings allow.
     FixedMax,
-    /// As large as the planned pool was on the average, rounded up.
+    /// Always the mean size of the planned pool, rounded up.
     FixedMean,
 }
 
-/// Why a pool cannot be simulated.
+/// Reason why a pool cannot be simulated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidScaling {
-    /// A number.
     #[error(transparent)]
     Scenario(#[from] InvalidScenario),
-    /// A setting of the planner.
     #[error(transparent)]
     Settings(#[from] InvalidAutoscaleSettings),
-    /// A planner that looks too seldom.
+    /// The planner runs too rarely.
     #[error(
         "tick_seconds is {tick_seconds}, more than a quarter of scale_in_after_seconds ({scale_in_after_seconds}): \
          the planner would see too little of that time ever to remove a process"
     )]
     Tick {
-        /// Between two looks.
         tick_seconds: f64,
-        /// For so long fewer must have been enough.
         scale_in_after_seconds: f64,
     },
-    /// More work than the pool will ever do.
+    /// The work exceeds the capacity of the pool.
     #[error(
         "{left} of {items} items still wait or run {days} days after the scenario's end; \
-         a larger max, more slots or less work is needed"
+         raise max or slots, or reduce the work"
     )]
     Endless {
-        /// So many have not ended.
         left: usize,
-        /// So many there are.
         items: usize,
-        /// So long after the end of the scenario.
+        /// Days since the end of the scenario.
         days: u64,
     },
 }
 
 impl Default for ScalingScenario {
-    /// A day with a quiet night: at noon forty times as much work as at midnight.
+    /// A day with a quiet night: forty times as much work at noon as at midnight.
     fn default() -> Self {
         Self {
             seed: 1,
@@ -237,7 +228,7 @@ impl Autoscale {
 }
 
 impl ScalingScenario {
-    /// Refuses what cannot be simulated, or would take for ever.
+    /// Refuses scenarios that are invalid or would run too long.
     pub fn check(&self) -> Result<(), InvalidScaling> {
         within("hours", self.hours, 0.01, 1000.0)?;
         within("per_hour", self.per_hour, 0.0, 1e6)?;
@@ -252,8 +243,8 @@ impl ScalingScenario {
         self.check_tick()
     }
 
-    /// The planner removes nothing before it has seen all of `scale_in_after`, and forgets what it saw when it was away for
-    /// long.
+    /// The planner removes nothing before it has observed all of `scale_in_after`, and forgets its observations
+    /// after a long pause.
     fn check_tick(&self) -> Result<(), InvalidScaling> {
         let (tick_seconds, scale_in_after_seconds) =
             (self.tick_seconds, self.autoscale.scale_in_after_seconds);
@@ -264,7 +255,7 @@ impl ScalingScenario {
     }
 }
 
-/// Simulates `scenario`: with what its pattern makes, or with `items`, in the order of their arrival, instead.
+/// Simulates `scenario` with the items of its pattern, or with `items` (in order of arrival) if given.
 pub fn scale(
     scenario: &ScalingScenario,
     items: Option<&[ScalingItem]>,

@@ -1,4 +1,4 @@
-//! What is simulated.
+//! Quota scenarios: the input of a simulation.
 
 use model::{Group, ParseIdError};
 use policy::{GovernorSettings, InvalidGovernorSettings};
@@ -8,30 +8,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuotaScenario {
-    /// Names the run: equal seeds give equal runs.
+    /// Seed of the run: equal seeds give equal runs.
     pub seed: u64,
-    /// The quota groups.
+    /// Quota groups that share the farm.
     pub groups: Vec<QuotaGroup>,
     /// The steps of the load.
     pub phases: Vec<QuotaPhase>,
-    /// What the builds are like.
+    /// Random properties of builds.
     pub builds: BuildMix,
-    /// How their occupancy is estimated.
+    /// Model of the occupancy estimates.
     pub estimator: Estimator,
-    /// The governor's gains.
+    /// Gains of the governor.
     #[serde(with = "Gains")]
     pub governor: GovernorSettings,
-    /// ESU of the farm, if the governor is told.
+    /// Capacity of the farm in ESU, if the governor knows it.
     pub capacity_esu: Option<f64>,
 }
 
-/// A quota group.
+/// A quota group of the scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaGroup {
-    /// Its name.
     pub name: Group,
-    /// Its own quota, ESU of x86.
+    /// Quota of the group in ESU of x86.
     pub quota_esu: f64,
 }
 
@@ -39,83 +38,73 @@ pub struct QuotaGroup {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaPhase {
-    /// How long it lasts.
+    /// Duration of the phase in seconds.
     pub seconds: u32,
-    /// The load of each group, in their order.
+    /// Load of each group, in the order of the groups.
     pub loads: Vec<Load>,
 }
 
-/// What a group asks for.
+/// Load that a group puts on the farm.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// Nothing; what was still waiting is withdrawn, what runs goes on.
+    /// No load: waiting builds are withdrawn, running builds continue.
     Idle,
-    /// More than it could ever get.
+    /// More builds than the group could ever get started.
     Hungry,
-    /// Builds that arrive by chance and occupy so much of its quota on the average.
+    /// Builds that arrive at random and occupy this share of the group's quota on average.
     Share(f64),
 }
 
-/// What builds are like.
+/// Random properties of builds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BuildMix {
-    /// Mean duration: a tenth of it and an exponential rest, at most four times as long.
+    /// Mean duration in seconds: a tenth of it plus an exponential rest, at most four times the mean in total.
     pub mean_seconds: f64,
-    /// Mean occupancy, ESU.
+    /// Mean occupancy in ESU.
     pub mean_esu: f64,
-    /// By how much of the mean a build may occupy more or less, by chance, in [0, 1].
+    /// Largest random deviation of a build's occupancy, as a share of the mean, in [0, 1].
     pub esu_spread: f64,
-    /// How long a build takes to reach its occupancy, in proportion to its age.
+    /// Seconds that a build needs to reach its occupancy, in proportion to its age.
     pub ramp_seconds: f64,
 }
 
-/// How the occupancy of builds is estimated.
+/// Model of the occupancy estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimator {
-    /// As by a model: `bias` times the truth, give or take up to `noise` of it by chance.
+    /// Like a trained model: `bias` times the truth, with a random error of up to `noise` of it.
     Model {
-        /// The factor by which all estimates are off.
+        /// Factor by which all estimates are wrong.
         bias: f64,
-        /// The most by which one is off besides, in [0, 1).
+        /// Largest additional random error of an estimate, as a share, in [0, 1).
         noise: f64,
     },
-    /// One ESU, whatever the build: the default that the paper warns of (section 5.3).
+    /// One ESU for every build: the default that the paper warns of (section 5.3).
     OneEsu,
 }
 
-/// Why a scenario cannot be simulated.
+/// Reason why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum InvalidScenario {
-    /// Its gains.
     #[error(transparent)]
     Governor(#[from] InvalidGovernorSettings),
-    /// A number.
-    #[error("{name} is {value}: a number from {least} to {most} is expected")]
+    #[error("{name} is {value}: expected {least} to {most}")]
     OutOfRange {
-        /// What it is.
         name: &'static str,
-        /// Its value.
         value: f64,
-        /// The smallest that is accepted.
         least: f64,
-        /// The largest that is accepted.
         most: f64,
     },
-    /// A phase.
     #[error("phase {phase} has {loads} loads for {groups} groups")]
     Loads {
-        /// Which, from 0.
+        /// Index of the phase, from 0.
         phase: usize,
-        /// How many loads it has.
         loads: usize,
-        /// How many groups there are.
         groups: usize,
     },
-    /// A group.
-    #[error("group {0} is named twice")]
+    #[error("group {0} is listed twice")]
     Twice(Group),
 }
 
@@ -126,7 +115,7 @@ impl Default for BuildMix {
 }
 
 impl Default for QuotaScenario {
-    /// Three groups that share 1000 ESU for an hour: one falls silent and comes back, then the two others do.
+    /// Three groups share 1000 ESU for an hour: one becomes idle and returns, then the two others do.
     fn default() -> Self {
         use Load::{Hungry, Idle};
         let groups = [("search", 500.0), ("mobile", 300.0), ("video", 200.0)];
@@ -153,12 +142,12 @@ impl Default for QuotaScenario {
 }
 
 impl QuotaScenario {
-    /// How long it lasts.
+    /// Total duration in seconds.
     pub fn seconds(&self) -> u32 {
         self.phases.iter().fold(0, |sum, phase| sum.saturating_add(phase.seconds))
     }
 
-    /// Refuses what cannot be simulated, or would take for ever.
+    /// Refuses scenarios that are invalid or would run too long.
     pub fn check(&self) -> Result<(), InvalidScenario> {
         self.governor.check()?;
         let mut quotas = 0.0;
@@ -204,7 +193,7 @@ pub(crate) fn within(name: &'static str, value: f64, least: f64, most: f64) -> R
     }
 }
 
-/// How [`GovernorSettings`] are written, which `policy` leaves to others.
+/// Serialized form of [`GovernorSettings`], because `policy` does not implement serialization.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "GovernorSettings", default = "GovernorSettings::default", deny_unknown_fields)]
 struct Gains {

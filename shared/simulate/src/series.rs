@@ -1,39 +1,37 @@
-//! What a run recorded.
+//! Recorded time series of a run.
 
 use model::{Governed, Group};
 use serde::{Deserialize, Serialize};
 
 use crate::{QuotaMetrics, QuotaScenario};
 
-/// A simulated scenario.
+/// Result of a simulated quota scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QuotaRun {
-    /// What was simulated.
     pub scenario: QuotaScenario,
-    /// What each group did, in the order of the scenario.
+    /// Series of each group, in the order of the scenario.
     pub groups: Vec<GroupSeries>,
-    /// What it amounts to.
+    /// Metrics of the whole run.
     pub metrics: QuotaMetrics,
 }
 
-/// What a group did: one number a second, the first at second 0. ESU, in thousandths.
+/// Series of a group: one number per second, the first at second 0, in ESU with three decimals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupSeries {
-    /// The group.
     pub group: Group,
-    /// Its own quota.
+    /// Quota of the group.
     pub quota: f64,
-    /// In use at that second.
+    /// Usage at that second (process variable).
     pub pv: Vec<f64>,
-    /// The set point.
+    /// Set point at that second.
     pub sp: Vec<f64>,
-    /// What the governor wanted to have started.
+    /// ESU that the governor wanted to start (manipulated variable).
     pub mv: Vec<f64>,
-    /// The level up to which builds might be started.
+    /// Level of estimates in progress up to which builds may start.
     pub target: Vec<f64>,
     /// Sum of the estimates of the builds in progress.
     pub in_progress: Vec<f64>,
-    /// Of the set point, what is other groups' quota.
+    /// Part of the set point that is other groups' quota.
     pub borrowed: Vec<f64>,
 }
 

@@ -1,11 +1,12 @@
-//! Sizes of actions in virtual time: what declared sizes cost, and what those learned from history do.
+//! Sizes of actions in virtual time: the effects of declared sizes, and of sizes learned from history.
 //!
-//! A workload made by chance (see [`workload`]) waits as a whole, build behind build, for a few equal executors. An executor
-//! starts what fits beside what it runs, the first that fits of the first [`LOOK_AHEAD`] in the queue, as large as
-//! `policy::actions::packing` says. Its processors are shared evenly by what runs: more than they can bear makes all of it
-//! slower, and what is measured of it smaller. Memory is not shared: **an action is killed when its peak exceeds what it
-//! holds**, as by the limit of a control group, at the moment of its run at which it peaks; `policy::actions::after_copy`
-//! decides whether it is tried again and with how much. What was killed has used its processors for nothing.
+//! A random workload (see [`workload`]) waits as a whole, build after build, for a few equal executors. An executor
+//! starts the first action that fits beside its running ones, of the first [`LOOK_AHEAD`] in the queue, with the
+//! size that `policy::actions::packing` decides. Running actions share its processors evenly: more actions than
+//! processors make all of them slower, and their measured usage smaller. Memory is not shared: **an action is killed
+//! when its peak exceeds its reservation**, as by the limit of a control group, at the moment of its run at which it
+//! peaks; `policy::actions::after_copy` decides whether it is tried again and with how much. The processor time of
+//! killed runs is wasted.
 
 mod farm;
 mod workload;
@@ -14,44 +15,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::{InvalidScenario, scenario::within};
 
-/// An executor starts one of so many that wait: as many as it names in one request for work.
+/// Number of queued actions from which an executor starts one: as many as it names in one request for work.
 pub(crate) const LOOK_AHEAD: usize = 64;
-/// Runs of an action at most, as by default settings.
+/// Maximum number of runs of an action, as in the default settings.
 const ATTEMPTS: u32 = 4;
 
 /// A workload and a farm.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SizingScenario {
-    /// Names the workload: equal seeds give equal runs.
+    /// Seed of the workload: equal seeds give equal runs.
     pub seed: u64,
-    /// Targets of the repository, one action each.
+    /// Number of targets in the repository, one action each.
     pub targets: u32,
-    /// Builds, one behind the other.
+    /// Number of builds, one after another.
     pub builds: u32,
-    /// Of the targets, how many each build runs: those that a change touches. A share, in (0, 1].
+    /// Share of the targets that each build runs because a change affects them, in (0, 1].
     pub touched: f64,
-    /// Of the actions of a build, how many have a command that was never seen: changed flags. A share, in [0, 1].
+    /// Share of a build's actions with a command that was never seen (changed flags), in [0, 1].
     pub changed_commands: f64,
-    /// Of the actions of a build, how many are of a target that was never seen. A share, in [0, 1].
+    /// Share of a build's actions whose target was never seen, in [0, 1].
     pub new_targets: f64,
-    /// Of the targets that need more memory than the default, how many declare a size. A share, in [0, 1].
+    /// Share of the targets above the default memory that declare a size, in [0, 1].
     pub declaring: f64,
-    /// Sigma of the log-normal distribution of what the runs of one command need, in [0, 1].
+    /// Sigma of the log-normal distribution of memory needs among the runs of one command, in [0, 1].
     pub memory_noise: f64,
-    /// Executors, all alike.
+    /// Number of executors, all equal.
     pub executors: u32,
-    /// Processors of each.
+    /// Number of processors of each executor.
     pub processors: u32,
-    /// Bytes of memory of each, for actions.
+    /// Memory of each executor for actions, in bytes.
     pub memory_bytes: u64,
-    /// Actions that each runs at a time at most.
+    /// Maximum number of actions that an executor runs at a time.
     pub slots: u32,
 }
 
 impl Default for SizingScenario {
-    /// Thirty builds of a repository of 800 targets on four machines of 16 processors with 2 GB for each of them, as
-    /// compute-optimised machines of clouds have, of which a tenth is the system's.
+    /// Thirty builds of a repository of 800 targets on four machines with 16 processors and 2 GB per processor, like
+    /// compute-optimised machines of clouds; a tenth of the memory is for the system.
     fn default() -> Self {
         Self {
             seed: 1,
@@ -71,7 +72,7 @@ impl Default for SizingScenario {
 }
 
 impl SizingScenario {
-    /// Refuses what cannot be simulated, or would take for ever.
+    /// Refuses scenarios that are invalid or would run too long.
     pub fn check(&self) -> Result<(), InvalidScenario> {
         within("targets", f64::from(self.targets), 1.0, 1e5)?;
         within("builds", f64::from(self.builds), 1.0, 1e4)?;
@@ -88,57 +89,56 @@ impl SizingScenario {
     }
 }
 
-/// By what actions are packed.
+/// Sizes by which actions are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sizes {
-    /// What their clients ask for, or the default.
+    /// Sizes that clients declare, or the default.
     Declared,
-    /// What actions like them were seen to use.
+    /// Sizes learned from similar actions.
     Learned,
-    /// What they will use, which nobody knows: the best that could be.
+    /// True sizes, which no scheduler knows: the upper bound.
     Known,
 }
 
-/// What became of the workload by each kind of sizes.
+/// Results of the workload for each kind of sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SizingRun {
-    /// What was simulated.
     pub scenario: SizingScenario,
-    /// By what clients ask for, or the default.
+    /// Figures with sizes that clients declare, or the default.
     pub declared: SizingFigures,
-    /// By what was learned, from nothing on.
+    /// Figures with learned sizes, starting without history.
     pub learned: SizingFigures,
-    /// By the truth, for comparison.
+    /// Figures with the true sizes, for comparison.
     pub known: SizingFigures,
 }
 
-/// What became of a workload.
+/// Figures of one run of a workload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SizingFigures {
-    /// Actions that ended with success.
+    /// Number of actions that succeeded.
     pub succeeded: u64,
-    /// Actions that ran out of memory in their last attempt.
+    /// Number of actions that ran out of memory in their last attempt.
     pub failed: u64,
-    /// Runs that ran out of memory.
+    /// Number of runs that ran out of memory.
     pub kills: u64,
-    /// Those of them in the first build, when nothing is known.
+    /// Number of those runs in the first build, when there is no history.
     pub kills_in_first_build: u64,
-    /// Seconds until all had ended.
+    /// Seconds until all actions had ended.
     pub makespan_seconds: f64,
-    /// Processor time of the runs that succeeded, as a share of what all processors had until then.
+    /// Processor time of the successful runs, as a share of the time of all processors until the end.
     pub utilisation: f64,
-    /// Peak of what runs, as a share of what it holds; mean over time.
+    /// Peak memory of running actions as a share of their reservations; mean over time.
     pub memory_used_of_held: f64,
 }
 
 impl SizingRun {
-    /// By how much kills fall when sizes are learned: a share of those by declared sizes.
+    /// Reduction of kills by learned sizes, as a share of the kills with declared sizes.
     pub fn fewer_kills(&self) -> f64 {
         1.0 - self.learned.kills as f64 / (self.declared.kills as f64).max(1.0)
     }
 }
 
-/// Takes one workload through declared, learned and known sizes.
+/// Runs one workload with declared, learned and known sizes.
 pub fn compare_sizes(scenario: &SizingScenario) -> Result<SizingRun, InvalidScenario> {
     scenario.check()?;
     let jobs = workload::workload(scenario);

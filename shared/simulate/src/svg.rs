@@ -1,38 +1,38 @@
-//! What the pictures have in common: SVG, written by hand.
+//! Shared parts of the SVG pictures.
 
 use std::fmt::{self, Write};
 
-/// Colours of the classes of lateness, from good to bad: told apart by people who see few colours, and in grey.
+/// Colours of the lateness classes, from good to bad: distinguishable for colour-blind readers, and in grey.
 pub(crate) const LATENESS: [&str; 4] = ["#1b7837", "#a6dba0", "#f4a582", "#b2182b"];
 pub(crate) const LATENESS_NAMES: [&str; 4] = ["on time", "delayed", "late", "extremely late"];
-/// Colours of policies with one queue, and with a queue for each worker.
+/// Colour of policies with one queue; `EACH` is that of policies with one queue per worker.
 pub(crate) const ONE: &str = "#0072b2";
 pub(crate) const EACH: &str = "#d55e00";
 pub(crate) const GRID: &str = "#e4e4e4";
 pub(crate) const AXIS: &str = "#444444";
 
-/// Small pictures of equal size, side by side in rows.
+/// A grid of equal small pictures.
 pub(crate) struct Facets {
     pub(crate) columns: usize,
-    /// Of each, with its title and axes. Pixels.
+    /// Width of one picture with its title and axes, in pixels, like all lengths here.
     pub(crate) width: f64,
     pub(crate) height: f64,
-    /// Above all of them.
+    /// Space above the grid of pictures.
     pub(crate) top: f64,
     pub(crate) left: f64,
-    /// Below and right of all of them.
+    /// Space below the grid of pictures.
     pub(crate) bottom: f64,
     pub(crate) right: f64,
 }
 
 impl Facets {
-    /// Where the `number`th begins: left, top.
+    /// Left and top edge of the picture with this number.
     pub(crate) fn corner(&self, number: usize) -> (f64, f64) {
         let (row, column) = (number / self.columns, number % self.columns);
         (self.left + self.width * column as f64, self.top + self.height * row as f64)
     }
 
-    /// The size of the whole picture of `count`.
+    /// Size of the whole grid of `count` pictures.
     pub(crate) fn size(&self, count: usize) -> (f64, f64) {
         let rows = count.div_ceil(self.columns);
         let columns = self.columns.min(count.max(1));
@@ -43,7 +43,7 @@ impl Facets {
     }
 }
 
-/// Begins a picture.
+/// Writes the beginning of a picture.
 pub(crate) fn open(svg: &mut String, (width, height): (f64, f64), title: &str, left: f64) -> fmt::Result {
     let title = escaped(title);
     writeln!(
@@ -55,22 +55,22 @@ pub(crate) fn open(svg: &mut String, (width, height): (f64, f64), title: &str, l
     writeln!(svg, r#"<text x="{left}" y="24" font-size="16" font-weight="bold">{title}</text>"#)
 }
 
-/// Ends a picture.
+/// Writes the end of a picture.
 pub(crate) fn close(svg: &mut String) -> fmt::Result {
     writeln!(svg, "</svg>")
 }
 
-/// A text. `anchor`: start, middle or end.
+/// Writes a text. `anchor` is start, middle or end.
 pub(crate) fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) -> fmt::Result {
     writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{}</text>"#, escaped(text))
 }
 
-/// The title of a small picture.
+/// Writes the title of a small picture.
 pub(crate) fn heading(svg: &mut String, (x, y): (f64, f64), text: &str) -> fmt::Result {
     writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" font-weight="bold">{}</text>"#, escaped(text))
 }
 
-/// A filled rectangle: left, top, width, height. Nothing where that is nothing.
+/// Draws a filled rectangle: left, top, width, height. An empty rectangle is omitted.
 pub(crate) fn bar(svg: &mut String, at: [f64; 4], colour: &str) -> fmt::Result {
     let [x, y, width, height] = at;
     if width <= 0.0 || height <= 0.0 {
@@ -79,7 +79,7 @@ pub(crate) fn bar(svg: &mut String, at: [f64; 4], colour: &str) -> fmt::Result {
     writeln!(svg, r#"<rect x="{x:.2}" y="{y:.2}" width="{width:.2}" height="{height:.2}" fill="{colour}"/>"#)
 }
 
-/// A line from one point to another.
+/// Draws a line from one point to another.
 pub(crate) fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str) -> fmt::Result {
     writeln!(
         svg,
@@ -88,12 +88,12 @@ pub(crate) fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &
     )
 }
 
-/// How a line looks.
+/// Colour, width and dashes of a line.
 #[derive(Clone, Copy)]
 pub(crate) struct Stroke {
     pub(crate) colour: &'static str,
     pub(crate) width: f64,
-    /// As SVG has it: lengths of dashes and gaps; empty for none.
+    /// Lengths of dashes and gaps in the notation of SVG; empty for a solid line.
     pub(crate) dashes: &'static str,
 }
 
@@ -114,14 +114,14 @@ impl Stroke {
     }
 }
 
-/// A line from one point to another that looks so.
+/// Draws a line from one point to another with this stroke.
 pub(crate) fn stroke(svg: &mut String, from: (f64, f64), to: (f64, f64), stroke: Stroke) -> fmt::Result {
     let (x1, y1, x2, y2) = (from.0, from.1, to.0, to.1);
     let look = stroke.attributes();
     writeln!(svg, r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" {look}/>"#)
 }
 
-/// A line through points.
+/// Draws a line through points.
 pub(crate) fn path(
     svg: &mut String,
     points: impl Iterator<Item = (f64, f64)>,
@@ -134,25 +134,25 @@ pub(crate) fn path(
     writeln!(svg, r#""/>"#)
 }
 
-/// The left and the lower axis of what lies between left, top, right and bottom.
+/// Draws the left and the lower axis of the area between left, top, right and bottom.
 pub(crate) fn axes(svg: &mut String, [left, top, right, bottom]: [f64; 4]) -> fmt::Result {
     line(svg, (left, top), (left, bottom), AXIS)?;
     line(svg, (left, bottom), (right, bottom), AXIS)
 }
 
-/// A line across at `y` with what it means, left of it.
+/// Draws a horizontal line at `y`, with a label to the left of it.
 pub(crate) fn across(svg: &mut String, (left, right): (f64, f64), y: f64, label: &str) -> fmt::Result {
     line(svg, (left, y), (right, y), GRID)?;
     text(svg, (left - 8.0, y + 4.0), "end", label)
 }
 
-/// A short line below the axis at `bottom` with what it means, below it.
+/// Draws a short line below the axis at `bottom`, with a label below it.
 pub(crate) fn tick(svg: &mut String, x: f64, bottom: f64, label: &str) -> fmt::Result {
     line(svg, (x, bottom), (x, bottom + 4.0), AXIS)?;
     text(svg, (x, bottom + 17.0), "middle", label)
 }
 
-/// Short lines with what they mean, in a row; each takes so much room.
+/// Draws a row of line samples with their meanings, each in a column of the given width.
 pub(crate) fn line_legend(
     svg: &mut String,
     (x, y): (f64, f64),
@@ -167,14 +167,14 @@ pub(crate) fn line_legend(
     Ok(())
 }
 
-/// A round number not below `rough`: 1, 2 or 5 with zeros.
+/// Smallest round number not below `rough`: 1, 2 or 5 times a power of ten.
 pub(crate) fn round_step(rough: f64) -> f64 {
     let tens = 10_f64.powf(rough.max(1e-3).log10().floor());
     let fits = |factor: &f64| tens * factor >= rough * 0.999;
     [1.0, 2.0, 5.0].into_iter().find(fits).unwrap_or(10.0) * tens
 }
 
-/// Little boxes of colours with what they mean, in a row.
+/// Draws a row of coloured boxes with their meanings.
 pub(crate) fn legend(svg: &mut String, (x, y): (f64, f64), entries: &[(&str, &str)]) -> fmt::Result {
     let mut x = x;
     for (colour, meaning) in entries {
@@ -185,7 +185,7 @@ pub(crate) fn legend(svg: &mut String, (x, y): (f64, f64), entries: &[(&str, &st
     Ok(())
 }
 
-/// Text that XML does not take for its own. A workload's name may come from a file's.
+/// Escapes text for XML. A workload's name may come from a file name.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

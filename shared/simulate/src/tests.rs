@@ -38,8 +38,8 @@ fn what_an_idle_group_leaves_is_used_and_given_back() {
         let name = &run.scenario.groups[group].name;
         run.metrics.phases.iter().find(|at| at.phase == phase && at.group == *name).unwrap()
     };
-    assert!(phase(1, 1).pv > 550.0 && phase(1, 2).pv > 370.0, "the two share nine tenths of 500");
-    assert!(phase(3, 0).pv > 930.0, "one has nearly all of the farm");
+    assert!(phase(1, 1).pv > 550.0 && phase(1, 2).pv > 370.0, "two groups share nine tenths of 500");
+    assert!(phase(3, 0).pv > 930.0, "one group has nearly all of the farm");
     let back = phase(2, 0);
     assert!(back.was_lent && back.give_back_seconds.is_some());
     for borrower in [phase(2, 1), phase(2, 2)] {
@@ -144,7 +144,7 @@ fn a_moderate_load_is_served_as_it_comes() {
     assert!(idle.pv <= 0.0 && idle.overshoot.is_none(), "{idle:?}");
 }
 
-/// Every element is closed in turn, every attribute quoted, and no character is one that XML wants escaped.
+/// Checks that elements are closed in order, attributes are quoted, and special characters are escaped.
 fn is_well_formed(xml: &str) -> bool {
     let mut open = Vec::new();
     let mut rest = xml.trim();

@@ -13,86 +13,59 @@ use object_store::{
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 
-/// A blob that could not be kept or read.
+/// Error of the blob store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL names no store that is built in.
-    #[error("store {url:?} cannot be used: file:///PATH is expected")]
-    Unsupported {
-        /// The URL.
-        url: String,
-    },
-    /// The store's folder cannot be made.
-    #[error("store folder {path} cannot be made")]
+    /// No built-in store supports the URL.
+    #[error("unsupported store URL {url:?}: expected file:///PATH")]
+    Unsupported { url: String },
+    #[error("cannot create the store folder {path}")]
     Folder {
-        /// The folder.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// No such blob.
     #[error("the store has no blob {digest}")]
-    Missing {
-        /// Which.
-        digest: Digest,
-    },
-    /// The store failed.
-    #[error("blob {what} failed")]
+    Missing { digest: Digest },
+    #[error("blob store: {what} failed")]
     Failed {
-        /// What was tried.
         what: String,
-        /// Why.
         #[source]
         source: object_store::Error,
     },
-    /// Too little of the disk would be left.
     #[error(
-        "the store's disk has {left} bytes left, of which {reserve} are kept for others (disk_left_percent): free some of it, \
-         or move the store"
+        "the store's disk has {left} bytes free and must keep {reserve} free (disk_left_percent): free some space, or \
+         move the store"
     )]
     NoRoom {
-        /// Bytes that are left.
+        /// Free bytes of the disk.
         left: u64,
-        /// Bytes that must be.
+        /// Bytes that must stay free.
         reserve: u64,
     },
-    /// The file to keep cannot be read.
-    #[error("file {path} cannot be read")]
+    #[error("cannot read file {path}")]
     File {
-        /// Which.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The destination of a fetch cannot be written.
-    #[error("file {path} cannot be written")]
+    #[error("cannot write file {path}")]
     Write {
-        /// Which.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// More than whoever asked can take.
-    #[error("blob {digest} has {size} bytes, at most {most} are read")]
+    /// The blob is larger than the caller accepts.
+    #[error("blob {digest} has {size} bytes, the limit is {most}")]
     TooLarge {
-        /// Which.
         digest: Digest,
-        /// Its bytes.
+        /// Size of the blob in bytes.
         size: u64,
-        /// At most.
+        /// Maximum size in bytes that the caller accepts.
         most: u64,
     },
-    /// What came out is not what went in.
-    #[error("blob {wanted} is damaged: its content hashes to {found}")]
-    Damaged {
-        /// What was asked for.
-        wanted: Digest,
-        /// What is there.
-        found: Digest,
-    },
+    #[error("blob {wanted} is damaged: its content has digest {found}")]
+    Damaged { wanted: Digest, found: Digest },
 }
 
 impl StoreError {
@@ -121,11 +94,11 @@ pub struct Store {
 }
 
 const PART_BYTES: usize = 1 << 20;
-/// The object that has the store's id.
+/// Name of the object that contains the store's id.
 const ID_NAME: &str = "store-id";
 
 impl Store {
-    /// Opens the store at `url`, making its folder when there is none.
+    /// Opens the store at `url` and creates its folder if it is missing.
     pub fn open(url: &str) -> Result<Self, StoreError> {
         let path = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
         let path = path.ok_or_else(|| StoreError::Unsupported { url: url.to_owned() })?;
@@ -136,17 +109,17 @@ impl Store {
         Ok(Self { inner: Arc::new(inner), url: url.to_owned(), reserve: Reserve::new(0) })
     }
 
-    /// Leaves `percent` of its disk to others: half of that it never takes.
+    /// Reserves `percent` of its disk for other uses: the store never writes into half of that reserve.
     #[must_use]
     pub fn leaving(mut self, percent: u8) -> Self {
         self.reserve = Reserve::new(percent);
         self
     }
 
-    /// Whether `length` bytes more leave enough of the disk.
+    /// Checks that the disk keeps its reserve after `length` more bytes.
     fn check_room(&self, length: u64) -> Result<(), StoreError> {
         let folder = self.url.strip_prefix("file://").unwrap_or_default();
-        // What cannot be looked at fails where it is written.
+        // If the disk cannot be inspected, the write itself will fail.
         let Ok(space) = Space::of(Path::new(folder)) else { return Ok(()) };
         let reserve = self.reserve.for_stores(space.bytes);
         if space.bytes_left.saturating_sub(length) < reserve {
@@ -160,17 +133,16 @@ impl Store {
         format!("file://{}", path.display())
     }
 
-    /// Its URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Whether there is something at `url` already: opening makes what is missing.
+    /// Whether a store exists at `url`. Check this before opening, which creates what is missing.
     pub fn is_there(url: &str) -> bool {
         url.strip_prefix("file://").is_none_or(|path| Path::new(path).is_dir())
     }
 
-    /// Its id; none: it has none yet.
+    /// The id of the store; none if it has none yet.
     pub async fn id(&self) -> Result<Option<StoreId>, StoreError> {
         let found = match self.inner.get(&Key::from(ID_NAME)).await {
             Ok(found) => found.bytes().await.map_err(failed("read"))?,
@@ -180,7 +152,7 @@ impl Store {
         Ok(std::str::from_utf8(&found).ok().and_then(|text| text.parse().ok()))
     }
 
-    /// Its id; `id`, if it had none.
+    /// The id of the store, after setting it to `id` if it had none.
     pub async fn id_or(&self, id: StoreId) -> Result<StoreId, StoreError> {
         let content = PutPayload::from(id.to_string());
         match self.inner.put_opts(&Key::from(ID_NAME), content, PutMode::Create.into()).await {
@@ -192,7 +164,7 @@ impl Store {
         }
     }
 
-    /// Keeps `content`.
+    /// Stores `content` and returns its digest.
     pub async fn put(&self, content: Bytes) -> Result<Digest, StoreError> {
         self.check_room(content.len() as u64)?;
         let digest = Digest::of(&content);
@@ -201,9 +173,9 @@ impl Store {
         Ok(digest)
     }
 
-    /// Keeps the file at `path`; returns its digest and length.
+    /// Stores the file at `path`; returns its digest and length.
     ///
-    /// Read twice, once for the digest: a blob is written under its name from its first byte.
+    /// The file is read twice, first for the digest: a blob is written under its final name from its first byte.
     pub async fn put_file(&self, path: &Path) -> Result<(Digest, u64), StoreError> {
         let unreadable = |source| StoreError::File { path: path.display().to_string(), source };
         let mut hasher = Sha256::new();
@@ -241,7 +213,7 @@ impl Store {
         Ok((digest, length))
     }
 
-    /// The content of a blob, in pieces; unverified.
+    /// The content of a blob in pieces, unverified.
     pub async fn stream(
         &self,
         digest: &Digest,
@@ -257,7 +229,7 @@ impl Store {
         Ok((length, found.into_stream().map(|part| part.map_err(failed("read"))).boxed()))
     }
 
-    /// How many bytes a blob has.
+    /// The size of a blob in bytes.
     pub async fn size(&self, digest: &Digest) -> Result<u64, StoreError> {
         match self.inner.head(&key(digest)).await {
             Ok(meta) => Ok(meta.size),
@@ -283,7 +255,7 @@ impl Store {
         Ok(content.into())
     }
 
-    /// Writes a blob to `destination`, verified: a damaged one leaves no file.
+    /// Writes a blob to `destination`, verified: a damaged blob leaves no file.
     pub async fn fetch(&self, digest: &Digest, destination: &Path) -> Result<u64, StoreError> {
         let unwritable = |source| StoreError::Write { path: destination.display().to_string(), source };
         let (length, mut parts) = self.stream(digest).await?;
@@ -310,7 +282,7 @@ fn failed(what: &'static str) -> impl Fn(object_store::Error) -> StoreError {
     move |source| StoreError::Failed { what: what.to_owned(), source }
 }
 
-/// Two hex digits of folder keep folders small.
+/// Key of a blob; the first two hex digits are a folder, which keeps folders small.
 fn key(digest: &Digest) -> Key {
     let hex = digest.hex();
     Key::from(format!("sha256/{}/{hex}", hex.get(..2).unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! W3C trace context, as it travels in messages.
+//! W3C trace context, as carried by messages.
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState};
@@ -7,18 +7,18 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::guard::trace_enabled;
 
-/// The place of a span in its trace, in the words of W3C trace context.
+/// Place of a span in its trace, in the terms of W3C trace context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceContext {
-    /// Value of `traceparent`.
+    /// Value of `traceparent`, which identifies trace and span.
     pub traceparent: String,
-    /// Value of `tracestate`, when there is any.
+    /// Value of `tracestate`; absent if there is none.
     pub tracestate: Option<String>,
 }
 
 /// The context of the current span; none when tracing is off or no span is current.
 pub fn current() -> Option<TraceContext> {
-    // Span::current is not free: do not ask for nothing.
+    // Span::current has a cost, which is avoided when tracing is off.
     if trace_enabled() { context_of(&Span::current()) } else { None }
 }
 
@@ -37,11 +37,10 @@ pub fn context_of(span: &Span) -> Option<TraceContext> {
     Some(TraceContext { traceparent: format_traceparent(span_context), tracestate })
 }
 
-/// Hangs `span` under the span that a message named.
+/// Makes `span` a child of the span that a message named.
 ///
-/// Must come before the first child of `span` and before [`current`] or
-/// [`context_of`] asks for its context. A malformed `traceparent` is ignored, a
-/// malformed `tracestate` alone too. Does nothing when tracing is off.
+/// Must be called before the first child of `span` and before [`current`] or [`context_of`] reads its context. A
+/// malformed `traceparent` is ignored, as is a malformed `tracestate` alone. Does nothing when tracing is off.
 pub fn set_parent(span: &Span, traceparent: Option<&str>, tracestate: Option<&str>) {
     if !trace_enabled() {
         return;
@@ -57,7 +56,7 @@ pub fn is_valid_traceparent(text: &str) -> bool {
     parse_traceparent(text).is_some()
 }
 
-/// The OpenTelemetry context that a message named, if it did so properly.
+/// The OpenTelemetry context that a message named, if it is well-formed.
 pub(crate) fn remote_context(traceparent: Option<&str>, tracestate: Option<&str>) -> Option<Context> {
     let (trace_id, span_id, flags) = parse_traceparent(traceparent?)?;
     let state: TraceState = tracestate.and_then(|text| text.parse().ok()).unwrap_or_default();

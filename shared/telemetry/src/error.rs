@@ -4,8 +4,7 @@ use std::error::Error;
 
 /// Joins an error and its causes with `": "`.
 ///
-/// A cause whose text already ends the line is left out: many errors print their
-/// source as well as returning it.
+/// A cause whose text already ends the line is left out: many errors print their source as well as returning it.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut next = error.source();

@@ -1,4 +1,4 @@
-//! Setting everything up, and flushing it at the end.
+//! Sets up logs and traces, and flushes spans at the end.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,26 +17,26 @@ use crate::log::{self, LogFormat};
 use crate::settings::Settings;
 use crate::{metrics, otlp};
 
-/// Longest time that flushing may take.
+/// Maximum time that flushing may take.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// Libraries below the exporter: their spans would feed the exporter with itself.
+/// Libraries below the exporter: exporting their spans would cause further spans without end.
 const FOREIGN: [&str; 6] = ["h2", "hyper", "opentelemetry", "reqwest", "rustls", "tower"];
 
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
 
-/// Sets up logs and traces as the environment says. See [`init_with`].
+/// Sets up logs and traces from the environment. See [`init_with`].
 pub fn init(service: &'static str, instance: &str, log: LogFormat) -> Guard {
     init_with(Settings::from_env(service, instance, log))
 }
 
 /// Sets up logs and traces for the whole process.
 ///
-/// Never fails: what cannot be set up is logged and left out. A second call in
-/// one process changes nothing and returns a guard that does nothing.
+/// Never fails: a part that cannot be set up is logged and left out. A second call in one process changes nothing and
+/// returns a guard without effect.
 pub fn init_with(mut settings: Settings) -> Guard {
     if tracing::dispatcher::has_been_set() {
-        tracing::debug!("logs and traces are set up already");
+        tracing::debug!("logs and traces are already set up");
         return Guard { provider: None };
     }
     metrics::set_service(settings.service);
@@ -91,7 +91,7 @@ fn install_traced(
         .with_filter(FilterFn::new(exported).with_max_level_hint(LevelFilter::DEBUG));
     let logs = log::layer(log).with_filter(filter);
     tracing_subscriber::registry().with(file).with(logs).with(spans).try_init()?;
-    // Never set twice: try_init lets only one caller through.
+    // Never set twice: try_init succeeds for only one caller.
     let _ = TRACER.set(tracer);
     Ok(())
 }
@@ -112,7 +112,7 @@ pub(crate) fn tracer() -> Option<&'static SdkTracer> {
     TRACER.get()
 }
 
-/// Flushes the spans still in memory when it goes, for at most two seconds.
+/// Flushes the spans still in memory when it is dropped, for at most two seconds.
 #[derive(Debug)]
 #[must_use = "spans still in memory are lost unless the guard lives until the end"]
 pub struct Guard {
@@ -124,7 +124,7 @@ impl Guard {
     pub async fn shutdown(mut self) {
         let Some(provider) = self.provider.take() else { return };
         let (done, wait) = tokio::sync::oneshot::channel();
-        // A thread of its own also works where spawn_blocking does not: without a runtime.
+        // A separate thread also works without a runtime, where spawn_blocking does not.
         let spawned = std::thread::Builder::new().name("telemetry-flush".to_owned()).spawn(move || {
             flush(&provider);
             let _ = done.send(());

@@ -1,4 +1,4 @@
-//! `GET /metrics` and `GET /healthz`.
+//! HTTP routes `GET /metrics` and `GET /healthz`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,19 +15,19 @@ type Check = Box<dyn Fn() -> Result<(), String> + Send>;
 static READY: AtomicBool = AtomicBool::new(false);
 static CHECKS: Mutex<Vec<Check>> = Mutex::new(Vec::new());
 
-/// Says whether this process is ready to work. It is not until told so.
+/// Sets whether this process is ready to work; initially it is not.
 pub fn set_ready(ready: bool) {
     READY.store(ready, Ordering::Relaxed);
 }
 
-/// Adds a condition of being ready; its error is the reason shown.
+/// Adds a condition for readiness; its error is shown as the reason.
 ///
 /// `check` runs on every `GET /healthz` and must not block.
 pub fn ready_when(check: impl Fn() -> Result<(), String> + Send + 'static) {
     CHECKS.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(check));
 }
 
-/// `/metrics` and `/healthz`.
+/// Routes `/metrics` and `/healthz`.
 pub fn metrics_routes() -> Router {
     Router::new().route("/metrics", get(show_metrics)).route("/healthz", get(show_health))
 }

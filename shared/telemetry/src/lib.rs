@@ -1,13 +1,11 @@
 //! Logs, traces and metrics of every Forebay process.
 //!
-//! [`init`] sets up logging to stderr and, when an OTLP endpoint is configured,
-//! the export of spans. [`metrics`] counts; [`metrics_routes`] show the counts
-//! and the readiness of the process over HTTP.
+//! [`init`] sets up logging to stderr and, when an OTLP endpoint is configured, the export of spans. [`metrics`]
+//! counts; [`metrics_routes`] serve the counts and the readiness of the process over HTTP.
 //!
-//! With tracing off there is no OpenTelemetry layer at all. An `info_span!` then
-//! costs what the log layer needs to name it in log lines; a `debug_span!` costs
-//! one atomic load, and is exported all the same when tracing is on. Spans on a
-//! hot path should therefore be `debug_span!`.
+//! With tracing off there is no OpenTelemetry layer at all. An `info_span!` then costs only what the log layer needs
+//! to name it in log lines; a `debug_span!` costs one atomic load, and is still exported when tracing is on. Spans on
+//! a hot path should therefore be `debug_span!`.
 
 mod context;
 mod error;

@@ -1,4 +1,4 @@
-//! Log lines on stderr.
+//! Log lines on stderr and in a file.
 
 use std::fs;
 use std::io::IsTerminal as _;
@@ -12,13 +12,13 @@ use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry, fmt};
 
-/// What a log line looks like.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// One line of text for a person, in colour on a terminal.
     #[default]
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -56,10 +56,10 @@ where
     }
 }
 
-/// A layer beside that for stderr.
+/// A log layer in addition to that for stderr.
 pub(crate) type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// The layer that writes log lines to a file, made with its folder if need be.
+/// The layer that writes log lines to a file, which is created with its folder if it is missing.
 pub(crate) fn file_layer(path: &Path) -> std::io::Result<BoxedLayer> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -69,7 +69,7 @@ pub(crate) fn file_layer(path: &Path) -> std::io::Result<BoxedLayer> {
     Ok(Box::new(layer.with_filter(LevelFilter::INFO)))
 }
 
-/// The filter of log lines, and a warning when `directives` could not be read.
+/// The filter of log lines, and a warning if `directives` are invalid.
 pub(crate) fn filter(directives: &str) -> (EnvFilter, Option<String>) {
     match EnvFilter::try_new(directives) {
         Ok(filter) => (filter, None),

@@ -1,8 +1,7 @@
 //! Export of spans by OTLP over HTTP.
 //!
-//! The SDK's batch processor exports from a thread of its own and blocks there,
-//! so that no tokio runtime is needed to flush. The client has to be reqwest's
-//! blocking one, which carries its own runtime.
+//! The SDK's batch processor exports from its own thread and blocks there, so that flushing needs no tokio runtime.
+//! The client has to be the blocking one of reqwest, which has its own runtime.
 
 use std::time::Duration;
 
@@ -15,8 +14,8 @@ use reqwest::blocking::Client;
 
 use crate::settings::{Settings, Traces};
 
-/// Spans held for export. The SDK's own 2048 overflow within the export of one
-/// batch at the rates of a busy build farm.
+/// Maximum number of spans held for export. The SDK's default of 2048 overflows during the export of one batch at the
+/// rates of a busy build farm.
 const QUEUE: usize = 8192;
 
 /// Why spans cannot be exported.
@@ -52,7 +51,7 @@ pub(crate) fn provider(settings: &Settings, traces: &Traces) -> Result<SdkTracer
         .build())
 }
 
-/// What the environment says wins over what Forebay says.
+/// Attributes of this process; those from the environment override those of Forebay.
 fn resource(settings: &Settings, traces: &Traces) -> Resource {
     let ours = [
         KeyValue::new("service.name", format!("forebay-{}", settings.service)),
@@ -68,7 +67,7 @@ fn resource(settings: &Settings, traces: &Traces) -> Resource {
 }
 
 fn client(endpoint: &str, timeout: Duration) -> Result<Client, OtlpError> {
-    // reqwest panics without a provider, even for plain http. One set by others stays.
+    // reqwest panics without a provider, even for plain http. A provider set by others stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder().timeout(timeout).redirect(reqwest::redirect::Policy::none());
     if !endpoint.starts_with("https:") {
@@ -146,7 +145,7 @@ mod tests {
 
     #[test]
     fn https_needs_no_setup_by_the_caller() {
-        // Fails only for want of system certificates, never for want of a TLS provider.
+        // May fail only because system certificates are missing, never because a TLS provider is missing.
         match super::client("https://collector.example", Duration::from_secs(1)) {
             Ok(_) | Err(super::OtlpError::Client(_)) => {}
             Err(other) => panic!("{other:?}"),

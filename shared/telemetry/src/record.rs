@@ -1,4 +1,4 @@
-//! Spans of which start and end are known only afterwards.
+//! Spans whose start and end are known only afterwards.
 
 use std::time::SystemTime;
 
@@ -10,9 +10,8 @@ use crate::guard::tracer;
 
 /// Exports a span that is already over, as a child of `parent`.
 ///
-/// Without a (valid) parent it starts a trace. An end before the start, as the
-/// clocks of two machines may show it, counts as the start. Does nothing when
-/// tracing is off.
+/// Without a valid parent it starts a trace. An end before the start, which the clocks of two machines can cause,
+/// counts as the start. Does nothing when tracing is off.
 pub fn record_span(
     name: &'static str,
     parent: Option<&str>,
@@ -27,8 +26,8 @@ pub fn record_span(
     }
 }
 
-/// Like [`record_span`], and returns the `traceparent` of the new span, so that
-/// others can hang under it. None when tracing is off.
+/// Like [`record_span`], and returns the `traceparent` of the new span, so that it can be a parent. None
+/// when tracing is off.
 pub fn record_parent_span(
     name: &'static str,
     parent: Option<&str>,

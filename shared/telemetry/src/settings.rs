@@ -1,10 +1,9 @@
-//! What the environment says about logs and traces.
+//! Settings of logs and traces from the environment.
 //!
-//! The OpenTelemetry crates read some of the standard variables by themselves:
-//! `OTEL_TRACES_SAMPLER` and `_ARG`, `OTEL_SPAN_*_LIMIT`, `OTEL_BSP_*`,
-//! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_EXPORTER_OTLP_[TRACES_]HEADERS` and
-//! `_COMPRESSION` (no compression is built in: asking for one switches tracing
-//! off with a warning). The others are read here.
+//! The OpenTelemetry crates read some of the standard variables on their own: `OTEL_TRACES_SAMPLER` and
+//! `_ARG`, `OTEL_SPAN_*_LIMIT`, `OTEL_BSP_*`, `OTEL_RESOURCE_ATTRIBUTES`,
+//! `OTEL_EXPORTER_OTLP_[TRACES_]HEADERS` and `_COMPRESSION` (no compression is built in: asking for one
+//! switches tracing off with a warning). The others are read here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,31 +12,31 @@ use crate::log::LogFormat;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// All that [`init_with`](crate::init_with) needs to know.
+/// Settings of logs and traces for [`init_with`](crate::init_with).
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Name of the service, without the `forebay-` prefix.
     pub service: &'static str,
     /// Name of this process among those of the same service.
     pub instance: String,
-    /// What log lines look like.
+    /// Format of log lines.
     pub log: LogFormat,
-    /// Which log lines are written, in the syntax of `tracing-subscriber`'s `EnvFilter`.
+    /// Filter of log lines, in the syntax of `tracing-subscriber`'s `EnvFilter`.
     pub filter: String,
-    /// A file that gets all log lines down to info, whatever `filter` says.
+    /// File that receives all log lines down to info, whatever `filter` is.
     pub file: Option<PathBuf>,
-    /// Where spans go; none switches tracing off.
+    /// Destination of spans; none switches tracing off.
     pub traces: Option<Traces>,
-    /// Remarks about the settings, logged once logging works.
+    /// Warnings about the settings, logged once logging works.
     pub warnings: Vec<String>,
 }
 
-/// Where spans go.
+/// Destination of exported spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traces {
-    /// Full URL that takes OTLP protobuf by POST.
+    /// Full URL that accepts OTLP protobuf by POST.
     pub endpoint: String,
-    /// How long one export may take, retries included.
+    /// Maximum duration of one export, retries included.
     pub timeout: Duration,
     /// Overrides the service name `forebay-<service>`.
     pub service_name: Option<String>,
@@ -49,14 +48,14 @@ impl Settings {
         Self::from_lookup(service, instance, log, |name| std::env::var(name).ok())
     }
 
-    /// Reads the settings from variables that `lookup` knows.
+    /// Reads the settings from the variables that `lookup` returns.
     pub fn from_lookup(
         service: &'static str,
         instance: &str,
         log: LogFormat,
         lookup: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        // The OpenTelemetry specification wants empty variables to count as unset.
+        // The OpenTelemetry specification requires that empty variables count as unset.
         let lookup = |name: &str| lookup(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
         let mut warnings = Vec::new();
         Self {

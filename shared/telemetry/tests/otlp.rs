@@ -1,4 +1,4 @@
-//! Spans as a collector gets them.
+//! Spans as received by a collector.
 
 #![allow(clippy::unwrap_used, reason = "the exemption of tests does not reach their helpers")]
 

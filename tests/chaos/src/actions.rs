@@ -1,4 +1,4 @@
-//! Actions under a storm: every accepted execution ends in exactly one result, and every client gets its own.
+//! Actions under a storm: every accepted execution ends with exactly one result, and every client receives its own.
 
 mod clients;
 mod history;
@@ -28,29 +28,30 @@ pub use mutate::ActionMutation;
 pub use rules::{ActionRule, Broken};
 pub use synthetic::action_history;
 
-/// Copies of an action beside the first, and after how many milliseconds: much shorter than a lease lives.
+/// Number of additional copies of an action, and the delay in milliseconds before they start: much
+/// shorter than a lease.
 const HEDGES: u16 = 2;
 const HEDGE_DELAY_MS: &str = "300";
 
-/// How hard, and by which chance.
+/// Parameters of a storm of actions.
 #[derive(Debug, Clone)]
 pub struct ActionPlan {
-    /// Decides everything that is left to chance.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// Actions in all.
+    /// Total number of actions.
     pub actions: usize,
-    /// Clients that ask for an action at about the same time, at most.
+    /// Maximum number of clients that request the same action at about the same time.
     pub askers: u64,
-    /// On their way at once.
+    /// Number of requests in flight at once.
     pub in_flight: usize,
-    /// Milliseconds between two kills.
+    /// Range of milliseconds between two kills.
     pub pause_ms: (u64, u64),
-    /// How long all may take after the last kill.
+    /// Time limit for all actions to end after the last kill.
     pub settle_limit: Duration,
 }
 
 impl ActionPlan {
-    /// The short form, or with `FOREBAY_CHAOS=long` the long one; `FOREBAY_CHAOS_SEED` repeats a run.
+    /// Returns the short plan, or with `FOREBAY_CHAOS=long` the long one; `FOREBAY_CHAOS_SEED` repeats a run.
     pub fn from_env() -> Self {
         let seed = std::env::var("FOREBAY_CHAOS_SEED").ok().and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ crate::storm::now_us());
@@ -61,16 +62,16 @@ impl ActionPlan {
     }
 }
 
-/// What a storm of actions left behind.
+/// Results of a storm of actions.
 #[derive(Debug)]
 pub struct ActionAftermath {
-    /// What the stream and the clients saw.
+    /// Records of the stream and of the clients.
     pub history: ActionHistory,
-    /// What services should not have done.
+    /// Forbidden behaviour of services that no rule covers.
     pub faults: Vec<String>,
-    /// What was killed how often.
+    /// Names of killed processes with the number of kills.
     pub kills: Vec<(String, usize)>,
-    /// From the first action to the last result.
+    /// Time from the first action to the last result.
     pub took: Duration,
 }
 
@@ -85,7 +86,7 @@ pub async fn run(plan: &ActionPlan) -> (Farm, ActionAftermath) {
     let builder = builder.env("FOREBAY_ACTION_HEDGE_DELAY_MS", HEDGE_DELAY_MS);
     let farm = builder.env("FOREBAY_EXECUTOR_SLOTS", "4").start().await;
     let outside = farm.folder().join("outside");
-    fs::create_dir(&outside).expect("a folder for what commands write");
+    fs::create_dir(&outside).expect("a folder for the files of commands");
     fs::set_permissions(&outside, fs::Permissions::from_mode(0o777)).expect("our own folder");
     let runs = outside.join("runs");
     let mut random = Random::new(plan.seed);

@@ -1,37 +1,36 @@
-//! What a rule found broken.
+//! Violations that the rules find.
 
 use std::fmt;
 
 use model::BuildKey;
 
-/// The promises.
+/// The promises of the farm about builds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
-    /// What was acknowledged ends exactly once, and nothing of it follows.
+    /// Every acknowledged build ends exactly once, and no event follows its end.
     Terminal,
-    /// One owner at a time: no two runs of a build overlap, none outlives its end.
+    /// One owner at a time: no two runs of a build overlap, and none outlives the build's end.
     Overlap,
-    /// Events of a build come in their order.
+    /// Events of a build arrive in the specified order.
     Order,
     /// Strict priority inside a group.
     Priority,
-    /// Builds end as their commands did.
+    /// The outcome of a build matches its command.
     Outcome,
 }
 
 impl Rule {
-    /// All of them.
+    /// All rules, in order of declaration.
     pub const ALL: [Self; 5] = [Self::Terminal, Self::Overlap, Self::Order, Self::Priority, Self::Outcome];
 }
 
-/// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Which.
+    /// The rule that is broken.
     pub rule: Rule,
-    /// Whose; none where it is about the whole.
+    /// Builds concerned; empty if the finding is about the whole history.
     pub keys: Vec<BuildKey>,
-    /// What was seen.
+    /// Description of the evidence.
     pub text: String,
 }
 

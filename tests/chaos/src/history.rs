@@ -1,4 +1,4 @@
-//! What is known of a run of the farm: events, the builds' own files, acknowledgements and kills.
+//! Records of a run of the farm: events, files written by the builds, acknowledgements and kills.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,104 +7,102 @@ use std::{
 
 use model::{Attempt, BuildKey, BuildRecord, Phase, Priority, Sequence, State};
 
-/// So long after a kill, or after what was stopped went on.
+/// Microseconds after a kill, or after a stopped process continues, in which an inversion is excused.
 const EXCUSE_US: u64 = 2_000_000;
 
-/// Everything that a run of the farm left behind.
+/// All records of a run of the farm.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// The event stream, in its order.
+    /// The event stream in stream order.
     pub events: Vec<Event>,
-    /// What the builds' processes wrote themselves.
+    /// Runs as recorded by the builds' own processes.
     pub runs: Vec<Run>,
     /// Builds whose submission was acknowledged.
     pub acknowledged: BTreeSet<BuildKey>,
-    /// What each build's command exits with.
+    /// Expected exit code of each build's command.
     pub exit_codes: BTreeMap<BuildKey, i32>,
-    /// Builds that someone tried to cancel: whether they were is left to chance, unless the answer said so.
+    /// Builds with a cancel request, and whether the answer confirmed it: without confirmation, the build may or may
+    /// not have been cancelled.
     pub cancelled: BTreeMap<BuildKey, bool>,
-    /// What was killed, stopped or emptied.
+    /// Faults that were injected: processes killed or stopped, stores emptied.
     pub kills: Vec<Kill>,
 }
 
 /// One message of the event stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its position.
+    /// Position in the stream.
     pub sequence: Sequence,
-    /// When nats-server stored it, in microseconds since the Unix epoch, rounded up to a millisecond. From then on it holds.
+    /// Time when nats-server stored the event, in microseconds since the Unix epoch, rounded up to a millisecond. The
+    /// event is effective from then on.
     pub stored_us: u64,
-    /// Whose it is.
     pub key: BuildKey,
-    /// The build's priority, where the stream told it before.
+    /// Priority of the build, if an earlier event has it.
     pub priority: Option<Priority>,
-    /// What it says.
+    /// Content of the event.
     pub what: What,
 }
 
-/// What an event says.
+/// Content of an event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum What {
     /// A change of state.
     Lifecycle(Box<BuildRecord>),
-    /// Output.
+    /// Console output of a run.
     Console {
-        /// Of this run,
         attempt: Attempt,
-        /// which started at this position according to the writer,
+        /// Stream position of the run's start, according to the writer.
         guard: Sequence,
-        /// so much.
+        /// Size of the output in bytes.
         bytes: u64,
     },
-    /// What a worker did around the command.
+    /// A tool event of the worker.
     Tool {
-        /// In this run,
         attempt: Attempt,
-        /// which started at this position according to the writer.
+        /// Stream position of the run's start, according to the writer.
         guard: Sequence,
     },
 }
 
-/// One run as its own processes saw it. Times are microseconds since the Unix epoch.
+/// One run as its own processes recorded it. Times are microseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// The build.
     pub key: BuildKey,
-    /// Which run.
     pub attempt: Attempt,
-    /// Its first line.
+    /// Time of the first line of the run.
     pub start_us: u64,
-    /// Its last line.
+    /// Time of the last line of the run.
     pub last_us: u64,
-    /// Its end, unless it was killed before.
+    /// Time of the end; `None` if the run was killed.
     pub end_us: Option<u64>,
 }
 
-/// Something that was done to the farm.
+/// A fault that was injected into the farm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kill {
-    /// When, in microseconds since the Unix epoch.
+    /// Time of the fault in microseconds since the Unix epoch.
     pub time_us: u64,
-    /// Until when it stood still, for what was stopped; else the same.
+    /// End of a stop in microseconds since the Unix epoch; equal to `time_us` for other faults.
     pub until_us: u64,
-    /// To what, and which way.
+    /// Name of the target, and kind of the fault.
     pub what: String,
 }
 
 impl Kill {
-    /// Something that happened at one moment.
+    /// Creates an instantaneous fault.
     pub fn at(time_us: u64, what: impl Into<String>) -> Self {
         Self { time_us, until_us: time_us, what: what.into() }
     }
 
-    /// Whether it excuses an inversion at `time_us`: what was offered to the dead comes back late.
+    /// Returns whether the fault excuses an inversion at `time_us`: builds that were offered to a
+    /// dead process return late.
     pub fn excuses(&self, time_us: u64) -> bool {
         (self.time_us..=self.until_us.saturating_add(EXCUSE_US)).contains(&time_us)
     }
 }
 
 impl Event {
-    /// The record of a change of state.
+    /// Returns the record of a change of state.
     pub fn record(&self) -> Option<&BuildRecord> {
         match &self.what {
             What::Lifecycle(record) => Some(record),
@@ -112,7 +110,7 @@ impl Event {
         }
     }
 
-    /// The record, to break it.
+    /// Returns the record for mutation.
     pub fn record_mut(&mut self) -> Option<&mut BuildRecord> {
         match &mut self.what {
             What::Lifecycle(record) => Some(record),
@@ -120,19 +118,19 @@ impl Event {
         }
     }
 
-    /// The state that this event says the build is in, if it is a change of state.
+    /// Returns the state of the build after this event, if it is a change of state.
     pub fn state(&self) -> Option<State> {
         self.record().map(BuildRecord::state)
     }
 
-    /// Whether it is this change of state.
+    /// Returns whether the event is a change to this state.
     pub fn is(&self, state: State) -> bool {
         self.state() == Some(state)
     }
 }
 
 impl History {
-    /// The events of each build, in order.
+    /// Returns the events of each build, in stream order.
     pub fn by_build(&self) -> BTreeMap<&BuildKey, Vec<&Event>> {
         let mut all: BTreeMap<&BuildKey, Vec<&Event>> = BTreeMap::new();
         for event in &self.events {
@@ -141,7 +139,7 @@ impl History {
         all
     }
 
-    /// Everything that is known of one build, for people.
+    /// Describes all records of one build.
     pub fn story(&self, key: &BuildKey) -> String {
         let mut text = format!("build {key}\n");
         for event in self.events.iter().filter(|event| event.key == *key) {
@@ -159,7 +157,7 @@ impl History {
         text
     }
 
-    /// What was done to the farm, for people.
+    /// Describes all injected faults.
     pub fn kill_list(&self) -> String {
         let until = |kill: &Kill| {
             if kill.until_us > kill.time_us {
@@ -173,7 +171,7 @@ impl History {
     }
 }
 
-/// Seconds with their fraction, without the part that all share.
+/// Seconds with microseconds, without the leading digits that all times share.
 pub(crate) fn clock(time_us: u64) -> String {
     format!("{}.{:06}", time_us / 1_000_000 % 100_000, time_us % 1_000_000)
 }

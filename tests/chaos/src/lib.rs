@@ -1,9 +1,9 @@
-//! Whether a farm keeps its promises while everything is killed under it.
+//! Tests whether a farm keeps its promises while all its processes are killed repeatedly.
 //!
-//! A [`History`] holds what the event stream, the builds themselves and the killer wrote down. [`check`] holds it
-//! against the invariants of the design, a rule each, as pure functions. [`mutate`] breaks a good history in one
-//! way each, which proves that the rules see. [`storm`] makes a history from a real farm. [`actions`] does the
-//! same for actions.
+//! A [`History`] holds the records of the event stream, the builds themselves and the killer. [`check`] compares it
+//! with the invariants of the design, one rule each, as pure functions. [`mutate`] breaks a good history in one way
+//! at a time, which proves that the rules detect violations. [`storm`] produces a history from a real farm.
+//! [`actions`] does the same for actions.
 
 #[expect(clippy::expect_used, reason = "a test harness fails by panicking")]
 pub mod actions;

@@ -1,4 +1,4 @@
-//! Breaking a good history in one way: exactly one rule must see it.
+//! Breaks a good history in one way: exactly one rule must detect it.
 
 use model::{Attempt, BuildKey, Outcome, Phase, Sequence, State};
 
@@ -11,11 +11,11 @@ pub enum Mutation {
     DropFinished,
     /// A build ends twice.
     DuplicateFinished,
-    /// Output comes after the end.
+    /// Output follows the end of the build.
     EventAfterFinished,
-    /// An acknowledged build is gone without a trace.
+    /// An acknowledged build disappears without a trace.
     LoseBuild,
-    /// A run starts before the one before it is dead.
+    /// A run starts before the previous run is dead.
     OverlapAttempts,
     /// A process outlives its build.
     ZombieTick,
@@ -23,24 +23,24 @@ pub enum Mutation {
     SwapStartedAndEnqueued,
     /// A start is missing.
     DropStarted,
-    /// Output of a dead run comes in the next one.
+    /// Output of a dead run appears in the next run.
     ConsoleOfDeadAttempt,
-    /// A less urgent build is picked first, no kill near.
+    /// A less urgent build is picked first, without a kill to excuse it.
     InvertPriority,
-    /// Kills excuse more than they may.
+    /// Kills excuse more inversions than the limit.
     TooManyExcused,
-    /// A success is told as a failure.
+    /// A success is reported as a failure.
     WrongOutcome,
-    /// More attempts than allowed.
+    /// A build has more attempts than the limit.
     TooManyAttempts,
-    /// Given up with attempts left.
+    /// A build is lost although attempts are left.
     LostTooEarly,
-    /// A success whose command did not come to its end.
+    /// A success whose command did not finish.
     UnfinishedSuccess,
 }
 
 impl Mutation {
-    /// All of them.
+    /// All ways to break a history.
     pub const ALL: [Self; 15] = [
         Self::DropFinished,
         Self::DuplicateFinished,
@@ -59,7 +59,7 @@ impl Mutation {
         Self::UnfinishedSuccess,
     ];
 
-    /// The rule that it breaks.
+    /// Returns the rule that this mutation breaks.
     pub fn rule(self) -> Rule {
         match self {
             Self::DropFinished | Self::DuplicateFinished | Self::EventAfterFinished | Self::LoseBuild => {
@@ -74,12 +74,12 @@ impl Mutation {
         }
     }
 
-    /// The history broken this way, somewhere; none when it holds nothing that could be.
+    /// Returns the history broken at a random place; `None` when it has no suitable place.
     pub fn apply(self, good: &History, random: &mut Random) -> Option<History> {
         let mut broken = good.clone();
         match self {
             Self::DropFinished => {
-                // Of a build that ran: one that was ended while it waited would now wait for ever too.
+                // Use a build that ran: a build that ended while queued would now wait forever too.
                 let (at, ..) = finished_run(&broken, random)?;
                 broken.events.remove(at);
             }
@@ -109,7 +109,7 @@ impl Mutation {
             }
             Self::SwapStartedAndEnqueued => swap(&mut broken, random)?,
             Self::DropStarted => {
-                // Of a build that wrote something meanwhile.
+                // Use a build that wrote something during the run.
                 let (at, key, attempt) = finished_run(&broken, random)?;
                 let is = |event: &Event| event.key == key && event.is(State::InProgress);
                 let fits = |event: &&Event| is(event) && event.record().is_some_and(|r| r.attempt == attempt);
@@ -149,7 +149,7 @@ impl Mutation {
     }
 }
 
-/// One of the events that fit.
+/// Returns a random event that fits.
 fn one(history: &History, random: &mut Random, fits: impl Fn(&Event) -> bool) -> Option<usize> {
     let all: Vec<usize> =
         history.events.iter().enumerate().filter(|(_, event)| fits(event)).map(|(at, _)| at).collect();
@@ -164,7 +164,7 @@ fn append(history: &mut History, like: usize, what: What) -> Option<()> {
     Some(())
 }
 
-/// A FINISHED with an exit code, its build and its run.
+/// Returns a random FINISHED event with an exit code, with its build and attempt.
 fn finished_run(history: &History, random: &mut Random) -> Option<(usize, BuildKey, Attempt)> {
     let ran = |event: &Event| {
         event.record().and_then(|record| record.result()).is_some_and(|result| result.exit_code.is_some())
@@ -229,7 +229,8 @@ fn console_of_dead(history: &mut History, random: &mut Random) -> Option<()> {
     Some(())
 }
 
-/// Lets `count` less urgent builds be picked when more urgent ones were, and those later.
+/// Changes `count` pairs so that the less urgent build is picked when the more urgent one was, and
+/// the other one later.
 fn invert(history: &mut History, random: &mut Random, count: usize, excused: bool) -> Option<()> {
     let mut done = 0;
     for _ in 0..5000 {
@@ -251,7 +252,8 @@ fn invert(history: &mut History, random: &mut Random, count: usize, excused: boo
     None
 }
 
-/// When both were picked, if the first is more urgent, was picked first and known to the second's dispatcher.
+/// Returns the times of both picks, if the first build is more urgent, was picked first and was known to the
+/// dispatcher that picked the second.
 fn may_invert(history: &History, urgent: usize, late: usize) -> Option<(u64, u64)> {
     let (first, second) = (history.events.get(urgent)?, history.events.get(late)?);
     let (one, other) = (first.record()?, second.record()?);

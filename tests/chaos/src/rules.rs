@@ -1,4 +1,4 @@
-//! The promises, a pure function each.
+//! The promises of the farm, one pure function each.
 
 mod order;
 mod outcome;
@@ -15,35 +15,35 @@ use model::State;
 
 use crate::{Finding, History, Rule};
 
-/// What the checker says of a history.
+/// Result of checking a history.
 #[derive(Debug, Clone, Default)]
 pub struct Verdict {
-    /// What is broken.
+    /// Broken promises that no fault excuses.
     pub findings: Vec<Finding>,
     /// Inversions that a kill excuses.
     pub excused: Vec<Finding>,
-    /// What was counted.
+    /// Statistics of the history.
     pub counts: Counts,
 }
 
-/// What was counted.
+/// Statistics of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Builds in the stream.
+    /// Number of builds in the stream.
     pub builds: usize,
-    /// Runs that were started.
+    /// Number of runs that were started.
     pub starts: usize,
-    /// Starts while a less urgent build of the same group waited: there, order means something.
+    /// Starts while a less urgent build of the same group waited: only there does the order matter.
     pub contested: usize,
-    /// Starts before a more urgent build that waited, soon after a kill.
+    /// Starts before a more urgent waiting build, soon after a kill.
     pub excused: usize,
-    /// The same without a kill that would excuse it.
+    /// Starts before a more urgent waiting build, without a kill to excuse it.
     pub unexcused: usize,
-    /// Starts before an older build of the same priority that waited.
+    /// Starts before an older waiting build of the same priority.
     pub out_of_turn: usize,
 }
 
-/// Holds a history against every rule.
+/// Checks a history against every rule.
 pub fn check(history: &History) -> Verdict {
     let (mut findings, excused, mut counts) = priority::check(history);
     findings.extend(terminal::check(history));
@@ -57,12 +57,12 @@ pub fn check(history: &History) -> Verdict {
 }
 
 impl Verdict {
-    /// The rules that are broken.
+    /// Returns the rules that are broken.
     pub fn broken(&self) -> BTreeSet<Rule> {
         self.findings.iter().map(|finding| finding.rule).collect()
     }
 
-    /// The first findings of each rule, each with everything that is known of its builds.
+    /// Describes the first findings of each rule, each with all records of its builds.
     pub fn report(&self, history: &History) -> String {
         let mut text = String::new();
         for rule in Rule::ALL {
@@ -79,7 +79,7 @@ impl Verdict {
             }
         }
         if !text.is_empty() {
-            let _ = write!(text, "\nwhat was done to the farm\n{}", history.kill_list());
+            let _ = write!(text, "\ninjected faults\n{}", history.kill_list());
         }
         text
     }
@@ -89,7 +89,8 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} builds, {} starts, {} of them contested; inversions: {} excused, {} unexcused; {} out of turn in their priority",
+            "{} builds, {} starts, {} of them contested; inversions: {} excused, {} unexcused; {} out of order in \
+             their priority",
             self.builds, self.starts, self.contested, self.excused, self.unexcused, self.out_of_turn
         )
     }

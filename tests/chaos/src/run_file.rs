@@ -1,11 +1,12 @@
-//! The builds' own word: a script that writes down that it lives, and how to read what it wrote.
+//! Evidence from the builds themselves: a script that records that it is alive, and the reader of its file.
 
 use model::{Attempt, BuildKey};
 
 use crate::Run;
 
-/// A command for `sh -c` that appends `start`, a `tick` every 50 ms and `end` to the file `$CHAOS_FILE`, each with
-/// its attempt, the time in microseconds and its workspace; `$CHAOS_TICKS` long, then exits with `$CHAOS_EXIT`.
+/// Returns a command for `sh -c` that appends `start`, a `tick` every 50 ms and `end` to the file
+/// `$CHAOS_FILE`, each with its attempt, the time in microseconds and its workspace; it runs for `$CHAOS_TICKS`
+/// ticks and exits with `$CHAOS_EXIT`.
 pub fn script() -> String {
     let lines = [
         r#"say() { echo "$1 $FOREBAY_ATTEMPT $(date +%s%6N) $FOREBAY_WORKSPACE" >> "$CHAOS_FILE"; }"#,
@@ -20,7 +21,7 @@ pub fn script() -> String {
     lines.join("\n")
 }
 
-/// Reads the file of one build. A line that was cut off by a kill is left out.
+/// Reads the file of one build. Skips a line that a kill truncated.
 pub fn parse_runs(key: &BuildKey, text: &str) -> Vec<Run> {
     let mut runs: Vec<(Run, &str)> = Vec::new();
     for line in text.lines() {
@@ -31,7 +32,7 @@ pub fn parse_runs(key: &BuildKey, text: &str) -> Vec<Run> {
             continue;
         };
         let (Ok(attempt), Ok(time)) = (attempt.parse().map(Attempt), time.parse::<u64>()) else { continue };
-        // The last run of this attempt in this workspace: another workspace's would be another process.
+        // The last run of this attempt in this workspace: another workspace means another process.
         let known = runs.iter_mut().rev().find(|(run, at)| run.attempt == attempt && *at == place);
         match (word, known) {
             ("start", _) | (_, None) => {

@@ -1,4 +1,4 @@
-//! A real farm under load while everything in it is killed: what it leaves behind is a [`History`].
+//! A real farm under load while all its processes are killed: the result is a [`History`].
 
 mod collect;
 mod corpses;
@@ -25,25 +25,25 @@ use crate::{History, Random, Verdict};
 pub use killer::Tally;
 pub use plan::Plan;
 
-/// The streams of a storm take a tenth of it.
+/// Size of the bus's disk in megabytes; the streams of a storm use a tenth of it.
 const BUS_MEGABYTES: u32 = 512;
 
-/// What a storm left behind.
+/// Results of a storm.
 #[derive(Debug)]
 pub struct Aftermath {
-    /// Everything that was written down.
+    /// All records of the run.
     pub history: History,
-    /// What the farm should not have done and no rule of a history sees.
+    /// Forbidden behaviour of the farm that no rule of a history covers.
     pub faults: Vec<String>,
-    /// What was killed how often.
+    /// Number of kills and other faults by kind.
     pub tally: Tally,
-    /// From the first build to the last kill.
+    /// Time from the first build to the last kill.
     pub stormed: Duration,
-    /// From the last kill to the end of the last build.
+    /// Time from the last kill to the end of the last build.
     pub settled: Duration,
 }
 
-/// Runs a farm through the storm of `plan`. The farm is left as it is, quiet.
+/// Runs a farm through the storm of `plan` and returns the idle farm.
 ///
 /// # Panics
 /// When servers or services do not start.
@@ -76,7 +76,7 @@ pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
             .push(format!("{} builds have not ended {limit:?} after the storm: {waiting:?}", waiting.len()));
     }
     let settled = calm.elapsed();
-    // Long enough for whatever might still write, and for the last leases.
+    // Long enough for late writers and for the last leases.
     tokio::time::sleep(plan.lease * 2).await;
     faults.extend(collect::leftovers(&farm, plan.lease).await);
     let (events, mut unreadable) = collect::events(&farm).await;
@@ -91,7 +91,7 @@ pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
 }
 
 impl Aftermath {
-    /// What looks worst although no promise is broken: excused inversions, and the longest stand-still.
+    /// Describes the worst cases that break no promise: excused inversions, and the longest recovery.
     pub fn worst(&self, verdict: &Verdict) -> String {
         let mut text = String::new();
         for finding in &verdict.excused {
@@ -99,7 +99,7 @@ impl Aftermath {
             finding.keys.iter().for_each(|key| text.push_str(&self.history.story(key)));
         }
         if let (time, Some(key)) = collect::longest_recovery(&self.history) {
-            let _ = write!(text, "stood still for {time:.1?}: {}", self.history.story(&key));
+            let _ = write!(text, "longest recovery {time:.1?}: {}", self.history.story(&key));
         }
         text + &self.history.kill_list()
     }
@@ -123,7 +123,7 @@ impl fmt::Display for Aftermath {
         writeln!(f, "{}", self.tally)?;
         write!(
             f,
-            "storm {:.1} s, then all ended in {:.1} s; a lost run was queued again after {:.1} s at most",
+            "storm {:.1} s, then all builds ended in {:.1} s; lost runs were requeued within {:.1} s",
             self.stormed.as_secs_f64(),
             self.settled.as_secs_f64(),
             recovery.as_secs_f64()

@@ -1,4 +1,4 @@
-//! A history as a farm without faults would leave it, workers dying now and then.
+//! Generates a history as a farm without faults writes it, in which workers die now and then.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,12 +14,12 @@ const WORKSPACES: usize = 4;
 const GROUPS: [&str; 3] = ["amber", "birch", "coral"];
 const TIMES: TimeLimits =
     TimeLimits { timeout_seconds: 60, queue_timeout_seconds: 600, lease_ttl_seconds: 2 };
-/// Some moment, in microseconds since the Unix epoch.
+/// An arbitrary start time, in microseconds since the Unix epoch.
 const BEGIN: u64 = 1_700_000_000_000_000;
 const LEASE_US: u64 = 2_000_000;
 const CONSOLE_BYTES: u64 = 18;
 
-/// A good history, another for every seed.
+/// Generates a good history, a different one for every seed.
 pub fn history(seed: u64) -> History {
     let mut farm = Farm::new(seed);
     while let Some((at, number)) = farm.agenda.pop_first() {
@@ -30,7 +30,7 @@ pub fn history(seed: u64) -> History {
     farm.history
 }
 
-/// What happens next to a build.
+/// The next event of a build.
 #[derive(Debug, Clone)]
 enum Next {
     Arrives(Box<BuildRecord>),
@@ -45,7 +45,7 @@ struct Farm {
     sequence: u64,
     numbers: u64,
     free: usize,
-    /// By time; the second number keeps what falls on one moment apart.
+    /// Ordered by time; the second number distinguishes simultaneous entries.
     agenda: BTreeMap<(u64, u64), Next>,
     waiting: Vec<(Sequence, BuildRecord)>,
     history: History,
@@ -160,12 +160,12 @@ impl Farm {
         self.history.kills.push(Kill::at(self.now, "SIGKILL worker"));
         let Some(invocation) = record.invocation() else { return };
         let at = self.now + LEASE_US;
-        let reason = Reason { code: ReasonCode::LeaseExpired, message: "its lease ran out".into() };
+        let reason = Reason { code: ReasonCode::LeaseExpired, message: "the lease expired".into() };
         let retry = Retry { reason, worker: invocation.worker.clone() };
         self.plan(at, Next::IsRequeued(Box::new(record.requeued(retry, true, Millis(at / 1000)))));
     }
 
-    /// Takes the most urgent, then oldest build of the group whose turn it is.
+    /// Starts the most urgent, then oldest build of the group that is next.
     fn dispatch(&mut self) {
         while self.free > 0 && !self.waiting.is_empty() {
             let turn = self.random.position(self.waiting.len());

@@ -1,4 +1,4 @@
-//! Every accepted action ends in exactly one result while everything is killed.
+//! Every accepted action ends with exactly one result while all processes are killed repeatedly.
 
 use std::collections::BTreeSet;
 
@@ -19,12 +19,12 @@ async fn chaos_loses_no_action() {
     assert!(broken.is_empty() && faults.is_empty(), "seed {}\n{faults}\n{broken:#?}", plan.seed);
     assert!(aftermath.kills.iter().map(|(_, count)| count).sum::<usize>() > 5, "nothing was killed");
     let history = &aftermath.history;
-    assert!(history.executions.len() < history.answers.len(), "nobody joined an execution");
+    assert!(history.executions.len() < history.answers.len(), "no client joined an execution");
     assert!(
         history.executions.values().flatten().any(|record| record.so_far.hedges > 0),
         "no copy was started"
     );
-    // The same history with one thing broken: the rules would have seen it.
+    // The same history with one mutation: this proves that the rules would have detected it.
     let mut random = Random::new(plan.seed);
     for mutation in ActionMutation::ALL {
         if let Some(broken) = mutation.apply(history, &mut random) {

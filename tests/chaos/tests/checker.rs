@@ -1,4 +1,4 @@
-//! The checker finds nothing in good histories, and in a broken one exactly what is broken.
+//! The checker finds nothing in good histories, and exactly the mutation in broken ones.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ proptest! {
 fn good_histories_hold_what_the_rules_are_about() {
     let history = synthetic::history(1);
     let requeued = history.events.iter().filter(|event| event.is(State::Enqueued)).count();
-    assert!(requeued > 80, "some builds are queued again");
+    assert!(requeued > 80, "some builds are requeued");
     assert!(history.runs.iter().any(|run| run.end_us.is_none()));
     assert!(!history.kills.is_empty());
 }

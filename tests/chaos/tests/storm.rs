@@ -1,4 +1,4 @@
-//! A farm keeps its promises while everything in it is killed.
+//! A farm keeps its promises while all its processes are killed repeatedly.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ async fn chaos_breaks_no_promise() {
     let report = verdict.report(&aftermath.history);
     let faults = aftermath.faults.join("\n");
     assert!(verdict.findings.is_empty() && faults.is_empty(), "seed {}\n{faults}\n{report}", plan.seed);
-    // The same history with one thing broken: the rules would have seen it.
+    // The same history with one mutation: this proves that the rules would have detected it.
     let mut random = Random::new(plan.seed);
     for mutation in Mutation::ALL {
         let broken = mutation.apply(&aftermath.history, &mut random);

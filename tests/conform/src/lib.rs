@@ -1,1 +1,1 @@
-//! The checks of `forebay conform` against a farm, and the checks of the checks: see `tests/`.
+//! Runs the checks of `forebay conform` against a farm, and tests the checks themselves: see `tests/`.

@@ -1,4 +1,4 @@
-//! The farm holds to every statement of the Remote Execution API, and each check notices the fault it is for.
+//! The farm satisfies every statement of the Remote Execution API, and each check detects its fault.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,7 +22,7 @@ use reapi::execution::{
 use tempfile::TempDir;
 use tonic::Code;
 
-/// A farm of its own.
+/// A separate farm for a test.
 struct Place {
     _up: Up,
     endpoints: Endpoints,
@@ -32,7 +32,7 @@ struct Place {
 
 impl Place {
     async fn new(env: &[(&str, &str)]) -> Self {
-        // Open to the user that actions run as.
+        // Readable by the user that actions run as.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         let folder = tempfile::Builder::new().prefix("forebay-conform-").permissions(open).tempdir().unwrap();
         let guard = Guard::start(folder.path());
@@ -46,12 +46,12 @@ impl Place {
     }
 }
 
-/// Everything of a report that is not a pass.
+/// Describes all results that are not a pass.
 fn others(report: &Report) -> String {
     report.text(false)
 }
 
-/// Writes to a store until it takes nothing more.
+/// Writes to a store until it accepts no more data.
 async fn fill(endpoint: &str) {
     let url = endpoint.replacen("grpc://", "http://", 1);
     let mut cas = ContentAddressableStorageClient::connect(url).await.unwrap();
@@ -83,7 +83,7 @@ async fn the_farm_holds_to_every_statement() {
         Options { endpoint: farm.grpc(), cache_endpoint: farm.endpoints.cas.clone(), ..Options::default() };
     let report = conform::run(options, |_| {}).await.unwrap();
     assert_eq!(report.fail, 0, "{}", others(&report));
-    // Merging, rights and build events may be told as absent, nothing else.
+    // Only merging, permissions and build events may be skipped.
     let skipped: BTreeSet<u16> =
         report.results.iter().filter(|one| one.result == Verdict::Skip).map(|one| one.id).collect();
     let allowed = BTreeSet::from([80, 102, 153, 154, 155, 156]);
@@ -106,7 +106,7 @@ async fn a_full_store_says_so() {
     assert_eq!((report.pass, report.fail, report.skip), (4, 0, 0), "{}", others(&report));
 }
 
-/// What a check says of the server with a fault.
+/// Runs the check for a fault against a server with that fault.
 async fn with_fault(endpoint: &str, fault: Fault) -> (Fault, Report) {
     let upstream = endpoint.replacen("grpc://", "http://", 1).parse().unwrap();
     let proxy = proxy(upstream, fault).await.unwrap();
@@ -119,7 +119,7 @@ async fn with_fault(endpoint: &str, fault: Fault) -> (Fault, Report) {
 async fn each_fault_fails_its_check() {
     let farm = Place::new(&[]).await;
     let endpoint = farm.grpc();
-    // The order of priorities is looked for on a farm that does nothing else.
+    // The order of priorities is checked on an otherwise idle farm.
     let (alone, beside): (Vec<Fault>, Vec<Fault>) =
         Fault::ALL.iter().copied().partition(|fault| *fault == Fault::PriorityInverted);
     let mut reports: Vec<(Fault, Report)> =

@@ -1,4 +1,4 @@
-//! Bazel.
+//! Bazel as a client of the farm.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 use crate::{Place, Rig, Run, Spawn};
 
-/// Every action is the farm's, whatever becomes of it.
+/// Options that make every action run on the farm, without a local fallback.
 const REMOTE_OPTIONS: [&str; 5] = [
     "--spawn_strategy=remote",
     "--genrule_strategy=remote",
@@ -26,16 +26,16 @@ const REMOTE_OPTIONS: [&str; 5] = [
 ];
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Which Bazel.
+/// Installed versions of Bazel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Debian's, 4.2.3.
+    /// Version 4.2.3 from Debian.
     Four,
-    /// 2.1.0.
+    /// Version 2.1.0, an old release.
     Two,
 }
 
-/// A Bazel with a workspace and a server of its own, which is ended when this is dropped.
+/// A Bazel with its own workspace and server, which ends when this is dropped.
 #[derive(Debug)]
 pub struct Bazel {
     program: PathBuf,
@@ -48,7 +48,7 @@ pub struct Bazel {
     version: Version,
 }
 
-/// A command of Bazel that runs.
+/// A running command of Bazel.
 #[derive(Debug)]
 pub struct Running {
     process: Process,
@@ -58,7 +58,7 @@ pub struct Running {
 }
 
 impl Version {
-    /// Its program; none when it is not installed.
+    /// Returns the program of this version; `None` when it is not installed.
     pub fn find(self) -> Option<PathBuf> {
         let found = match self {
             Self::Four => tool("bazel"),
@@ -69,7 +69,7 @@ impl Version {
 }
 
 impl Bazel {
-    /// A Bazel for the workspace `project` of this place, laid out anew.
+    /// Creates a Bazel with a new copy of the workspace `project` in this place.
     pub fn new(place: &Place, project: &str, version: Version) -> Self {
         let program = version.find();
         let program = program.unwrap_or_else(|| panic!("no {version:?}: run infra/tools/clients.sh --all"));
@@ -82,7 +82,7 @@ impl Bazel {
         ];
         let debian = fs::canonicalize(&program).is_ok_and(|real| real.ends_with("bazel-4"));
         if !debian {
-            // Debian's says where the rest of it is in the system's file.
+            // Debian's Bazel finds its other files through the system's configuration file.
             startup.push("--nosystem_rc".to_owned());
         }
         Self {
@@ -97,17 +97,17 @@ impl Bazel {
         }
     }
 
-    /// Its workspace.
+    /// Returns the path of the workspace.
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }
 
-    /// Runs a command without the farm to its end.
+    /// Runs a command to its end without the farm.
     pub async fn local(&self, command: &str, args: &[&str]) -> Run {
         self.start(command, &[], args).finish().await
     }
 
-    /// Runs `build` or `test` on the farm to its end.
+    /// Runs `build` or `test` to its end on the farm.
     pub async fn remote(&self, rig: &Rig, command: &str, args: &[&str]) -> Run {
         self.start_remote(rig, command, args).finish().await
     }
@@ -119,13 +119,13 @@ impl Bazel {
         self.start(command, &options, args)
     }
 
-    /// Forgets everything that was built here.
+    /// Removes all local build results.
     pub async fn clean(&self) {
         let run = self.start("clean", &[], &[]).finish().await;
         assert_eq!(run.code, 0, "{run}");
     }
 
-    /// Starts a command.
+    /// Starts a command of Bazel.
     pub fn start(&self, command: &str, options: &[&str], args: &[&str]) -> Running {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let log = self.logs.join(format!("{number}.json"));
@@ -135,7 +135,7 @@ impl Bazel {
             process.arg(format!("--execution_log_json_file={}", log.display()));
         }
         process.args(args).current_dir(&self.workspace);
-        // What the caller's environment says must not change what is built.
+        // The caller's environment must not change the build.
         process.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", &self.logs);
         let text = self.logs.join(format!("{number}.txt"));
         let process = Process::start(&format!("bazel {command}"), process, &text, &self.guard);
@@ -146,17 +146,17 @@ impl Bazel {
 }
 
 impl Running {
-    /// Ctrl-C.
+    /// Sends SIGINT, as Ctrl-C does.
     pub fn interrupt(&self) {
         self.process.signal(Signal::SIGINT);
     }
 
-    /// Whether it goes on.
+    /// Returns whether the command still runs.
     pub fn is_alive(&self) -> bool {
         self.process.is_alive()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the command.
     pub async fn finish(mut self) -> Run {
         let status = self.process.wait_exit(LIMIT).await;
         Run {
@@ -170,13 +170,13 @@ impl Running {
 }
 
 impl Bazel {
-    /// Whether it cancels its calls on Ctrl-C. The old one gives up waiting for them, and no more: the farm hears of it when
-    /// its server ends.
+    /// Returns whether this version cancels its calls on Ctrl-C. The old one merely stops waiting: the farm notices
+    /// when the client's server ends.
     pub fn cancels_calls(&self) -> bool {
         self.version != Version::Two
     }
 
-    /// Ends the server that it keeps.
+    /// Stops the Bazel server.
     pub fn end_server(&self) {
         let pid = fs::read_to_string(self.base.join("server/server.pid.txt")).unwrap_or_default();
         let Ok(pid) = pid.trim().parse::<u32>() else { return };

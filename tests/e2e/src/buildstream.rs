@@ -1,4 +1,4 @@
-//! `BuildStream`, whose actions expect that their input root is `/`.
+//! The client `BuildStream`, whose actions expect that their input root is `/`.
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
@@ -10,7 +10,7 @@ use crate::{
     place::{copy, run},
 };
 
-/// What the elements use of busybox, the whole system that they see.
+/// Programs of busybox that the elements use, the whole system that they see.
 const PROGRAMS: [&str; 14] = [
     "sh",
     "cat",
@@ -28,7 +28,7 @@ const PROGRAMS: [&str; 14] = [
     "touch",
 ];
 
-/// A `BuildStream` project and a cache of its own.
+/// A `BuildStream` project with its own cache.
 #[derive(Debug)]
 pub struct BuildStream {
     program: PathBuf,
@@ -38,8 +38,8 @@ pub struct BuildStream {
 }
 
 impl BuildStream {
-    /// The project, laid out in `place` under a name of its own; none when `BuildStream` is not installed. Without a
-    /// farm it builds here.
+    /// Creates the project in `place` under its own name; `None` when `BuildStream` is not installed. Without a
+    /// farm it builds locally.
     pub fn new(place: &Place, name: &str, rig: Option<&Rig>) -> Option<Self> {
         let (program, busybox) = (tool("bst"), tool("busybox-static"));
         if !(program.is_file() && busybox.is_file()) {
@@ -82,7 +82,7 @@ impl BuildStream {
         Output::of(command).await
     }
 
-    /// Builds everything and returns what the last element made of it.
+    /// Builds all elements and returns the output of the last one.
     pub async fn build(&self) -> (Output, String) {
         let output = self.run(&["build", "all.bst"]).await;
         assert_eq!(output.code, 0, "{}{}", output.stdout, output.stderr);
@@ -92,11 +92,11 @@ impl BuildStream {
         let checkout =
             self.run(&["artifact", "checkout", "all.bst", "--deps", "none", "--directory", target]).await;
         assert_eq!(checkout.code, 0, "{}{}", checkout.stdout, checkout.stderr);
-        let made = fs::read_to_string(folder.join("all/all.txt")).expect("what was built");
+        let made = fs::read_to_string(folder.join("all/all.txt")).expect("the output of the build");
         (output, made)
     }
 
-    /// Forgets what was built here.
+    /// Removes all local build results.
     pub fn forget(&self) {
         fs::remove_dir_all(self.folder.join("cache")).expect("the cache");
     }

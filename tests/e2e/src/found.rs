@@ -1,4 +1,4 @@
-//! What can be seen from outside.
+//! Observations from outside the farm.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-/// Processes that run and have this word on their command line.
+/// Returns running processes with this word on their command line.
 pub fn processes_with_word(word: &str) -> Vec<u32> {
     let ids = fs::read_dir("/proc").expect("/proc").flatten();
     let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -19,13 +19,13 @@ pub fn processes_with_word(word: &str) -> Vec<u32> {
     ids.filter(has).collect()
 }
 
-/// The SHA-256 of a file, in hex; none where there is no such file.
+/// Returns the SHA-256 of a file in hex; `None` when the file does not exist.
 pub fn sha256(path: &Path) -> Option<String> {
     let content = fs::read(path).ok()?;
     Some(format!("{:x}", Sha256::digest(content)))
 }
 
-/// Returns when `condition` holds; says how long it took.
+/// Returns when `condition` holds, with the time that it took.
 pub async fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !condition() {

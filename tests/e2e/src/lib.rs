@@ -1,6 +1,6 @@
 //! Real clients against a real farm: Bazel and `BuildStream` build real projects through `forebay up`.
 //!
-//! [`Place`] is a test's folder, [`Rig`] the farm in it, [`Bazel`] a client with a workspace and a server of its own.
+//! [`Place`] is a test's folder, [`Rig`] the farm in it, [`Bazel`] a client with its own workspace and server.
 //! Nothing needs the network once `infra/tools/clients.sh` has run.
 #![expect(
     clippy::expect_used,
@@ -25,7 +25,7 @@ pub use rig::Rig;
 pub use run::Run;
 pub use spawn::{HIT, REMOTE, Spawn};
 
-/// Whether everything is wanted, not only what `make test` has time for.
+/// Returns whether all tests should run, not only those that fit into `make test`.
 pub fn everything() -> bool {
     let wanted = std::env::var("FOREBAY_E2E").is_ok_and(|form| form == "all");
     if !wanted {

@@ -1,4 +1,4 @@
-//! Where a test works.
+//! The working folder of a test.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use farm::{Guard, repository};
 use tempfile::TempDir;
 
-/// A folder, and the guard that ends whatever names it. Both go when it is dropped.
+/// A folder, and the guard that ends all processes naming it. Dropping it removes both.
 #[derive(Debug)]
 pub struct Place {
     guard: Guard,
@@ -26,30 +26,28 @@ build --define=marker=600 --define=pace=0.1
 ";
 
 impl Place {
-    /// An empty one.
+    /// Creates an empty folder.
     pub fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("forebay-e2e-").tempdir().expect("a temporary folder");
         Self { guard: Guard::start(folder.path()), folder }
     }
 
-    /// Its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Its guard.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }
 
-    /// A folder in it.
+    /// Creates a folder inside this one.
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.path().join(name);
         fs::create_dir_all(&path).expect("a folder can be made");
         path
     }
 
-    /// The project's sources as a Bazel workspace, with the package `cases` beside them.
+    /// Creates a Bazel workspace with the project's sources and the package `cases`.
     pub fn workspace(&self, project: &str) -> PathBuf {
         let folder = self.folder(project);
         let ours = repository().join("tests/e2e");
@@ -70,7 +68,7 @@ impl Default for Place {
     }
 }
 
-/// Copies what is in a folder into another.
+/// Copies the contents of a folder into another.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder can be made");
     run(Command::new("cp").arg("-R").arg(from.join(".")).arg(to));

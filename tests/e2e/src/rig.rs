@@ -1,4 +1,4 @@
-//! The farm.
+//! The farm of an end-to-end test.
 
 use farm::{SOON, Up, alive};
 use nix::{
@@ -8,7 +8,7 @@ use nix::{
 
 use crate::{Place, until};
 
-/// `forebay up` on free ports. Stopped when dropped.
+/// A `forebay up` on free ports, which stops when dropped.
 #[derive(Debug)]
 pub struct Rig {
     up: Up,
@@ -16,7 +16,7 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A farm in this place, which is up.
+    /// Starts a farm in this place and waits until it is up.
     pub async fn start(place: &Place, env: &[(&str, &str)]) -> Self {
         let mut up = Up::start(place.path(), place.guard(), &["--grpc-port", "0"], env).await;
         let endpoints = up.endpoints().await;
@@ -24,17 +24,17 @@ impl Rig {
         Self { up, grpc }
     }
 
-    /// `grpc://HOST:PORT`.
+    /// URL `grpc://HOST:PORT` of the farm.
     pub fn grpc(&self) -> &str {
         &self.grpc
     }
 
-    /// Its processes and its command line.
+    /// Returns its processes and its command line.
     pub fn up(&self) -> &Up {
         &self.up
     }
 
-    /// SIGKILL to every process of this service; returns when others have taken their places.
+    /// Sends SIGKILL to every process of this service; returns when all have been replaced.
     pub async fn kill9(&self, service: &str) {
         let of_service = || -> Vec<u32> {
             let named = self.up.children().into_iter();

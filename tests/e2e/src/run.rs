@@ -1,4 +1,4 @@
-//! What came of a command of Bazel.
+//! Result of a command of Bazel.
 
 use std::{
     collections::BTreeMap,
@@ -11,33 +11,33 @@ use crate::{HIT, REMOTE, Spawn, sha256};
 /// A command of Bazel that ended.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Its exit code; -1 for a signal.
+    /// Exit code of the command; -1 for a signal.
     pub code: i32,
-    /// All it wrote.
+    /// Everything that it wrote.
     pub text: String,
-    /// The actions that ran or were found in the action cache.
+    /// Actions that ran or were found in the action cache.
     pub spawns: Vec<Spawn>,
-    /// How long it took.
+    /// Duration of the command.
     pub took: Duration,
-    /// The folder that its outputs' paths are below.
+    /// Folder that the paths of outputs are relative to.
     pub execution_root: PathBuf,
 }
 
 impl Run {
-    /// Itself, if it ended well.
+    /// Returns the run, and panics unless it succeeded.
     #[must_use]
     pub fn ok(self) -> Self {
         self.ended(0)
     }
 
-    /// Itself, if it ended with this exit code.
+    /// Returns the run, and panics unless it ended with this exit code.
     #[must_use]
     pub fn ended(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self}");
         self
     }
 
-    /// The last line by which Bazel counts what it did: `62 processes: 23 internal, 39 remote.`
+    /// Parses the last line with Bazel's counts: `62 processes: 23 internal, 39 remote.`
     pub fn processes(&self) -> BTreeMap<&str, usize> {
         let lines = self.text.lines().rev();
         let counts = lines.filter_map(|line| {
@@ -49,7 +49,7 @@ impl Run {
         counts.filter_map(|(count, who)| Some((who, count.parse().ok()?))).collect()
     }
 
-    /// How many actions there were by who ran them.
+    /// Counts the actions by runner.
     pub fn runners(&self) -> BTreeMap<&str, usize> {
         self.spawns.iter().fold(BTreeMap::new(), |mut counts, spawn| {
             *counts.entry(spawn.runner.as_str()).or_default() += 1;
@@ -57,7 +57,7 @@ impl Run {
         })
     }
 
-    /// The farm ran every action, so many of them; Bazel's own count says the same.
+    /// Asserts that the farm ran every action, `count` in all, and that Bazel's own count agrees.
     #[track_caller]
     pub fn assert_all_remote(&self, count: usize) {
         assert_eq!(self.runners(), BTreeMap::from([(REMOTE, count)]), "{self}");
@@ -66,7 +66,7 @@ impl Run {
         assert_eq!(processes, BTreeMap::from([(REMOTE, count)]), "{self}");
     }
 
-    /// The farm ran all that was not in its action cache; nothing ran here.
+    /// Asserts that the farm ran all actions that were not in its action cache, and none ran locally.
     #[track_caller]
     pub fn assert_none_local(&self) {
         let local: Vec<&Spawn> =
@@ -74,7 +74,7 @@ impl Run {
         assert!(local.is_empty() && !self.spawns.is_empty(), "{local:#?}\n{self}");
     }
 
-    /// Every action was in the action cache, so many of them; but for those whose command tells the time.
+    /// Asserts that all `count` actions were in the action cache, except those whose command contains a time.
     #[track_caller]
     pub fn assert_all_hits(&self, count: usize) {
         self.assert_none_local();
@@ -84,14 +84,14 @@ impl Run {
         assert!(ran.is_empty(), "{ran:#?}\n{self}");
     }
 
-    /// The hashes of all outputs but those of tests, by path.
+    /// Returns the hashes of all outputs except those of tests, by path.
     pub fn hashes(&self) -> BTreeMap<&str, &str> {
         let spawns = self.spawns.iter().filter(|spawn| !spawn.is_test());
         let outputs = spawns.flat_map(|spawn| &spawn.actual_outputs);
         outputs.map(|output| (output.path.as_str(), output.digest.hash.as_str())).collect()
     }
 
-    /// Those of its outputs that lie on the disk, which must have the hashes that they should have.
+    /// Counts the outputs on disk, and asserts that their hashes are correct.
     #[track_caller]
     pub fn on_disk(&self) -> usize {
         let there = |(path, hash): (&str, &str)| {
@@ -102,13 +102,13 @@ impl Run {
         self.hashes().into_iter().filter_map(there).count()
     }
 
-    /// Whether an output whose path ends like this lies on the disk.
+    /// Returns whether an output whose path ends with `end` is on disk.
     pub fn has_on_disk(&self, end: &str) -> bool {
         let mut paths = self.hashes().into_keys().filter(|path| path.ends_with(end));
         paths.any(|path| Path::exists(&self.execution_root.join(path)))
     }
 
-    /// It wrote this.
+    /// Asserts that the command wrote this.
     #[track_caller]
     pub fn assert_says(&self, what: &str) {
         assert!(self.text.contains(what), "nothing about {what:?} in\n{self}");

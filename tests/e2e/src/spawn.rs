@@ -1,12 +1,12 @@
-//! What Bazel's execution log says of an action.
+//! Entries of Bazel's execution log.
 
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// The runner of an action that the farm ran.
+/// Runner of an action that the farm ran.
 pub const REMOTE: &str = "remote";
-/// The runner of an action whose result was in the action cache.
+/// Runner of an action whose result was in the action cache.
 pub const HIT: &str = "remote cache hit";
 
 /// An action that ended.
@@ -14,31 +14,29 @@ pub const HIT: &str = "remote cache hit";
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
 pub struct Spawn {
-    /// Who ran it.
+    /// Name of the strategy that ran the action.
     pub runner: String,
-    /// What kind it is.
+    /// Mnemonic of the kind of action.
     pub mnemonic: String,
-    /// What Bazel calls it.
+    /// Message that Bazel displays for the action.
     pub progress_message: String,
-    /// Its command.
     pub command_args: Vec<String>,
-    /// What it made.
+    /// Files that the action created.
     pub actual_outputs: Vec<Output>,
-    /// The exit code of its command.
+    /// Exit code of the command.
     pub exit_code: i32,
 }
 
-/// A file that an action made.
+/// A file that an action created.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Output {
-    /// Below the execution root.
+    /// Path relative to the execution root.
     pub path: String,
-    /// Its content.
     pub digest: Digest,
 }
 
-/// Content.
+/// Digest of a file's content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Digest {
@@ -47,19 +45,19 @@ pub struct Digest {
 }
 
 impl Spawn {
-    /// The spawns in a file that `--execution_log_json_file` wrote: one JSON object after the other.
+    /// Reads the spawns in a file of `--execution_log_json_file`: concatenated JSON objects.
     pub(crate) fn read_all(path: &Path) -> Vec<Self> {
         let text = std::fs::read(path).unwrap_or_default();
         let spawns = serde_json::Deserializer::from_slice(&text).into_iter();
         spawns.map(|spawn| spawn.expect("the execution log is JSON")).collect()
     }
 
-    /// Whether it is a run of a test, whose outputs tell the time.
+    /// Returns whether it is the run of a test, whose outputs contain times.
     pub fn is_test(&self) -> bool {
         self.mnemonic == "TestRunner"
     }
 
-    /// Whether its command is made of how long a test took, as measured by this run of Bazel.
+    /// Returns whether its command contains the duration of a test, as measured by this run of Bazel.
     pub fn is_timed(&self) -> bool {
         self.command_args.first().is_some_and(|program| program.ends_with("/generate-xml.sh"))
     }

@@ -1,4 +1,4 @@
-//! Where programs are.
+//! Paths of programs that tests run.
 
 use std::{
     env,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The `forebay` beside the test executable. Cargo does not build it for a test of another crate.
+/// Path of the `forebay` beside the test executable. Cargo does not build it for a test of another crate.
 pub fn forebay_binary() -> PathBuf {
     let test = env::current_exe().expect("the test executable has a path");
     let found =
@@ -14,19 +14,19 @@ pub fn forebay_binary() -> PathBuf {
     found.unwrap_or_else(|| panic!("no forebay beside {}: run `cargo build` first", test.display()))
 }
 
-/// The root of the repository.
+/// Root of the repository.
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).expect("tests/farm is two folders deep").to_owned()
 }
 
-/// A program of `.tools/bin`, or by its name from `PATH`.
+/// Path of a program in `.tools/bin`, or its name, to be found in `PATH`.
 pub fn tool(name: &str) -> PathBuf {
     let ours = repository().join(".tools/bin").join(name);
     if ours.exists() { ours } else { name.into() }
 }
 
-/// `PATH` with `.tools/bin` in front.
+/// Value of `PATH` with `.tools/bin` in front.
 pub fn with_tools() -> OsString {
     let mut folders = vec![repository().join(".tools/bin")];
     folders.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));

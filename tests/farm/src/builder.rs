@@ -1,4 +1,4 @@
-//! How a farm is made.
+//! Configuration of a farm before it starts.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use crate::{Farm, Servers};
 /// The services of a farm.
 pub const SERVICES: [&str; 5] = ["enqueuer", "dispatcher", "worker", "reaper", "gateway"];
 
-/// What it takes to run actions too, besides the gateway.
+/// Services that run actions, in addition to the gateway.
 pub const ACTION_SERVICES: [&str; 3] = ["scheduler", "executor", "cas"];
 
-/// A farm to be.
+/// A farm that is not started yet.
 #[derive(Debug, Clone)]
 pub struct Builder {
     pub(crate) env: BTreeMap<String, String>,
@@ -41,19 +41,19 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Seconds a lease lives. 2 without this.
+    /// Sets the duration of a lease in seconds; the default is 2.
     #[must_use]
     pub fn lease_ttl(self, seconds: u64) -> Self {
         self.env("FOREBAY_LEASE_TTL_SECONDS", seconds.to_string())
     }
 
-    /// Workspaces of each worker. 2 without this.
+    /// Sets the number of workspaces of each worker; the default is 2.
     #[must_use]
     pub fn workspaces(self, count: u16) -> Self {
         self.env("FOREBAY_WORKSPACES", count.to_string())
     }
 
-    /// A variable of every service.
+    /// Sets an environment variable of every service.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.env.insert(name.to_owned(), value.into());
@@ -67,14 +67,14 @@ impl Builder {
         self
     }
 
-    /// Starts this service once more: several workers, say.
+    /// Starts one more process of this service, for example several workers.
     #[must_use]
     pub fn with(mut self, service: &'static str) -> Self {
         self.services.push(service);
         self
     }
 
-    /// Starts what runs actions, too.
+    /// Starts the services that run actions, too.
     #[must_use]
     pub fn with_actions(mut self) -> Self {
         self.services.extend(ACTION_SERVICES);
@@ -88,7 +88,7 @@ impl Builder {
         self
     }
 
-    /// A cluster of so many nats-servers, with every stream on three of them.
+    /// Starts a cluster of `nodes` nats-servers, with every stream on three of them.
     #[must_use]
     pub fn cluster(mut self, nodes: usize) -> Self {
         self.nodes = nodes;

@@ -1,4 +1,4 @@
-//! Processes whose clock is wrong.
+//! Processes with a wrong clock.
 
 use std::{ffi::OsString, fs, path::PathBuf};
 
@@ -6,7 +6,7 @@ use crate::repository;
 
 const LIBRARY: &str = "libfaketimeMT.so.1";
 
-/// The variables that make a process see another time of day: its own durations stay right.
+/// Environment variables that make a process see another time of day: its measured durations stay correct.
 #[derive(Debug, Clone)]
 pub struct WrongClock {
     library: String,
@@ -14,7 +14,7 @@ pub struct WrongClock {
 }
 
 impl WrongClock {
-    /// A clock that is so many seconds ahead, or behind when that is negative.
+    /// Creates a clock that is ahead by this many seconds, or behind when negative.
     pub fn ahead_by(seconds: i64) -> Self {
         let Some(library) = library() else {
             panic!("{LIBRARY} is not on this machine: run infra/tools/setup.sh, or install libfaketime")
@@ -22,19 +22,18 @@ impl WrongClock {
         Self { library, offset: format!("{seconds:+}s") }
     }
 
-    /// The variables.
     pub fn env(&self) -> [(&str, &str); 4] {
         [
             ("LD_PRELOAD", &self.library),
             ("FAKETIME", &self.offset),
-            // By both of its names.
+            // The library reads both names.
             ("DONT_FAKE_MONOTONIC", "1"),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
         ]
     }
 }
 
-/// Where the tools script put it, or where distributions do.
+/// Path where the tools script or a distribution installs the library.
 fn library() -> Option<String> {
     let ours = repository().join(".tools/lib").join(LIBRARY);
     let named = ["/usr/lib/faketime", "/usr/lib64/faketime", "/usr/local/lib/faketime"].map(PathBuf::from);

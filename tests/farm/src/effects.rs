@@ -1,4 +1,4 @@
-//! What commands did, and that no two attempts of one build did it at once.
+//! Records effects of commands, and checks that no two attempts of a build ran at the same time.
 
 use std::{
     fs,
@@ -16,26 +16,26 @@ pub struct Effects {
 /// One line of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effect {
-    /// Whose command.
+    /// Id of the build that ran the command.
     pub build: String,
-    /// Which attempt.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// `start`, `end`, or `overlap` where another attempt still ran.
+    /// Kind of effect: `start`, `end`, or `overlap` where another attempt still ran.
     pub what: String,
-    /// When, in milliseconds since the Unix epoch.
+    /// Time in milliseconds since the Unix epoch.
     pub at_ms: u64,
 }
 
 impl Effects {
-    /// Effects in `folder`, made if need be.
+    /// Opens the effects in `folder`, which is created if necessary.
     pub fn new(folder: impl AsRef<Path>) -> Self {
         fs::create_dir_all(folder.as_ref()).expect("the folder of effects");
         Self { folder: folder.as_ref().to_owned() }
     }
 
-    /// A command that notes its start, runs the shell script `body`, and notes its end.
+    /// Returns a command that records its start, runs the shell script `body`, and records its end.
     ///
-    /// A lock that every process of the command holds shows whether anything of another attempt still lives.
+    /// Every process of the command holds a lock, which reveals whether a process of another attempt is still alive.
     pub fn command(&self, body: &str) -> Vec<String> {
         let folder = self.folder.display();
         let script = format!(
@@ -49,12 +49,12 @@ note end"#
         vec!["/bin/sh".to_owned(), "-c".to_owned(), script]
     }
 
-    /// Where the lines are.
+    /// Path of the file.
     pub fn file(&self) -> PathBuf {
         self.folder.join("effects")
     }
 
-    /// All lines.
+    /// Reads all lines of the file.
     pub fn all(&self) -> Vec<Effect> {
         let text = fs::read_to_string(self.file()).unwrap_or_default();
         let line = |line: &str| {
@@ -65,13 +65,14 @@ note end"#
         text.lines().map(|text| line(text).unwrap_or_else(|| panic!("effect {text:?}"))).collect()
     }
 
-    /// The lines of one build.
+    /// Reads the lines of one build.
     pub fn of(&self, build: BuildId) -> Vec<Effect> {
         let build = build.to_string();
         self.all().into_iter().filter(|effect| effect.build == build).collect()
     }
 
-    /// No attempt ran while another of its build did, none ran twice, and all of a build's came in order.
+    /// Asserts that no attempt ran while another one of its build did, none ran twice, and all of a
+    /// build's ran in order.
     pub fn assert_sound(&self) {
         let all = self.all();
         let overlaps: Vec<&Effect> = all.iter().filter(|effect| effect.what == "overlap").collect();

@@ -1,4 +1,4 @@
-//! A farm that runs.
+//! A running farm for tests.
 
 use std::{
     collections::BTreeMap,
@@ -21,36 +21,34 @@ use tokio::{process::Command, time::Instant};
 
 use crate::{Builder, Effects, Process, SOON, Servers, ServiceProcess, binary::with_tools, forebay_binary};
 
-/// Servers and services. Everything ends when it is dropped.
+/// Servers and services, which all end when it is dropped.
 #[derive(Debug)]
 pub struct Farm {
-    // Dropped in this order: services before servers.
+    // Fields are dropped in this order: services before servers.
     services: Mutex<Vec<ServiceProcess>>,
     client: Client,
     env: BTreeMap<String, String>,
     number: AtomicU32,
-    /// The servers.
+    /// The nats-servers and Redis.
     pub servers: Servers,
 }
 
-/// What a command line wrote, and its exit code.
+/// Output of a command line, and its exit code.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// The exit code; -1 for a signal.
+    /// Exit code of the command; -1 for a signal.
     pub code: i32,
-    /// What it wrote to stdout.
     pub stdout: String,
-    /// What it wrote to stderr.
     pub stderr: String,
 }
 
 impl Farm {
-    /// A farm to be, with short times.
+    /// Returns a builder with short times.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// All services, with short times.
+    /// Starts all services, with short times.
     pub async fn all() -> Self {
         Self::builder().start().await
     }
@@ -75,12 +73,12 @@ impl Farm {
         farm
     }
 
-    /// Starts a service more and waits until it is ready. It is the caller's: dropping it kills it.
+    /// Starts one more process of a service and waits until it is ready. The caller owns it: dropping it kills it.
     pub async fn spawn(&self, service: &str) -> ServiceProcess {
         self.spawn_with_env(service, &[]).await
     }
 
-    /// Likewise, with variables of its own.
+    /// Like [`Self::spawn`], with additional environment variables.
     pub async fn spawn_with_env(&self, service: &str, env: &[(&str, &str)]) -> ServiceProcess {
         let mut started = self.start_unready(service, env);
         started.ready(SOON).await;
@@ -107,7 +105,7 @@ impl Farm {
         ServiceProcess::new(Process::start(&name, adapt(command), &log, self.servers.guard()), listen_file)
     }
 
-    /// Starts a service that may have no more than `descriptors` files open, and waits until it is ready or has ended.
+    /// Starts a service with a limit of `descriptors` open files, and waits until it is ready or has ended.
     pub async fn spawn_limited(
         &self,
         service: &str,
@@ -131,7 +129,7 @@ impl Farm {
         started
     }
 
-    /// Takes the first service of this name out of the farm's care.
+    /// Removes the first service of this name from the farm and returns it.
     pub fn take(&self, service: &str) -> ServiceProcess {
         let mut services = self.services();
         let prefix = format!("{service}-");
@@ -139,12 +137,12 @@ impl Farm {
         services.remove(at.unwrap_or_else(|| panic!("the farm runs no {service}")))
     }
 
-    /// Gives a service into the farm's care: it lives as long as the farm.
+    /// Adds a service to the farm: it lives as long as the farm.
     pub fn keep(&self, service: ServiceProcess) {
         self.services().push(service);
     }
 
-    /// Kills the service (SIGKILL) and starts it again with variables of its own.
+    /// Kills the service (SIGKILL) and starts it again with additional environment variables.
     pub async fn replace(&self, service: &str, env: &[(&str, &str)]) {
         drop(self.take(service));
         let next = self.spawn_with_env(service, env).await;
@@ -159,52 +157,51 @@ impl Farm {
         found.unwrap_or_else(|| panic!("the farm runs no {service}")).pid()
     }
 
-    /// `http://HOST:PORT` of the gateway.
+    /// URL `http://HOST:PORT` of the gateway.
     pub fn http_url(&self) -> String {
         let services = self.services();
         let urls = services.iter().filter_map(|process| process.listening()?.http);
         urls.into_iter().next().expect("the farm runs a gateway")
     }
 
-    /// `grpc://HOST:PORT` of the gateway.
+    /// URL `grpc://HOST:PORT` of the gateway.
     pub fn grpc_url(&self) -> String {
         self.grpc_urls().into_iter().next().expect("the farm runs a gateway")
     }
 
-    /// Likewise, of every gateway.
+    /// URLs `grpc://HOST:PORT` of all gateways.
     pub fn grpc_urls(&self) -> Vec<String> {
         let services = self.services();
         let gateways = services.iter().filter(|process| process.name().starts_with("gateway-"));
         gateways.filter_map(|it| it.listening()?.grpc).collect()
     }
 
-    /// `http://HOST:PORT/metrics` of every service, by name.
+    /// URL `http://HOST:PORT/metrics` of every service, by name.
     pub fn metrics_urls(&self) -> BTreeMap<String, String> {
         let services = self.services();
         services.iter().filter_map(|it| Some((it.name().to_owned(), it.listening()?.metrics?))).collect()
     }
 
-    /// A client of its API.
+    /// Client of the farm's API.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// A connection to its bus.
     pub fn bus(&self) -> &Bus {
         self.client.bus()
     }
 
-    /// Its folder; the services' data is in `data`.
+    /// Folder of the farm; the services' data is in `data`.
     pub fn folder(&self) -> &Path {
         self.servers.folder()
     }
 
-    /// The data folder of its services.
+    /// Data folder of the services.
     pub fn data(&self) -> PathBuf {
         self.folder().join("data")
     }
 
-    /// A file that commands note their effects in.
+    /// File in which commands record their effects.
     pub fn effects(&self) -> Effects {
         Effects::new(self.folder().join("effects"))
     }
@@ -213,7 +210,7 @@ impl Farm {
         self.services.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `forebay ARGS` of this farm, not started yet.
+    /// Prepares `forebay ARGS` for this farm without starting it.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = bare_command(args);
         command
@@ -237,7 +234,7 @@ impl Farm {
             .await
     }
 
-    /// Queues a build through the API; an id is made when it has none.
+    /// Queues a build through the API; an id is generated when it has none.
     pub async fn submit(&self, group: &str, mut request: BuildRequest) -> BuildKey {
         let group: Group = group.parse().expect("a group");
         let id = *request.id.get_or_insert_with(BuildId::generate);
@@ -245,7 +242,7 @@ impl Farm {
         BuildKey { group, id }
     }
 
-    /// Publishes a build as any client may: JSON with its group and id as header.
+    /// Publishes a build as any client may: JSON with its group and id as headers.
     pub async fn publish(&self, group: &str, priority: Priority, request: &BuildRequest) -> BuildKey {
         let key = BuildKey {
             group: group.parse().expect("a group"),
@@ -261,12 +258,12 @@ impl Farm {
         key
     }
 
-    /// The record of the build at its end.
+    /// Waits for the end of the build and returns its last record.
     pub async fn wait_finished(&self, key: &BuildKey, limit: Duration) -> BuildRecord {
         self.wait_until(key, limit, |record| record.state() == State::Finished).await.1
     }
 
-    /// The first lifecycle message, from the beginning on, that is as wanted, and its position.
+    /// Returns the first lifecycle message, from the beginning, that satisfies the condition, and its position.
     pub async fn wait_until(
         &self,
         key: &BuildKey,
@@ -283,7 +280,7 @@ impl Farm {
         }
     }
 
-    /// The first event, from the beginning on, that is as wanted. Also of a build that is not queued yet.
+    /// Returns the first event, from the beginning, that satisfies the condition. The build need not be queued yet.
     pub async fn wait_event(
         &self,
         key: &BuildKey,
@@ -307,7 +304,7 @@ impl Farm {
         let found = tokio::time::timeout(limit, search).await.ok();
         let why = if found.is_none() { "did not come in time" } else { "never came" };
         found.flatten().unwrap_or_else(|| {
-            panic!("build {key}: what is awaited {why}, after {:?}: {seen:#?}", began.elapsed())
+            panic!("build {key}: the expected event {why}, after {:?}: {seen:#?}", began.elapsed())
         })
     }
 
@@ -326,7 +323,7 @@ impl Farm {
         }
     }
 
-    /// All stored events of a build, as they are.
+    /// Returns all stored events of a build.
     pub async fn stored(&self, key: &BuildKey) -> Vec<Stored> {
         let mut all: Vec<Stored> = Vec::new();
         loop {
@@ -341,7 +338,7 @@ impl Farm {
         }
     }
 
-    /// All lifecycle messages of a build.
+    /// Returns all lifecycle messages of a build.
     pub async fn history(&self, key: &BuildKey) -> Vec<(Sequence, BuildRecord)> {
         let lifecycle = EventSubject::lifecycle(key).to_string();
         let stored = self.stored(key).await;
@@ -364,7 +361,7 @@ impl Output {
     }
 }
 
-/// `forebay ARGS` with nothing of our own environment that it would read.
+/// Prepares `forebay ARGS` without those variables of our own environment that it would read.
 pub fn bare_command(args: &[&str]) -> Command {
     let mut command = Command::new(forebay_binary());
     for (name, _) in std::env::vars_os() {
@@ -372,9 +369,9 @@ pub fn bare_command(args: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
-    // The machine is as loaded as all tests together make it, which must not slow down the executors of one.
+    // All tests together load the machine; this must not slow down the executors of one test.
     command.args(args).env("PATH", with_tools()).env("FOREBAY_LOAD_MAX", "0");
-    // For the same reason a farm may take longer to start than a person would wait.
+    // For the same reason a farm may take longer to start than a user would wait.
     command.env("FOREBAY_WAIT", "120s");
     command
 }

@@ -1,4 +1,4 @@
-//! Ends what a test started when the test itself can not.
+//! Ends the processes that a test started when the test itself cannot.
 
 use std::{
     io::Write as _,
@@ -8,8 +8,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Reads the process groups that live; at the end of its input it kills them and whatever else names the folder or
-/// works in it (children of `forebay up` lead groups of their own), and removes the folder.
+/// Reads the live process groups; at the end of its input it kills them and all other processes that name the folder
+/// or work in it (children of `forebay up` lead their own groups), and removes the folder.
 const SCRIPT: &str = r#"trap '' INT TERM HUP
 groups=
 while read -r what group; do
@@ -27,7 +27,7 @@ done
 [ -n "$2" ] || rm -rf -- "$1" || { sleep 1; rm -rf -- "$1"; }
 "#;
 
-/// A shell that outlives the test by moments. Cheap to clone.
+/// A shell that briefly outlives the test. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Guard(Arc<Mutex<Shell>>);
 
@@ -35,7 +35,7 @@ pub struct Guard(Arc<Mutex<Shell>>);
 struct Shell(Child);
 
 impl Guard {
-    /// A guard that removes `folder` in the end, unless `FOREBAY_KEEP` is set.
+    /// Starts a guard that finally removes `folder`, unless `FOREBAY_KEEP` is set.
     pub fn start(folder: &Path) -> Self {
         let keep = std::env::var_os("FOREBAY_KEEP").unwrap_or_default();
         let shell = Command::new("/bin/sh")
@@ -50,12 +50,12 @@ impl Guard {
         Self(Arc::new(Mutex::new(Shell(shell))))
     }
 
-    /// This process group is to be killed in the end.
+    /// Adds a process group that must be killed at the end.
     pub fn add(&self, group: u32) {
         self.tell('+', group);
     }
 
-    /// This process group is gone.
+    /// Removes a process group that has ended.
     pub fn remove(&self, group: u32) {
         self.tell('-', group);
     }

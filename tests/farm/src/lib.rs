@@ -1,8 +1,8 @@
-//! A whole farm for tests: real servers and services, each a process of its own, with ports and folders of its own.
+//! A whole farm for tests: real servers and services, each a separate process, with their own ports and folders.
 //!
-//! Everything is ended and removed when the values are dropped, also by a panic. A test runner that is killed is
-//! noticed by the guard, a shell that waits for the end of a pipe: it does the same then. `FOREBAY_KEEP=1` keeps the
-//! folders; the logs' last lines are printed when a test panics.
+//! Dropping the values ends and removes everything, also after a panic. If a test runner is killed, the guard, a
+//! shell that waits for the end of a pipe, notices and does the same. `FOREBAY_KEEP=1` keeps the folders; the last
+//! lines of the logs are printed when a test panics.
 #![expect(
     clippy::expect_used,
     clippy::panic,
@@ -40,5 +40,5 @@ pub use service::{Listening, ServiceProcess};
 pub use small_disk::SmallDisk;
 pub use up::{Up, processes_naming};
 
-/// As long as anything that needs no waiting may take on a machine with much to do.
+/// Time limit for operations without waiting, on a machine under load.
 pub const SOON: std::time::Duration = std::time::Duration::from_secs(20);

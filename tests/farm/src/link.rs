@@ -12,7 +12,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A way to nats-server that only those take who are given its URL. It ends when it is dropped.
+/// A proxy to nats-server for the processes that use its URL. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
@@ -23,9 +23,9 @@ pub struct Link {
 /// How a link is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// Nothing comes through, and nobody is told: a cable that was pulled. What was sent meanwhile comes later.
+    /// No data passes and no connection is closed, like an unplugged cable. Data sent during the cut arrives later.
     Silent,
-    /// Connections are broken, and none can be made: a router that was restarted.
+    /// Connections are closed and new ones are refused, like a restarting router.
     Broken,
 }
 
@@ -36,7 +36,7 @@ enum State {
 }
 
 impl Link {
-    /// A link to the server on `port` of this machine.
+    /// Starts a link to the server on `port` of this machine.
     pub(crate) async fn start(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound port");
@@ -49,17 +49,17 @@ impl Link {
         Self { address, state, task }
     }
 
-    /// `nats://127.0.0.1:PORT`
+    /// URL `nats://127.0.0.1:PORT` of the link.
     pub fn url(&self) -> String {
         format!("nats://{}", self.address)
     }
 
-    /// Lets nothing through.
+    /// Blocks all data from now on.
     pub fn cut(&self, how: Cut) {
         self.state.send_replace(State::Cut(how));
     }
 
-    /// Lets everything through again.
+    /// Lets all data pass again.
     pub fn restore(&self) {
         self.state.send_replace(State::Up);
     }
@@ -77,7 +77,7 @@ async fn connect(client: TcpStream, port: u16, mut state: watch::Receiver<State>
     }
     let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
     let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
-    // The end of one direction is the end of both.
+    // The end of one direction ends both.
     tokio::select! {
         () = pump(from_client, to_server, state.clone()) => {}
         () = pump(from_server, to_client, state.clone()) => {}
@@ -90,7 +90,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch:
     loop {
         let length = tokio::select! {
             length = from.read(&mut piece) => length,
-            // Also when the link itself is gone.
+            // Also when the link itself is dropped.
             _ = breaks.wait_for(|state| *state == State::Cut(Cut::Broken)) => return,
         };
         let Some(piece) = length.ok().filter(|length| *length > 0).and_then(|length| piece.get(..length))
@@ -103,7 +103,7 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch:
     }
 }
 
-/// Waits out a silence; false when the link is broken.
+/// Waits for the end of a silent cut; returns false when the link is broken.
 async fn passable(state: &mut watch::Receiver<State>) -> bool {
     state.wait_for(|state| *state != State::Cut(Cut::Silent)).await.is_ok_and(|state| *state == State::Up)
 }

@@ -1,4 +1,4 @@
-//! Executors on machines of their own: they share no folder with anyone.
+//! Executors on separate machines: they share no folder with other processes.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{Farm, Link, SOON, ServiceProcess};
 
-/// An executor with a data folder of its own, which has its blobs from the farm's gateway. Killed when dropped.
+/// An executor with its own data folder, which fetches blobs from the farm's gateway. Killed when dropped.
 #[derive(Debug)]
 pub struct Machine {
     name: String,
@@ -18,18 +18,17 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// What it is called. The working directories of its actions have `/machines/NAME/` in their path, where nothing
-    /// confines them.
+    /// Name of the machine. The working directories of its actions have `/machines/NAME/` in their path if
+    /// they are not sandboxed.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its data folder.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// Whether an action with this working directory runs here.
+    /// Returns whether an action with this working directory runs here.
     pub fn has(&self, working_directory: &str) -> bool {
         Path::new(working_directory.trim()).starts_with(&self.data)
     }
@@ -50,14 +49,15 @@ impl DerefMut for Machine {
 }
 
 impl Farm {
-    /// Starts an executor on a machine of this name; one that had the name before is dead, and left it its disk.
+    /// Starts an executor on a machine of this name; a previous one of that name must be dead, and
+    /// leaves its disk behind.
     pub async fn machine(&self, name: &str, env: &[(&str, &str)]) -> Machine {
         let mut machine = self.machine_unready(name, env);
         machine.ready(SOON).await;
         machine
     }
 
-    /// Likewise, with its connection to nats-server by this link.
+    /// Like [`Self::machine`], with its connection to nats-server through this link.
     pub async fn machine_behind(&self, link: &Link, name: &str, env: &[(&str, &str)]) -> Machine {
         let url = link.url();
         let env: Vec<(&str, &str)> =
@@ -65,11 +65,11 @@ impl Farm {
         self.machine(name, &env).await
     }
 
-    /// Likewise, without waiting for it.
+    /// Like [`Self::machine`], without waiting for it.
     pub fn machine_unready(&self, name: &str, env: &[(&str, &str)]) -> Machine {
         let data = self.folder().join("machines").join(name);
         fs::create_dir_all(&data).expect("the folder of a machine");
-        // Open to the user that actions run as.
+        // Readable by the user that actions run as.
         for folder in [self.folder().join("machines"), data.clone()] {
             fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("our own folder");
         }
@@ -80,7 +80,7 @@ impl Farm {
         Machine { name: name.to_owned(), data, process }
     }
 
-    /// A connection to the first nats-server that can be cut.
+    /// Opens a connection to the first nats-server that can be cut.
     pub async fn link(&self) -> Link {
         Link::start(self.servers.nats_port(0)).await
     }

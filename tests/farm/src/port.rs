@@ -1,4 +1,4 @@
-//! Ports that stay ours while a server is dead.
+//! Ports that stay reserved while a server is dead.
 
 use std::{
     fs::{self, File},
@@ -8,7 +8,7 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// A port outside the range that the system gives away, locked against other tests. Released when dropped.
+/// A port outside the range of ephemeral ports, locked against other tests. Released when dropped.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
@@ -19,7 +19,7 @@ const FIRST: u16 = 15_000;
 const COUNT: u16 = 15_000;
 
 impl Port {
-    /// A port that nobody listens on and no other test has.
+    /// Reserves a port that no process listens on and no other test has.
     pub fn reserve() -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let folder = std::env::temp_dir().join("forebay-test-ports");
@@ -36,7 +36,6 @@ impl Port {
         panic!("no free port from {FIRST} on");
     }
 
-    /// Its number.
     pub fn number(&self) -> u16 {
         self.number
     }

@@ -1,4 +1,4 @@
-//! One process with a group and a log of its own.
+//! A process with its own process group and log.
 
 use std::{
     ffi::OsStr,
@@ -43,49 +43,48 @@ impl Process {
         Self { name: name.to_owned(), child, pid, log: log.to_owned(), guard: guard.clone() }
     }
 
-    /// What it is called.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process id, also after its end.
+    /// Process id, also after its end.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// SIGKILL to the process alone; what it started must end by itself.
+    /// Sends SIGKILL to this process only; its children must end on their own.
     pub fn kill9(&self) {
         self.signal(Signal::SIGKILL);
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM to the process.
     pub fn term(&self) {
         self.signal(Signal::SIGTERM);
     }
 
-    /// SIGSTOP.
+    /// Sends SIGSTOP to the process.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT to the process.
     pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
-    /// A signal; none once it was waited for.
+    /// Sends a signal, unless the process has been waited for.
     pub fn signal(&self, signal: Signal) {
         if self.child.id().is_some() {
             let _ = kill(pid(self.pid), signal);
         }
     }
 
-    /// Whether it runs.
+    /// Returns whether the process runs.
     pub fn is_alive(&self) -> bool {
         self.child.id().is_some() && alive(self.pid)
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub async fn wait_exit(&mut self, limit: Duration) -> ExitStatus {
         let ended = tokio::time::timeout(limit, self.child.wait()).await.ok();
         let status =
@@ -93,22 +92,22 @@ impl Process {
         status.expect("a child can be waited for")
     }
 
-    /// How it ended, if it did.
+    /// Returns the exit status if the process has ended.
     pub fn try_exit(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Where its output goes.
+    /// Path of the log with its output.
     pub fn log(&self) -> &Path {
         &self.log
     }
 
-    /// All it wrote.
+    /// Reads the whole log.
     pub fn log_text(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// The last lines it wrote.
+    /// Reads the last lines of the log.
     pub fn log_tail(&self) -> String {
         tail(&self.log)
     }
@@ -116,7 +115,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The group is ours while its leader was not waited for, or while others are in it.
+        // The group id stays ours until its leader is waited for, or while other processes are in it.
         let _ = killpg(pid(self.pid), Signal::SIGKILL);
         let deadline = Instant::now() + Duration::from_secs(5);
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -130,12 +129,12 @@ fn pid(pid: u32) -> Pid {
     Pid::from_raw(i32::try_from(pid).expect("process ids are small"))
 }
 
-/// Whether a process runs: one that waits to be collected does not.
+/// Returns whether a process runs; a zombie does not.
 pub fn alive(pid: u32) -> bool {
     start_ticks(pid).is_some()
 }
 
-/// When a running process started, in ticks since boot: with its id, a name that is never used twice.
+/// Start time of a running process in ticks since boot: together with its id, it is unique.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -146,7 +145,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// The last lines of a log.
+/// Reads the last lines of a log.
 pub(crate) fn tail(log: &Path) -> String {
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
     let lines: Vec<&str> = text.lines().collect();

@@ -1,4 +1,4 @@
-//! nats-server (one, or a cluster) and redis-server of a test's own.
+//! A test's own nats-server (one, or a cluster) and redis-server.
 
 use std::{
     fmt::Write as _,
@@ -15,7 +15,7 @@ use tokio::process::Command;
 
 use crate::{Guard, Port, Process, SOON, SmallDisk, process::tail, tool};
 
-/// The servers, and the folder that everything of a test lies in.
+/// The servers, and the folder with all files of a test.
 #[derive(Debug)]
 pub struct Servers {
     nodes: Vec<Node>,
@@ -31,17 +31,18 @@ struct Node {
     monitor: Port,
     route: Port,
     process: Mutex<Option<Process>>,
-    /// What its streams lie on, where that is not the disk of the test.
+    /// Disk for the streams, if separate from the disk of the test.
     disk: Option<SmallDisk>,
 }
 
 impl Servers {
-    /// One nats-server with JetStream, and a Redis that keeps nothing.
+    /// Starts one nats-server with JetStream, and a Redis without persistence.
     pub async fn start() -> Self {
         Self::start_cluster(1, None).await
     }
 
-    /// A cluster of `count` nats-servers, each with a disk of so many `megabytes` for its streams if any are named, and a Redis.
+    /// Starts a cluster of `count` nats-servers, each with a disk of `megabytes` for its streams if
+    /// given, and a Redis.
     pub async fn start_cluster(count: usize, megabytes: Option<u32>) -> Self {
         let mut servers = Self::prepare(count);
         if let Some(megabytes) = megabytes {
@@ -58,9 +59,9 @@ impl Servers {
         servers
     }
 
-    /// Ports and a folder; nothing runs yet.
+    /// Reserves ports and creates a folder without starting any server.
     pub fn prepare(count: usize) -> Self {
-        // Open to the user that actions run as.
+        // Readable by the user that actions run as.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         let folder = tempfile::Builder::new().prefix("forebay-test-").permissions(open).tempdir();
         let folder = folder.expect("a temporary folder");
@@ -79,13 +80,13 @@ impl Servers {
         servers
     }
 
-    /// `nats://127.0.0.1:PORT`, of every node with commas between.
+    /// URL `nats://127.0.0.1:PORT` of every node, separated by commas.
     pub fn nats_url(&self) -> String {
         let url = |node: &Node| format!("nats://127.0.0.1:{}", node.client.number());
         self.nodes.iter().map(url).collect::<Vec<_>>().join(",")
     }
 
-    /// `redis://127.0.0.1:PORT`
+    /// URL `redis://127.0.0.1:PORT` of Redis.
     pub fn redis_url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.redis_port.number())
     }
@@ -95,22 +96,21 @@ impl Servers {
         format!("127.0.0.1:{}", self.node(node).monitor.number())
     }
 
-    /// The folder that everything of this test lies in.
+    /// Folder with all files of this test.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What kills and removes everything in the end.
+    /// Guard that kills and removes everything at the end.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }
 
-    /// How many nats-servers there are.
     pub fn count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// SIGKILL to nats-server, and waits until it is gone.
+    /// Sends SIGKILL to nats-server, and waits until it has ended.
     pub fn kill_nats(&self) {
         (0..self.count()).for_each(|node| self.kill_node(node));
     }
@@ -125,7 +125,7 @@ impl Servers {
         }
     }
 
-    /// SIGKILL to one node of the cluster.
+    /// Sends SIGKILL to one node of the cluster.
     pub fn kill_node(&self, node: usize) {
         drop(lock(&self.node(node).process).take());
     }
@@ -136,7 +136,7 @@ impl Servers {
         self.node_answers(node).await;
     }
 
-    /// SIGKILL to Redis, and waits until it is gone.
+    /// Sends SIGKILL to Redis, and waits until it has ended.
     pub fn kill_redis(&self) {
         drop(lock(&self.redis).take());
     }
@@ -147,28 +147,28 @@ impl Servers {
         self.redis_answers().await;
     }
 
-    /// Has Redis forget everything.
+    /// Deletes all data in Redis.
     pub fn flush_redis(&self) {
         let answer = first_line(self.redis_port.number(), "FLUSHALL\r\n");
         assert_eq!(answer.as_deref(), Some("+OK\r\n"), "FLUSHALL");
     }
 
-    /// The port of a node.
+    /// Port of a node.
     pub fn nats_port(&self, node: usize) -> u16 {
         self.node(node).client.number()
     }
 
-    /// The process id of Redis, while it runs.
+    /// Process id of Redis, while it runs.
     pub fn redis_pid(&self) -> Option<u32> {
         lock(&self.redis).as_ref().map(Process::pid)
     }
 
-    /// The process id of a nats-server, while it runs.
+    /// Process id of a nats-server, while it runs.
     pub fn nats_pid(&self, node: usize) -> Option<u32> {
         lock(&self.node(node).process).as_ref().map(Process::pid)
     }
 
-    /// The disk of a nats-server's own, where it has one.
+    /// Separate disk of a nats-server, if it has one.
     pub fn disk(&self, node: usize) -> Option<&SmallDisk> {
         self.node(node).disk.as_ref()
     }
@@ -215,7 +215,7 @@ impl Servers {
         fs::write(folder.join("nats.conf"), text).expect("the configuration of nats-server");
     }
 
-    /// Starts a nats-server, without waiting for it.
+    /// Starts a nats-server without waiting for it.
     pub fn spawn_node(&self, number: usize) {
         let name = format!("nats-{number}");
         let mut command = Command::new(tool("nats-server"));

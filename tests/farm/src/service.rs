@@ -1,4 +1,4 @@
-//! A service as a process.
+//! A service in a separate process.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -8,18 +8,18 @@ use std::{
 
 use crate::Process;
 
-/// Where a service listens, as it wrote it when it was ready.
+/// Addresses of a service, as written by the service when it was ready.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listening {
-    /// `http://HOST:PORT`, of a gateway.
+    /// URL `http://HOST:PORT` of a gateway.
     pub http: Option<String>,
-    /// `grpc://HOST:PORT`, of a gateway or cas.
+    /// URL `grpc://HOST:PORT` of a gateway or cas.
     pub grpc: Option<String>,
-    /// `http://HOST:PORT/metrics`.
+    /// URL `http://HOST:PORT/metrics` of any service.
     pub metrics: Option<String>,
 }
 
-/// A service that was started. Killed when dropped.
+/// A service process, which is killed when dropped.
 #[derive(Debug)]
 pub struct ServiceProcess {
     process: Process,
@@ -31,7 +31,7 @@ impl ServiceProcess {
         Self { process, listen_file }
     }
 
-    /// Where it listens; none until it is ready.
+    /// Returns its addresses; `None` until it is ready.
     pub fn listening(&self) -> Option<Listening> {
         let content = std::fs::read(&self.listen_file).ok()?;
         let value: serde_json::Value = serde_json::from_slice(&content).ok()?;
@@ -39,7 +39,7 @@ impl ServiceProcess {
         Some(Listening { http: text("http"), grpc: text("grpc"), metrics: text("metrics") })
     }
 
-    /// Returns when it is ready.
+    /// Waits until the service is ready.
     pub async fn ready(&mut self, limit: Duration) -> Listening {
         let deadline = Instant::now() + limit;
         loop {

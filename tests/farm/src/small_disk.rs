@@ -1,4 +1,4 @@
-//! A small disk of a test's own, to be filled.
+//! A small disk for a test to fill.
 
 use std::{
     fs,
@@ -9,16 +9,16 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A tmpfs, mounted until it is dropped.
+/// A tmpfs that stays mounted until it is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     path: PathBuf,
-    // Removed after the disk in it is gone.
+    // Removed after the disk in it is unmounted.
     folder: Option<TempDir>,
 }
 
 impl SmallDisk {
-    /// A disk of this size in a folder of its own; `None` where nothing can be mounted.
+    /// Mounts a disk of this size in a new folder; `None` where nothing can be mounted.
     pub fn mount(megabytes: u32) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("forebay-test-").tempdir().expect("a temporary folder");
         let mut disk = Self::mount_at(folder.path(), megabytes)?;
@@ -26,7 +26,7 @@ impl SmallDisk {
         Some(disk)
     }
 
-    /// A disk of this size at an empty folder; `None` where nothing can be mounted.
+    /// Mounts a disk of this size at an empty folder; `None` where nothing can be mounted.
     pub fn mount_at(path: &Path, megabytes: u32) -> Option<Self> {
         let size = format!("size={megabytes}M,mode=755");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(path).output();
@@ -37,12 +37,11 @@ impl SmallDisk {
         None
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Takes all that is left, until the file is removed.
+    /// Fills the disk until the returned file is removed.
     pub fn fill(&self) -> PathBuf {
         let path = self.path.join("fill");
         let mut file = fs::File::create(&path).expect("a file on the small disk");
@@ -55,7 +54,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: what still has a file open on it ends soon.
+        // Lazily: processes that still have a file open on it end soon.
         let unmounted = Command::new("umount").arg("-l").arg(&self.path).status();
         if !unmounted.is_ok_and(|status| status.success()) {
             eprintln!("{} was not unmounted", self.path.display());

@@ -1,4 +1,4 @@
-//! `forebay up` as a process.
+//! The command `forebay up` in a separate process.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use nix::{
 
 use crate::{Guard, Output, Process, SOON, farm::bare_command};
 
-/// A farm that `forebay up` runs. Stopped when dropped, and whatever is left of it is killed.
+/// A farm that `forebay up` runs. Stopped when dropped, and all remaining processes are killed.
 #[derive(Debug)]
 pub struct Up {
     process: Process,
@@ -28,14 +28,14 @@ pub struct Up {
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 
 impl Up {
-    /// `forebay up` with its data in `folder`/up and every port a free one; returns when it is up.
+    /// Starts `forebay up` with its data in `folder`/up and only free ports; returns when it is up.
     pub async fn start(folder: &Path, guard: &Guard, args: &[&str], env: &[(&str, &str)]) -> Self {
         let mut up = Self::spawn(folder, guard, args, env);
         up.endpoints().await;
         up
     }
 
-    /// Likewise, without waiting.
+    /// Starts `forebay up` without waiting for it.
     pub fn spawn(folder: &Path, guard: &Guard, args: &[&str], env: &[(&str, &str)]) -> Self {
         let data = folder.join("up");
         fs::create_dir_all(&data).expect("the data folder");
@@ -48,7 +48,7 @@ impl Up {
         Self { process, data }
     }
 
-    /// Where it can be reached, as soon as it says so.
+    /// Waits for its endpoints and returns them.
     pub async fn endpoints(&mut self) -> Endpoints {
         let deadline = Instant::now() + SOON;
         loop {
@@ -63,27 +63,26 @@ impl Up {
         }
     }
 
-    /// What `endpoints.json` says now.
+    /// Reads `endpoints.json` as it is now.
     pub fn read_endpoints(&self) -> Option<Endpoints> {
         serde_json::from_slice(&fs::read(self.data.join("endpoints.json")).ok()?).ok()
     }
 
-    /// The processes that it runs, by name.
+    /// Returns its child processes, by name.
     pub fn children(&self) -> BTreeMap<String, u32> {
         self.read_endpoints().map(|endpoints| endpoints.processes).unwrap_or_default()
     }
 
-    /// Its data folder.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// The process of `forebay up` itself.
+    /// Returns the process of `forebay up` itself.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
 
-    /// A client of it.
+    /// Creates a client of the farm's API.
     pub async fn client(&mut self) -> Client {
         let url = self.endpoints().await.nats;
         Client::new(Bus::connect(&url, "test", Patience::Wait).await.expect("a valid URL"))
@@ -97,7 +96,7 @@ impl Up {
         Output::of(bare_command(&all)).await
     }
 
-    /// SIGTERM; returns how it ended.
+    /// Sends SIGTERM; returns the exit status.
     pub async fn stop(&mut self) -> ExitStatus {
         self.process.term();
         self.process.wait_exit(GONE_WITHIN).await
@@ -120,7 +119,8 @@ impl Drop for Up {
     }
 }
 
-/// Processes that name this path, on the command line or in the environment, or work below it; but for the guard.
+/// Returns processes that name this path on the command line or in the environment, or work below
+/// it; except the guard.
 pub fn processes_naming(path: &Path) -> Vec<u32> {
     let wanted = path.as_os_str().as_encoded_bytes();
     let holds = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|window| window == part);

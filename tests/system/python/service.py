@@ -1,4 +1,4 @@
-"""The request/reply API as any NATS client sees it: service.py NATS_URL"""
+"""Tests the request/reply API with an ordinary NATS client: service.py NATS_URL"""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ async def discover(bus):
 
 
 async def call(bus, content_type, name, question):
-    """The answer, or the error as (status, body)."""
+    """Returns the answer, or the error as (status, body)."""
     encode, decode = CODINGS[content_type]
     headers = {"Content-Type": content_type}
     reply = await bus.request(f"forebay.api.{name}", encode(question), headers=headers, timeout=10)
@@ -50,7 +50,7 @@ async def finished(bus, content_type, build):
 
 
 async def listed(bus, content_type, wanted):
-    """A list is read from the index, which follows the events by moments."""
+    """Waits until the list contains the builds: the index follows the events with a short delay."""
     for _ in range(100):
         reply = await call(bus, content_type, "list.py", {"state": "FINISHED", "limit": 100})
         if wanted <= {view["id"] for view in reply["builds"]}:
@@ -95,7 +95,7 @@ async def calls(bus, content_type):
 
 
 async def plain_publish(bus):
-    """A JSON message, and every event of its build as it is stored."""
+    """Publishes a JSON message, and follows every event of its build as it is stored."""
     build = str(uuid.uuid4())
     live = await bus.subscribe(f"forebay.build.live.py.{build}.*")
     await bus.flush()

@@ -1,4 +1,4 @@
-"""Validates messages: validate.py SCHEMA_FOLDER < LINES, each {"schema": NAME, "message": ...}; "good": false must not fit."""
+"""Validates messages: validate.py SCHEMA_FOLDER < LINES, each {"schema": NAME, "message": ..., "good": BOOL}."""
 
 import json
 import pathlib

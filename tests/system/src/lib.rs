@@ -1,1 +1,1 @@
-//! Whole-system tests: see `tests/system`.
+//! Whole-system tests: see the folder `tests/system`.

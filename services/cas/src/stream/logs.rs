@@ -1,4 +1,4 @@
-//! Log streams, which others keep.
+//! Log streams, which other services store.
 
 use futures::{StreamExt as _, stream};
 use tonic::Status;
@@ -6,7 +6,7 @@ use tonic::Status;
 use super::write::{Event, Pieces};
 use crate::api::{LogPiece, LogProgress, LogStream, Shared};
 
-/// Reads a log.
+/// Reads a log stream.
 pub(super) async fn read(
     shared: &Shared,
     parent: &str,
@@ -15,11 +15,11 @@ pub(super) async fn read(
     limit: Option<u64>,
 ) -> Result<LogStream, Status> {
     let live = shared.api.live.as_ref();
-    let live = live.ok_or_else(|| Status::not_found(format!("there is no log stream {id:?} here")))?;
+    let live = live.ok_or_else(|| Status::not_found(format!("unknown log stream {id:?}")))?;
     live.read(parent, id, offset, limit).await
 }
 
-/// Writes a log; what is committed of it.
+/// Writes a log stream and returns its progress.
 pub(super) async fn write(
     shared: &Shared,
     parent: &str,
@@ -28,7 +28,7 @@ pub(super) async fn write(
     pieces: Pieces,
 ) -> Result<LogProgress, Status> {
     let writes = shared.api.log_writes.as_ref();
-    let writes = writes.ok_or_else(|| Status::not_found(format!("there is no log stream {id:?} here")))?;
+    let writes = writes.ok_or_else(|| Status::not_found(format!("unknown log stream {id:?}")))?;
     let offset = pieces.offset();
     let pieces = stream::unfold(Some(pieces), |pieces| async move {
         let mut pieces = pieces?;
@@ -42,7 +42,7 @@ pub(super) async fn write(
     writes.write(parent, id, token, offset, pieces.boxed()).await
 }
 
-/// How much of a log is written.
+/// Returns the progress of a log stream.
 pub(super) async fn progress(
     shared: &Shared,
     parent: &str,
@@ -50,6 +50,6 @@ pub(super) async fn progress(
     token: &str,
 ) -> Result<LogProgress, Status> {
     let writes = shared.api.log_writes.as_ref();
-    let writes = writes.ok_or_else(|| Status::not_found(format!("there is no log stream {id:?} here")))?;
+    let writes = writes.ok_or_else(|| Status::not_found(format!("unknown log stream {id:?}")))?;
     writes.progress(parent, id, token).await
 }

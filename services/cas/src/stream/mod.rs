@@ -1,6 +1,6 @@
-//! `ByteStream`, spoken by hand: bytes go from the connection to the store and back without being gathered into
-//! messages, so that neither the size of a client's messages nor the number of its streams decides how much memory is
-//! taken.
+//! `ByteStream`, implemented directly on HTTP/2: bytes go from the connection to the store and back without being
+//! collected in messages. Memory use therefore depends neither on the size of a client's messages nor on the
+//! number of its streams.
 
 mod logs;
 mod parse;
@@ -36,7 +36,6 @@ use crate::{
     fault::bounded,
 };
 
-/// The service.
 #[derive(Clone)]
 pub(crate) struct ByteStreamService(pub(crate) Arc<Shared>);
 
@@ -64,7 +63,7 @@ impl Service<http::Request<Body>> for ByteStreamService {
                     write::answer(&shared, headers, body).await.map(|message| wire::one(&message))
                 }
                 stream::QUERY_WRITE_STATUS => answer_query(&shared, body).await,
-                other => Err(Status::unimplemented(format!("{other} is not served"))),
+                other => Err(Status::unimplemented(format!("method {other} is not supported"))),
             };
             Ok(answer.unwrap_or_else(Status::into_http))
         })
@@ -91,7 +90,7 @@ async fn answer_query(shared: &Shared, body: Body) -> Result<http::Response<Body
     Ok(wire::one(&answer))
 }
 
-/// How much of an upload is taken. What is not known has nothing yet: clients then begin at the beginning.
+/// Returns the progress of an upload. An unknown upload has no bytes yet: clients then start at the beginning.
 async fn query(shared: &Shared, name: &str) -> Result<LogProgress, Status> {
     match WriteName::parse(name)? {
         WriteName::Log { parent, id, token } => logs::progress(shared, &parent, &id, &token).await,

@@ -1,52 +1,49 @@
-//! Takes `WriteRequest` messages apart while they come, so that a message is never held whole.
+//! Parses `WriteRequest` messages incrementally, so that a message is never held whole.
 
 use bytes::{Buf as _, Bytes};
 use tonic::Status;
 
 use super::wire::compressed;
 
-/// Bytes of a resource name at most.
+/// Maximum length of a resource name in bytes.
 const NAME_BYTES_MAX: u64 = reapi::resource::LENGTH_MAX as u64;
 
-/// What a message says, in the order in which it says it.
+/// The parts of a message, in the order in which they appear.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
-    /// What is written.
+    /// The name of the resource.
     Name(String),
-    /// Where the data belongs.
+    /// The offset of the data.
     Offset(i64),
     /// The write is complete with this message.
     Finish,
     /// A part of the data.
     Data(Bytes),
-    /// The message is complete.
+    /// The end of the message.
     End,
 }
 
 #[derive(Debug)]
 enum State {
-    /// In the flag and the length that come before a message.
+    /// In the flag and length that precede a message.
     Head { taken: u8 },
-    /// Before a field.
     Tag,
-    /// Before the number of a field.
+    /// Before the value of a numeric field.
     Number { field: u64 },
     /// Before the length of a field.
     Length { field: u64 },
-    /// In the name.
+    /// In the resource name.
     Name { left: u32, text: Vec<u8> },
-    /// In the data.
     Data { left: u32 },
-    /// In a field that says nothing here.
+    /// In a field that is ignored.
     Skip { left: u32 },
 }
 
-/// Takes messages apart.
 #[derive(Debug)]
 pub(super) struct Parser {
     input: Bytes,
     state: State,
-    /// Bytes of the message that have not come.
+    /// Bytes of the message that are not received yet.
     left: u32,
     number: u64,
     shift: u32,
@@ -61,18 +58,18 @@ impl Parser {
         Self { input: Bytes::new(), state: State::Head { taken: 0 }, left: 0, number: 0, shift: 0 }
     }
 
-    /// The next bytes. Only after [`Parser::next`] has returned nothing.
+    /// Adds the next bytes. Call this only after [`Parser::next`] has returned `None`.
     pub(super) fn feed(&mut self, bytes: Bytes) {
-        debug_assert!(self.input.is_empty(), "there is something to parse yet");
+        debug_assert!(self.input.is_empty(), "input is left to parse");
         self.input = bytes;
     }
 
-    /// Whether no message has begun that is not complete.
+    /// Whether the input ends at the end of a message.
     pub(super) fn is_between_messages(&self) -> bool {
         self.input.is_empty() && matches!(self.state, State::Head { taken: 0 })
     }
 
-    /// The next part; None: more bytes are needed.
+    /// Returns the next part; `None` if more bytes are needed.
     pub(super) fn next(&mut self) -> Result<Option<Part>, Status> {
         loop {
             let state = std::mem::replace(&mut self.state, State::Tag);
@@ -152,7 +149,7 @@ impl Parser {
             1 => self.skip(8)?,
             2 => State::Length { field },
             5 => self.skip(4)?,
-            _ => return Err(malformed("a field of no known type")),
+            _ => return Err(malformed("unknown field type")),
         };
         Ok(Step::On)
     }
@@ -182,27 +179,27 @@ impl Parser {
         if left > 0 {
             return Ok(Step::Wait(State::Name { left, text }));
         }
-        let name = String::from_utf8(text).map_err(|_| malformed("the resource name is no text"))?;
+        let name = String::from_utf8(text).map_err(|_| malformed("the resource name is not UTF-8"))?;
         Ok(Step::Part(Part::Name(name)))
     }
 
-    /// The next byte of the input; `left` is not touched.
+    /// Returns the next byte of the input; does not change `left`.
     fn byte(&mut self) -> Option<u8> {
         (!self.input.is_empty()).then(|| self.input.get_u8())
     }
 
-    /// Up to `most` bytes of the message.
+    /// Returns up to `most` bytes of the message.
     fn take(&mut self, most: u32) -> Bytes {
         let length = usize::try_from(most).unwrap_or(usize::MAX).min(self.input.len());
         self.left = self.left.saturating_sub(u32::try_from(length).unwrap_or(u32::MAX));
         self.input.split_to(length)
     }
 
-    /// A number of seven bits a byte; None: it goes on in bytes that have not come.
+    /// Reads a varint of seven bits per byte; `None` if it continues in bytes that are not received yet.
     fn number(&mut self) -> Result<Option<u64>, Status> {
         loop {
             if self.left == 0 {
-                return Err(malformed("a field is cut short"));
+                return Err(malformed("a field is truncated"));
             }
             let Some(byte) = self.byte() else { return Ok(None) };
             self.left -= 1;

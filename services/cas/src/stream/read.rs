@@ -1,4 +1,4 @@
-//! Reading.
+//! The `Read` method of `ByteStream`.
 
 use futures::StreamExt as _;
 use reapi::{
@@ -16,7 +16,7 @@ use crate::{
     fault::{bounded, status_of},
 };
 
-/// What a client asked for, from the offset on.
+/// Opens the requested resource at the requested offset.
 pub(super) async fn open(shared: &Shared, request: &ReadRequest) -> Result<LogStream, Status> {
     let name = ReadName::parse(&request.resource_name)?;
     let offset = u64::try_from(request.read_offset)
@@ -39,7 +39,7 @@ async fn open_blob(
     shared.instance(&blob.instance)?;
     let compressed = blob.compressor == Compressor::Zstd;
     if compressed && limit.is_some() {
-        return Err(Status::invalid_argument("read_limit: a compressed blob is read to its end"));
+        return Err(Status::invalid_argument("read_limit must be 0 for a compressed blob"));
     }
     let digest = blob.digest;
     let content = bounded(shared.cas().read(&digest, offset, limit)).await?;

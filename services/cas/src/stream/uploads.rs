@@ -1,7 +1,7 @@
-//! Uploads in progress, and those that broke off and wait for their clients to resume them.
+//! Running uploads, and interrupted ones that wait for their clients to resume them.
 //!
-//! What came of an upload is in a temporary file of the store, and here is only the writer of it. An upload belongs to
-//! the stream that holds its [`Turn`]; another stream of the same name can ask for it.
+//! The bytes of an upload are in a temporary file of the store; this module holds only its writer. An upload belongs
+//! to the stream that holds its [`Turn`]; another stream of the same name can request it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -27,7 +27,7 @@ use crate::{
     fault::{bounded, busy},
 };
 
-/// A stream that another one asks for its upload has so much time to give it up.
+/// Maximum time for a stream to hand over its upload to another stream that requests it.
 const HAND_OVER: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,12 +37,12 @@ struct Key {
     digest: BlobDigest,
 }
 
-/// One upload.
+/// One upload and its state.
 #[derive(Debug, Default)]
 struct Upload {
-    /// Bytes of the blob that the store has taken.
+    /// Bytes of the blob that the store has accepted.
     committed: AtomicU64,
-    /// Another stream wants it.
+    /// Notified when another stream requests the upload.
     wanted: Notify,
     writer: Arc<tokio::sync::Mutex<Option<CasWriter>>>,
 }
@@ -57,10 +57,10 @@ pub(crate) struct Uploads {
 #[derive(Debug, Default)]
 struct Table {
     uploads: HashMap<Key, Arc<Upload>>,
-    /// Those that broke off, the oldest first. Some are resumed or gone by now.
+    /// Interrupted uploads, oldest first. Some may be resumed or gone by now.
     broken: VecDeque<Broken>,
     broken_bytes: u64,
-    /// Whether a task waits for the time of the oldest.
+    /// Whether a task waits for the oldest upload to expire.
     swept: bool,
 }
 
@@ -81,13 +81,13 @@ impl Uploads {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much of an upload is taken; nothing of one that is not known.
+    /// Returns the accepted bytes of an upload; 0 if it is unknown.
     pub(crate) fn committed(&self, instance: &str, uuid: &str, digest: &BlobDigest) -> u64 {
         let key = Key { instance: instance.into(), uuid: uuid.into(), digest: *digest };
         self.table().uploads.get(&key).map_or(0, |upload| upload.committed.load(Ordering::Relaxed))
     }
 
-    /// Begins an upload, or goes on with one that has `offset` bytes.
+    /// Begins an upload, or continues one that has `offset` bytes.
     pub(super) async fn begin(
         self: &Arc<Self>,
         cas: &Cas,
@@ -104,7 +104,7 @@ impl Uploads {
         let upload = Arc::new(Upload::default());
         let mut turn = self.turn(key.clone(), &upload).await?;
         turn.put(writer);
-        // One of the same name goes on by itself; it can no longer be resumed.
+        // A running upload of the same name continues on its own; it can no longer be resumed.
         self.table().uploads.insert(key, upload);
         Ok(turn)
     }
@@ -113,18 +113,18 @@ impl Uploads {
         let upload = self.table().uploads.get(&key).cloned();
         let Some(upload) = upload else {
             return Err(Status::invalid_argument(format!(
-                "write_offset {offset}: nothing of this upload is known; begin at 0"
+                "write_offset {offset}: unknown upload; restart at offset 0"
             )));
         };
         upload.wanted.notify_one();
         let mut turn = self.turn(key, &upload).await?;
-        // Where nobody had to be asked, the question is still open.
+        // If no other stream had the upload, the notification is still pending: consume it.
         let _ = turn.wanted().now_or_never();
         let committed = turn.writer().map(|writer| writer.written());
         if committed != Some(offset) {
             let committed = committed.unwrap_or_default();
             return Err(Status::invalid_argument(format!(
-                "write_offset {offset}: {committed} bytes of this upload are taken; go on from there"
+                "write_offset {offset}: {committed} bytes committed; resume at that offset"
             )));
         }
         count(Counter::CasUploadsResumed, &[], 1);
@@ -138,7 +138,7 @@ impl Uploads {
         Ok(Turn { uploads: Arc::clone(self), key, upload: Arc::clone(upload), writer: Some(writer) })
     }
 
-    /// Keeps an upload that broke off, as long as there is room for it.
+    /// Keeps an interrupted upload, as long as the limits permit.
     fn keep(self: &Arc<Self>, key: &Key, upload: &Arc<Upload>) {
         let mut table = self.table();
         if !table.uploads.get(key).is_some_and(|known| Arc::ptr_eq(known, upload)) {
@@ -168,14 +168,14 @@ impl Uploads {
         }
     }
 
-    /// Drops uploads whose time is over, until none is left.
+    /// Drops expired uploads, until none is left.
     async fn sweep(self: Arc<Self>) {
         while let Some(time) = self.drop_old() {
             tokio::time::sleep_until(time).await;
         }
     }
 
-    /// Drops uploads whose time is over; the time of the next one.
+    /// Drops expired uploads. Returns when the next one expires.
     fn drop_old(&self) -> Option<Instant> {
         let mut table = self.table();
         while let Some(oldest) = table.broken.front() {
@@ -191,8 +191,8 @@ impl Uploads {
 }
 
 impl Table {
-    /// Forgets the upload that broke off first, unless it was resumed since: then it is running, or at the end of the
-    /// queue too.
+    /// Forgets the oldest interrupted upload, unless it was resumed since: then it is either running, or in the
+    /// queue a second time.
     fn drop_oldest(&mut self) {
         let Some(oldest) = self.broken.pop_front() else { return };
         self.broken_bytes = self.broken_bytes.saturating_sub(oldest.bytes);
@@ -206,13 +206,13 @@ impl Table {
     }
 }
 
-/// The right to write an upload. Dropped, the upload can be resumed.
+/// The right to write an upload. The upload can be resumed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     uploads: Arc<Uploads>,
     key: Key,
     upload: Arc<Upload>,
-    /// Until it is dropped.
+    /// Present until the turn is dropped.
     writer: Option<OwnedMutexGuard<Option<CasWriter>>>,
 }
 
@@ -227,12 +227,12 @@ impl Turn {
         self.writer.as_mut()?.as_mut()
     }
 
-    /// Bytes taken so far.
+    /// Bytes accepted so far.
     pub(super) fn written(&self) -> u64 {
         self.upload.committed.load(Ordering::Relaxed)
     }
 
-    /// Takes the next bytes of the blob. After an error there is nothing left to resume.
+    /// Accepts the next bytes of the blob. After an error the upload cannot be resumed.
     pub(super) async fn write(&mut self, piece: bytes::Bytes) -> Result<(), Status> {
         let Some(writer) = self.writer() else { return Err(given_up()) };
         let written = bounded(writer.write(piece)).await;
@@ -245,7 +245,7 @@ impl Turn {
         written
     }
 
-    /// Has what came on the disk, and no longer in memory.
+    /// Writes the received bytes to the disk and frees their memory.
     pub(super) async fn flush(&mut self) -> Result<(), Status> {
         let Some(writer) = self.writer() else { return Err(given_up()) };
         let flushed = bounded(writer.flush()).await;
@@ -261,7 +261,7 @@ impl Turn {
         bounded(writer.finish()).await
     }
 
-    /// Forgets the upload.
+    /// Removes the upload from the table.
     pub(super) fn discard(&mut self) -> Option<CasWriter> {
         self.upload.committed.store(0, Ordering::Relaxed);
         let mut table = self.uploads.table();
@@ -272,7 +272,7 @@ impl Turn {
         self.writer.as_mut()?.take()
     }
 
-    /// Resolves when another stream wants to go on with the upload.
+    /// Resolves when another stream requests the upload.
     pub(super) fn wanted(&self) -> impl Future<Output = ()> + Send + 'static {
         let upload = Arc::clone(&self.upload);
         async move { upload.wanted.notified().await }
@@ -280,7 +280,7 @@ impl Turn {
 }
 
 fn given_up() -> Status {
-    Status::aborted("this upload was given up; begin at 0")
+    Status::aborted("upload discarded; restart at offset 0")
 }
 
 impl Drop for Turn {

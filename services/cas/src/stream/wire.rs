@@ -19,19 +19,19 @@ use tonic::{
 
 use crate::{api::LogStream, fault::busy};
 
-/// A client may pause this long in the middle of a stream.
+/// Maximum pause of a client in the middle of a stream.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A flag and the length of a message come before it.
+/// Length in bytes of a message header: a flag and the length.
 const HEAD_BYTES: usize = 5;
 
-/// Bytes of a request that is a name and some numbers.
+/// Maximum size in bytes of a request that consists of a name and some numbers.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 
-/// Bytes of one message that is sent: clients take 4 MiB.
+/// Maximum size in bytes of a message that is sent: clients accept 4 MiB.
 const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
-/// The next bytes of a request; None: it ended.
+/// Returns the next bytes of a request; `None` at its end.
 pub(super) async fn frame(body: &mut Body) -> Result<Option<Bytes>, Status> {
     loop {
         let next = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
@@ -43,59 +43,59 @@ pub(super) async fn frame(body: &mut Body) -> Result<Option<Bytes>, Status> {
             }
             Ok(Some(Err(status))) => return Err(status),
             Ok(None) => return Ok(None),
-            Err(_) => return Err(busy("nothing came for two minutes; resume the stream")),
+            Err(_) => return Err(busy("timed out waiting for client data (120 s); resume the stream")),
         }
     }
 }
 
-/// The one message of a request.
+/// Reads a request of exactly one message.
 pub(super) async fn single<M: Message + Default>(mut body: Body) -> Result<M, Status> {
     let mut bytes = BytesMut::new();
     while let Some(data) = frame(&mut body).await? {
         bytes.extend_from_slice(&data);
         if bytes.len() > REQUEST_BYTES_MAX {
-            return Err(Status::invalid_argument("the request is longer than any name can be"));
+            return Err(Status::invalid_argument("the request is too long"));
         }
     }
     if bytes.len() < HEAD_BYTES {
-        return Err(Status::invalid_argument("the request has no message"));
+        return Err(Status::invalid_argument("the request contains no message"));
     }
     if bytes.get_u8() != 0 {
         return Err(compressed());
     }
     if bytes.get_u32() as usize != bytes.len() {
-        return Err(Status::invalid_argument("the request is not one message"));
+        return Err(Status::invalid_argument("the request must be exactly one message"));
     }
     M::decode(bytes).map_err(|error| Status::invalid_argument(format!("the request is malformed: {error}")))
 }
 
-/// The error for a message that gRPC itself compressed, which nobody offered.
+/// The error for a message compressed by gRPC, which the server does not offer.
 pub(super) fn compressed() -> Status {
-    Status::unimplemented("compressed messages are not taken here; compressed blobs are")
+    Status::unimplemented("gRPC message compression is not supported; use compressed blobs")
 }
 
-/// Checks that the headers repeat the name of a request, if they say one.
+/// Checks that the resource name in the headers, if set, equals the name in the request.
 pub(super) fn check_repeated_name(headers: &MetadataMap, name: &str) -> Result<(), Status> {
     match metadata::resource_name(headers) {
         Some(repeated) if repeated != name => Err(Status::invalid_argument(format!(
-            "the header {} names another resource than the request",
+            "the header {} differs from the resource name in the request",
             metadata::RESOURCE_NAME
         ))),
         _ => Ok(()),
     }
 }
 
-/// A response of one message.
+/// Creates a response of one message.
 pub(super) fn one(message: &impl Message) -> http::Response<Body> {
     let mut bytes = BytesMut::with_capacity(HEAD_BYTES + message.encoded_len());
     bytes.put_u8(0);
     bytes.put_u32(u32::try_from(message.encoded_len()).unwrap_or(u32::MAX));
-    // A vector grows: there is always room.
+    // Encoding into a vector cannot fail: the vector grows.
     let _ = message.encode(&mut bytes);
     respond(Outgoing { ready: bytes.freeze(), rest: Bytes::new(), pieces: None, ended: false })
 }
 
-/// A response of `ReadResponse` messages.
+/// Creates a response of `ReadResponse` messages.
 pub(super) fn many(pieces: LogStream) -> http::Response<Body> {
     respond(Outgoing { ready: Bytes::new(), rest: Bytes::new(), pieces: Some(pieces), ended: false })
 }
@@ -106,18 +106,18 @@ fn respond(outgoing: Outgoing) -> http::Response<Body> {
     response
 }
 
-/// A response as it is sent. The bytes of blobs are not copied.
+/// A response body. The bytes of blobs are not copied.
 struct Outgoing {
-    /// What is sent next.
+    /// The bytes to send next.
     ready: Bytes,
-    /// What is left of a piece that is longer than a message may be.
+    /// The rest of a piece that exceeds the maximum message size.
     rest: Bytes,
     pieces: Option<LogStream>,
     ended: bool,
 }
 
 impl Outgoing {
-    /// The head of a message of the first part of `piece`; that part and then the rest come after it.
+    /// Starts a message with the first part of `piece`. Returns the header of the message.
     fn begin(&mut self, mut piece: Bytes) -> Bytes {
         self.ready = piece.split_to(piece.len().min(MESSAGE_BYTES_MAX));
         self.rest = piece;
@@ -128,7 +128,7 @@ impl Outgoing {
         self.ended = true;
         self.pieces = None;
         let mut trailers = http::HeaderMap::new();
-        // Only what is no header could fail, and the code and an escaped message are.
+        // Only an invalid header value could fail; the code and an escaped message are always valid.
         if status.add_header(&mut trailers).is_err() {
             trailers.insert(Status::GRPC_STATUS, (status.code() as i32).into());
         }
@@ -176,7 +176,7 @@ impl http_body::Body for Outgoing {
     }
 }
 
-/// What comes before the data of a `ReadResponse`: the head of the message, and the tag and length of its field.
+/// Returns the bytes before the data of a `ReadResponse`: the message header, and the tag and length of the field.
 fn head(length: usize) -> Bytes {
     const DATA_TAG: u8 = 10 << 3 | 2;
     let mut field = BytesMut::with_capacity(11);

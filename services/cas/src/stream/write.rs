@@ -1,4 +1,4 @@
-//! Writing.
+//! The `Write` method of `ByteStream`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,39 +25,38 @@ use crate::{
     fault::{bounded, status_of},
 };
 
-/// A blob up to this size is stored in one go.
+/// Maximum size in bytes of a blob that is stored with one call.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// So much of an upload that is not needed is read to its end, which spares the client a reset of its stream.
+/// Maximum size in bytes of an unneeded upload that is read to its end, so that the stream is not reset.
 const DRAIN_BYTES: u64 = 1 << 20;
 
-/// The end of a stream follows its last request within this time.
+/// Maximum delay of the end of a stream after its last request.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// After this time without more, what came is given to the disk: memory is for those who send.
+/// Idle time after which received bytes are written to the disk, so that active uploads get the memory.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What comes next of a write.
+/// The next event of a write.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// Bytes.
     Data(Bytes),
-    /// The client says that it is complete.
+    /// The client declared the write complete.
     Finish,
-    /// The client says nothing more.
+    /// The client ended the stream.
     Closed,
 }
 
-/// The requests of a write, checked against each other.
+/// The requests of a write, checked for consistency.
 #[derive(Debug)]
 pub(super) struct Pieces {
     body: Body,
     parser: Parser,
     name: String,
     first_offset: i64,
-    /// Where the next byte belongs, as the client counts.
+    /// Offset of the next byte, as counted by the client.
     expected: i64,
-    /// The offset of the current message, and whether it was checked.
+    /// Offset in the current message, and whether it was checked.
     offset: i64,
     checked: bool,
     finish: bool,
@@ -66,7 +65,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Reads as far as the name.
+    /// Reads the stream up to the resource name.
     async fn open(body: Body) -> Result<Self, Status> {
         let mut pieces = Self {
             body,
@@ -79,7 +78,7 @@ impl Pieces {
             finish: false,
             ahead: None,
         };
-        // The first message is where counting begins.
+        // Offsets count from the first message.
         let ahead = loop {
             match pieces.part().await? {
                 Some(Part::Name(name)) => pieces.name = name,
@@ -91,11 +90,11 @@ impl Pieces {
                     pieces.checked = false;
                     break Event::Data(Bytes::new());
                 }
-                None => return Err(Status::invalid_argument("the stream has no request")),
+                None => return Err(Status::invalid_argument("the stream contains no request")),
             }
         };
         if pieces.name.is_empty() {
-            return Err(Status::invalid_argument("the first request names no resource"));
+            return Err(Status::invalid_argument("the first request has no resource_name"));
         }
         if pieces.offset < 0 {
             return Err(Status::invalid_argument(format!("write_offset {} is negative", pieces.offset)));
@@ -111,12 +110,12 @@ impl Pieces {
         Ok(pieces)
     }
 
-    /// Where the write begins.
+    /// Returns the offset at which the write begins.
     pub(super) fn offset(&self) -> u64 {
         u64::try_from(self.first_offset).unwrap_or_default()
     }
 
-    /// Bytes that came so far.
+    /// Number of bytes received so far.
     fn received(&self) -> i64 {
         self.expected - self.first_offset
     }
@@ -129,12 +128,12 @@ impl Pieces {
             match wire::frame(&mut self.body).await? {
                 Some(data) => self.parser.feed(data),
                 None if self.parser.is_between_messages() => return Ok(None),
-                None => return Err(Status::cancelled("the stream broke off")),
+                None => return Err(Status::cancelled("the stream was interrupted")),
             }
         }
     }
 
-    /// What comes next.
+    /// Returns the next event.
     pub(super) async fn next(&mut self) -> Result<Event, Status> {
         if let Some(ahead) = self.ahead.take() {
             return Ok(ahead);
@@ -143,7 +142,7 @@ impl Pieces {
             match self.part().await? {
                 Some(Part::Name(name)) if name.is_empty() || name == self.name => {}
                 Some(Part::Name(_)) => {
-                    return Err(Status::invalid_argument("a later request names another resource"));
+                    return Err(Status::invalid_argument("a later request has a different resource_name"));
                 }
                 Some(Part::Offset(offset)) => self.offset = offset,
                 Some(Part::Finish) => self.finish = true,
@@ -168,7 +167,7 @@ impl Pieces {
     fn check(&mut self) -> Result<(), Status> {
         if !self.checked && self.offset != self.expected {
             return Err(Status::invalid_argument(format!(
-                "write_offset {} does not follow: {} is expected",
+                "invalid write_offset {}: expected {}",
                 self.offset, self.expected
             )));
         }
@@ -176,12 +175,12 @@ impl Pieces {
         Ok(())
     }
 
-    /// Sees the end of the stream, if it is on its way: to answer before it would reset the stream.
+    /// Waits briefly for the end of the stream: an earlier answer would reset the stream.
     async fn settle(&mut self) {
         let _ = tokio::time::timeout(SETTLE, self.part()).await;
     }
 
-    /// Reads what is left, if it is not much.
+    /// Reads the rest of the stream, if it is short.
     async fn drain(&mut self, size: u64) {
         let mut left = size.min(DRAIN_BYTES + 1);
         while left <= DRAIN_BYTES {
@@ -194,7 +193,7 @@ impl Pieces {
     }
 }
 
-/// Answers a write.
+/// Answers a write call.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     headers: MetadataMap,
@@ -215,12 +214,12 @@ pub(super) async fn answer(
     }
 }
 
-/// A blob that is written.
+/// A blob that is being written.
 struct Write<'a> {
     shared: &'a Arc<Shared>,
     blob: BlobName,
     uuid: String,
-    /// Whether the client wants to hear the size of the blob at the end of a compressed upload.
+    /// Whether the client expects the uncompressed size as the result of a compressed upload.
     uncompressed: bool,
 }
 
@@ -250,13 +249,13 @@ impl Write<'_> {
             }
         };
         let transfer = Transfer { digest: *self.digest(), turn, unpacking };
-        // A client that leaves ends the call, but must not end the store's work in the middle of a piece.
+        // A client that disconnects ends the call, but must not interrupt the store in the middle of a piece.
         let outcome = tokio::spawn(transfer.run(pieces)).await;
         let outcome = outcome.map_err(|error| Status::internal(format!("the upload failed: {error}")))??;
         Ok(self.outcome(&outcome))
     }
 
-    /// The answer for a blob that is there already.
+    /// The answer for a blob that is already present.
     fn present(&self) -> WriteResponse {
         let whole = self.uncompressed || self.blob.compressor == Compressor::Identity;
         let size = i64::try_from(self.digest().size).unwrap_or(i64::MAX);
@@ -276,7 +275,7 @@ impl Write<'_> {
         WriteResponse { committed_size }
     }
 
-    /// A blob that comes in one message.
+    /// Stores a blob that arrives in one message.
     async fn store_small(&self, mut pieces: Pieces) -> Result<WriteResponse, Status> {
         let (mut one, mut more) = (Bytes::new(), BytesMut::new());
         loop {
@@ -287,7 +286,7 @@ impl Write<'_> {
                     more.extend_from_slice(&data);
                 }
                 Event::Finish => break,
-                Event::Closed => return Err(Status::cancelled("the stream broke off")),
+                Event::Closed => return Err(Status::cancelled("the stream was interrupted")),
             }
             if one.len().max(more.len()) as u64 > self.digest().size {
                 return Err(status_of(&cas::CasError::TooLong { wanted: *self.digest() }));
@@ -303,19 +302,18 @@ impl Write<'_> {
 
 /// How a transfer ended.
 enum Outcome {
-    /// The blob is stored.
     Complete {
-        /// Bytes that came in this stream.
+        /// Bytes received in this stream.
         received: i64,
     },
-    /// There is more to come, in another stream.
+    /// The rest of the blob is still to come, in another stream.
     Partial {
-        /// Bytes of the blob.
+        /// Bytes of the blob accepted so far.
         committed: u64,
     },
 }
 
-/// Bytes on their way to the store.
+/// The transfer of an upload to the store.
 struct Transfer {
     digest: BlobDigest,
     turn: Turn,
@@ -331,7 +329,7 @@ impl Transfer {
             let event = tokio::select! {
                 biased;
                 event = pieces.next() => event?,
-                () = &mut wanted => return Err(Status::aborted("another stream goes on with this upload")),
+                () = &mut wanted => return Err(Status::aborted("another stream continues this upload")),
                 () = tokio::time::sleep(PAUSE), if pending => {
                     self.turn.flush().await?;
                     pending = false;
@@ -367,15 +365,15 @@ impl Transfer {
     async fn finish(mut self, mut pieces: Pieces) -> Result<Outcome, Status> {
         if self.unpacking.as_ref().is_some_and(|unpacking| !unpacking.is_whole()) {
             self.turn.discard();
-            return Err(Status::invalid_argument("the zstd stream is cut short"));
+            return Err(Status::invalid_argument("the zstd stream is truncated"));
         }
         self.turn.finish().await?;
         pieces.settle().await;
         Ok(Outcome::Complete { received: pieces.received() })
     }
 
-    /// The client ended the stream and did not say that the blob is complete. What came can be resumed, unless all
-    /// came: an answer with the whole size would tell the client that the blob is stored.
+    /// Handles a stream that ended without `finish_write`. The upload can be resumed, unless all bytes arrived: an
+    /// answer with the whole size would wrongly tell the client that the blob is stored.
     fn close(self) -> Result<Outcome, Status> {
         let committed = self.turn.written();
         if committed < self.digest.size {

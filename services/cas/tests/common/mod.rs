@@ -28,7 +28,7 @@ use tonic::{
 
 pub use DigestFunction::{Blake3, Sha256};
 
-/// The instances that are served: these, and one that may not write the action cache.
+/// The served instances: these, and one whose clients may not write the action cache.
 pub const INSTANCES: [&str; 3] = ["", "main", "a/b/c"];
 pub const READ_ONLY: &str = "read-only";
 
@@ -92,7 +92,7 @@ impl Server {
         Self { cas, folder, channel, url, _stop: stop }
     }
 
-    /// A connection of its own.
+    /// Opens a separate connection to the server.
     pub async fn connect(&self) -> Channel {
         connect(&self.url).await
     }
@@ -123,7 +123,7 @@ impl Server {
         digest
     }
 
-    /// Those of `digests` that are missing.
+    /// Returns the missing ones of `digests`.
     pub async fn missing(&self, digests: &[BlobDigest]) -> Vec<execution::Digest> {
         let request = execution::FindMissingBlobsRequest {
             blob_digests: digests.iter().map(digest::to_proto).collect(),
@@ -148,7 +148,7 @@ impl Server {
         Ok(content)
     }
 
-    /// Writes in pieces of `piece` bytes, with the last one finishing.
+    /// Writes in pieces of `piece` bytes; the last one completes the write.
     pub async fn write(&self, name: &str, content: &[u8], piece: usize) -> Result<i64, Status> {
         self.send(pieces(name, content, piece, 0, true)).await.map(|response| response.committed_size)
     }
@@ -181,7 +181,7 @@ async fn connect(url: &str) -> Channel {
         .unwrap()
 }
 
-/// The requests of a write of `content` that begins at `offset`.
+/// The requests of a write of `content` that starts at `offset`.
 pub fn pieces(name: &str, content: &[u8], piece: usize, offset: i64, finish: bool) -> Vec<WriteRequest> {
     let mut requests = Vec::new();
     let mut at = offset;

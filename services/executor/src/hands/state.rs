@@ -1,4 +1,4 @@
-//! What is in hand, and what follows when that changes.
+//! The state of the held actions, and its transitions.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -15,27 +15,25 @@ use crate::{
     room::{Free, Room, Want},
 };
 
-/// The hold on one action. One that is claimed again while its last end is being written is another.
+/// The handle of one held action. An action that is claimed again while its previous end is being
+/// written gets another handle.
 #[derive(Debug, Clone)]
 pub(crate) struct Hand {
-    /// Cancelled when its processes are to die and its result is wanted by nobody.
+    /// Cancelled when its processes must die and its result is not wanted.
     pub(crate) stop: CancellationToken,
     number: u64,
 }
 
-/// An action that can begin.
+/// An action that can start.
 #[derive(Debug)]
 pub(crate) struct Work {
-    /// What was claimed.
     pub(crate) claimed: Box<Claimed>,
-    /// The hold on it.
     pub(crate) hand: Hand,
-    /// Its inputs are being fetched from afar; tells how long that took.
+    /// The fetch of its remote inputs, if one was started; yields the duration of the fetch.
     pub(crate) fetching: Option<JoinHandle<Duration>>,
 }
 
 impl Work {
-    /// Which.
     pub(crate) fn key(&self) -> ExecutionKey {
         self.claimed.record.execution.key()
     }
@@ -52,44 +50,44 @@ pub(crate) struct Outputs {
     pub(crate) stderr: PathBuf,
 }
 
-/// How far an action has come.
+/// The phase of a held action.
 #[derive(Debug, Clone)]
 pub(crate) enum Phase {
-    /// It waits for room.
+    /// It waits for free room.
     Waiting,
-    /// Its inputs are made ready.
+    /// Its inputs are being prepared.
     Starting,
-    /// Its command runs.
+    /// Its command runs and writes these files.
     Running(Outputs),
-    /// It has left its slot: only its end is still to be written.
+    /// It has left its slot, and only its end must still be written.
     Finishing,
 }
 
-/// What is asked of the schedulers.
+/// A request for work to the schedulers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wish {
-    /// What is free.
+    /// Resources and starts that are free.
     pub(crate) free: Free,
-    /// How many more are taken in hand.
+    /// Number of further actions to claim ahead.
     pub(crate) ahead: u16,
-    /// Whether nothing runs or waits to run.
+    /// Whether no action runs or waits to run.
     pub(crate) idle: bool,
 }
 
-/// How full an executor is.
+/// The load of an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fullness {
-    /// Actions it runs at a time at most.
+    /// Maximum number of simultaneous actions.
     pub(crate) slots: u16,
-    /// What it has in all.
+    /// Total resources of the executor.
     pub(crate) capacity: Resources,
-    /// What those hold that run.
+    /// Resources held by running actions.
     pub(crate) held: Resources,
-    /// Its congestion window.
+    /// State of the congestion window.
     pub(crate) window: WindowState,
 }
 
-/// All that is in hand.
+/// The held actions and their room.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) held: HashMap<ExecutionKey, Held>,
@@ -115,7 +113,7 @@ pub(super) struct Waiting {
 }
 
 impl State {
-    /// Nothing is in hand. `starting_max` may fetch their inputs at a time; 0 is any number.
+    /// Holds nothing yet. At most `starting_max` actions fetch their inputs at a time; 0 means no limit.
     pub(super) fn new(room: Room, starting_max: u16) -> Self {
         Self {
             held: HashMap::new(),
@@ -129,7 +127,7 @@ impl State {
         }
     }
 
-    /// Takes in hand what is not: what only waits for its end to be written is not.
+    /// Accepts an action unless it is held already; one whose end is only being written does not count as held.
     pub(super) fn take(
         &mut self,
         claimed: Claimed,
@@ -147,7 +145,7 @@ impl State {
         self.waiting.push_back(Waiting { work, since: Instant::now() });
     }
 
-    /// All that wait and can begin now, which hold their room from now on.
+    /// Starts all waiting actions that fit; they hold their room from now on.
     pub(super) fn start(&mut self) -> Vec<Work> {
         let mut begin = Vec::new();
         while let Some(index) = self.room.next(self.wants())
@@ -161,7 +159,7 @@ impl State {
         begin
     }
 
-    /// It has come so far.
+    /// Moves an action to another phase.
     pub(super) fn enter(&mut self, key: &ExecutionKey, hand: &Hand, phase: Phase) {
         let Some(held) = self.held.get_mut(key).filter(|held| held.hand.number == hand.number) else {
             return;
@@ -171,14 +169,14 @@ impl State {
         }
     }
 
-    /// It is done with.
+    /// Forgets an action after its end was written.
     pub(super) fn release(&mut self, key: &ExecutionKey, hand: &Hand) {
         if self.held.get(key).is_some_and(|held| held.hand.number == hand.number) {
             self.held.remove(key);
         }
     }
 
-    /// Puts down those that wait for room and are meant, and tells which.
+    /// Removes the selected actions that wait for room, and returns their keys.
     pub(super) fn put_down(&mut self, which: impl Fn(&Waiting) -> bool) -> Vec<ExecutionKey> {
         let (down, stay): (VecDeque<_>, _) = std::mem::take(&mut self.waiting).into_iter().partition(which);
         self.waiting = stay;
@@ -191,24 +189,24 @@ impl State {
         down.into_iter().map(put_down).collect()
     }
 
-    /// Those whose inputs are made ready, in a slot or before.
+    /// Number of actions whose inputs are being prepared, in a slot or before.
     pub(super) fn starting(&self) -> u16 {
         let fetches = |it: &&Waiting| it.work.fetching.as_ref().is_some_and(|fetch| !fetch.is_finished());
         let fetching = self.waiting.iter().filter(fetches).count();
         self.starting.saturating_add(u16::try_from(fetching).unwrap_or(u16::MAX))
     }
 
-    /// Whether that is limited.
+    /// Whether the number of starting actions is limited.
     pub(super) fn limits_starting(&self) -> bool {
         self.starting_max > 0
     }
 
-    /// What is free beside what waits; see [`Room::free`].
+    /// The room not needed by waiting actions; see [`Room::free`].
     pub(super) fn free(&self) -> Option<Free> {
         self.room.free(self.wants())
     }
 
-    /// What to ask the schedulers for.
+    /// The request to the schedulers; `None` if there is no room.
     pub(super) fn wish(&self, now: Instant) -> Option<Wish> {
         if self.draining {
             return None;
@@ -224,7 +222,8 @@ impl State {
         (free.starts > 0 || ahead > 0).then_some(Wish { free, ahead, idle })
     }
 
-    /// While all slots are busy, half of those ahead may begin before it is asked for more: fewer questions.
+    /// Number of actions to claim ahead. While all slots are busy, half of the waiting ones may start before more are
+    /// requested, which saves requests.
     fn ahead(&self, now: Instant, starts: u16) -> u16 {
         let most = self.pace.ahead(now, self.room.slots());
         let waiting = u16::try_from(self.waiting.len()).unwrap_or(u16::MAX);

@@ -27,7 +27,7 @@ fn take(hands: &Hands, claimed: Claimed) -> ExecutionKey {
     key
 }
 
-/// Its job leaves its slot; what begins then.
+/// Ends the job in its slot; returns the actions that start then.
 fn leave(hands: &Hands, work: &Work) -> Vec<Work> {
     hands.left(&work.key(), &work.hand, &work.claimed.size)
 }
@@ -46,7 +46,7 @@ fn when_an_action_of_eight_slots_ends_eight_begin_in_one_wake_up() {
     }
     assert!(large.len() == 1 && hands.start().is_empty());
     assert_eq!(leave(&hands, &large[0]).len(), 8);
-    // Its end is still being written, and it is named until then.
+    // Its end is still being written, and heartbeats name it until then.
     assert_eq!(hands.keys().len(), 9);
     assert_eq!(hands.wish(), None);
 }
@@ -77,12 +77,12 @@ fn what_is_in_hand_is_not_begun_twice_but_after_its_end() {
     take(&hands, claimed.clone());
     assert!(first.len() == 1 && hands.start().is_empty());
     leave(&hands, &first[0]);
-    // Its end makes it wait again, and it is claimed again before we have heard that the end was written.
+    // Its end requeues it, and it is claimed again before this executor hears that the end was written.
     take(&hands, claimed);
     let second = hands.start();
     assert_eq!(second.len(), 1);
     hands.release(&key, &first[0].hand);
-    assert!(hands.has(&key), "the second is another");
+    assert!(hands.has(&key), "the second handle is another");
     leave(&hands, &second[0]);
     hands.release(&key, &second[0].hand);
     assert!(!hands.has(&key));
@@ -104,7 +104,7 @@ fn short_actions_are_taken_ahead_and_asked_for_in_batches() {
     }
     let mut running = hands.start();
     assert_eq!((running.len(), hands.wish()), (8, None));
-    // More than half of those ahead are still there.
+    // More than half of the waiting ones are left.
     for _ in 0..3 {
         let next = leave(&hands, &running.remove(0));
         assert_eq!(next.len(), 1);

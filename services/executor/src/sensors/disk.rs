@@ -1,4 +1,4 @@
-//! What is left of the disk that the data folder is on: room and inodes.
+//! Free space and inodes of the file system of the data directory.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,12 @@ pub(super) struct Disk {
     left_percent: u8,
 }
 
-/// What a file system has, and what is left of that.
+/// Size and free space of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Space {
     blocks: u64,
     blocks_left: u64,
-    /// 0 where they are made as they are needed.
+    /// 0 if the file system creates inodes on demand.
     inodes: u64,
     inodes_left: u64,
 }
@@ -33,7 +33,7 @@ impl Disk {
         let inodes = percent(space.inodes_left, space.inodes);
         let short = |left: f64, what: &str| {
             let folder = self.folder.display();
-            Reading::red(format!("{left:.1} % of the {what} of {folder} is left, and {wanted} % must be"))
+            Reading::red(format!("{left:.1} % of the {what} of {folder} is free, below the minimum of {wanted} %"))
         };
         if room < wanted {
             short(room, "disk")
@@ -77,7 +77,7 @@ mod tests {
         let plenty = Space { blocks: 1000, blocks_left: 20, inodes: 1000, inodes_left: 20 };
         assert_eq!(sensor.judge(plenty), Reading::green());
         let full = sensor.judge(Space { blocks_left: 19, ..plenty });
-        assert_eq!(full.why, "1.9 % of the disk of /data is left, and 2 % must be");
+        assert_eq!(full.why, "1.9 % of the disk of /data is free, below the minimum of 2 %");
         assert_eq!(sensor.judge(Space { inodes_left: 19, ..plenty }).signal, Signal::Red);
         let without = Space { inodes: 0, inodes_left: 0, ..plenty };
         assert_eq!(sensor.judge(without), Reading::green());

@@ -1,4 +1,4 @@
-//! The load of the last minute, for each processor or slot.
+//! The load average of the last minute, per processor or slot.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// `each` is what there may be for each processor or slot, whichever are more.
+    /// `each` is the maximum load per processor or slot, whichever are more.
     pub(super) fn new(proc: &Path, each: f64, slots: u16) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let many = u16::try_from(processors).unwrap_or(u16::MAX).max(slots);
@@ -44,9 +44,9 @@ impl Sensor for Load {
         if load <= self.most {
             return Reading::green();
         }
-        // It follows what runs by a minute: while it falls, the last cut was enough.
+        // The load lags by a minute: while it falls, the last reduction was enough.
         let signal = if load < before { Signal::Easing } else { Signal::Red };
-        Reading { signal, why: format!("the load is {load:.1}, and may be {:.1}", self.most) }
+        Reading { signal, why: format!("the load is {load:.1}, above the maximum of {:.1}", self.most) }
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn it_is_red_while_it_grows_above_the_most_and_eases_while_it_falls() {
         let proc = tempfile::tempdir().unwrap();
-        // More slots than any machine of ours has processors.
+        // More slots than any test machine has processors.
         let mut sensor = Load::new(proc.path(), 0.5, 1000);
         let mut read = |loads: &str| {
             fs::write(proc.path().join("loadavg"), loads).unwrap();

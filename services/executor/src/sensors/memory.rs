@@ -1,4 +1,4 @@
-//! What memory there is and what is left: of the machine, and of each control group that this process is in.
+//! Total and available memory of the machine, and of each control group of this process.
 
 use std::{
     fs, io,
@@ -9,20 +9,21 @@ use sandbox::{Version, memory_groups};
 
 use super::{Inside, Kind, Reading, Sensor};
 
-/// From here on a limit is none: version 1 says `9223372036854771712` for that.
+/// A limit from this value on means no limit: version 1 reports `9223372036854771712` for that.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// Memory of the machine or of a control group, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stock {
-    /// Whose.
+    /// The owner, for messages.
     of: String,
     all: u64,
-    /// What can be had without anything being swapped or killed.
+    /// Memory available without swapping or killing.
     left: u64,
 }
 
-/// Bytes of memory that actions can have: the machine's, or less where control groups allow less. `proc` is `/proc`.
+/// Memory available to actions in bytes: that of the machine, or less if control groups limit it. `proc` is
+/// the path of `/proc`.
 pub(crate) fn machine_memory(proc: &Path) -> io::Result<u64> {
     let least = stocks(proc).into_iter().map(|stock| stock.all).min();
     least.ok_or_else(|| io::Error::other(format!("{} has no MemTotal", proc.join("meminfo").display())))
@@ -45,7 +46,7 @@ fn of_machine(meminfo: &str) -> Option<Stock> {
     Some(Stock { of: "the machine".to_owned(), all: bytes("MemTotal")?, left: bytes("MemAvailable")? })
 }
 
-/// `None` where the group has no limit.
+/// The memory of a control group; `None` if it has no limit.
 fn of_group(version: Version, group: &Path) -> Option<Stock> {
     let (limit, used, files) = match version {
         Version::One => (
@@ -97,7 +98,7 @@ impl Sensor for Memory {
         let wanted = f64::from(self.left_percent);
         match scarcest.map(|stock| (stock, share(stock))) {
             Some((stock, left)) if left < wanted => Reading::red(format!(
-                "{left:.1} % of the memory of {} is left, and {wanted} % must be",
+                "{left:.1} % of the memory of {} is free, below the minimum of {wanted} %",
                 stock.of
             )),
             Some(_) | None => Reading::green(),
@@ -114,7 +115,8 @@ mod tests {
 
     const GB: u64 = 1 << 30;
 
-    /// A made-up machine with so much memory available of 16 GB, where this process is in the group `/jobs/forebay`.
+    /// A simulated machine with 16 GB of memory and `available` bytes free, and this process
+    /// in the group `/jobs/forebay`.
     struct Machine(TempDir);
 
     impl Machine {
@@ -153,7 +155,7 @@ mod tests {
     fn what_the_machine_has_available_counts() {
         assert_eq!(Machine::new("cgroup2", GB).read(), Reading::green());
         let short = Machine::new("cgroup2", GB / 2).read();
-        assert_eq!(short.why, "3.1 % of the memory of the machine is left, and 5 % must be");
+        assert_eq!(short.why, "3.1 % of the memory of the machine is free, below the minimum of 5 %");
         assert_eq!(machine_memory(&Machine::new("cgroup2", GB).proc()).unwrap(), 16 * GB);
         assert!(machine_memory(Path::new("/nowhere")).is_err());
     }
@@ -171,7 +173,7 @@ mod tests {
         machine.write("groups/jobs/memory.stat", &stat(GB / 100));
         let short = machine.read();
         assert_eq!(short.signal, Signal::Red);
-        assert!(short.why.contains("groups/jobs is left"), "{}", short.why);
+        assert!(short.why.contains("groups/jobs is free"), "{}", short.why);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Whether an operator has stopped this executor for a while: the file `paused` is in its folder (`executor/0` in the data
-//! folder, say). Whatever is in the file is told as the reason. What runs goes on.
+//! Whether an operator has paused this executor with a file `paused` in its directory (`executor/0` in the data
+//! directory, for example). The content of the file is reported as the reason. Running actions continue.
 
 use std::{fs, path::Path, path::PathBuf};
 
 use super::{Inside, Kind, Reading, Sensor};
 
-/// Bytes of the reason that are told.
+/// Maximum number of characters of the reported reason.
 const REASON: usize = 200;
 
 pub(super) struct Paused(PathBuf);
@@ -32,7 +32,7 @@ impl Sensor for Paused {
         let said: String =
             fs::read_to_string(&self.0).unwrap_or_default().trim().chars().take(REASON).collect();
         let colon = if said.is_empty() { "" } else { ": " };
-        Reading::red(format!("it is paused by {}{colon}{said}", self.0.display()))
+        Reading::red(format!("paused by {}{colon}{said}", self.0.display()))
     }
 }
 

@@ -1,4 +1,5 @@
-//! How many actions fetch their inputs at once. No more are asked for than may, so this is red only while as many do.
+//! The number of actions that fetch their inputs. No more are requested than the limit allows, so this is red
+//! only at the limit.
 
 use super::{Inside, Kind, Reading, Sensor};
 
@@ -23,6 +24,6 @@ impl Sensor for Starting {
         if inside.starting < self.0 {
             return Reading::green();
         }
-        Reading::red(format!("{} actions fetch their inputs, and {} may", inside.starting, self.0))
+        Reading::red(format!("{} actions fetch their inputs, and the limit is {}", inside.starting, self.0))
     }
 }

@@ -1,4 +1,4 @@
-//! `forebay bench actions`: no-op actions against bare spawns, with and without a sandbox, and cache hits.
+//! `forebay bench actions`: measures no-op actions against bare spawns, with and without a sandbox, and cache hits.
 
 use std::{
     collections::HashMap,
@@ -25,22 +25,22 @@ use super::{
 };
 use crate::failure::{Failure, say};
 
-/// What the executor of a farm does by itself, besides the scenarios.
+/// Parts that need only the executor of a farm, in addition to the scenarios.
 const PARTS: [&str; 4] = ["none", "bubblewrap", "hits", "inputs"];
 
-/// What `forebay bench actions` is asked for. It starts farms of its own in temporary folders.
+/// Options of `forebay bench actions`, which starts farms in temporary folders.
 #[derive(Debug, Args)]
 pub(crate) struct ActionsArgs {
-    /// Seconds of each measurement of a rate
+    /// Duration of each rate measurement in seconds
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
-    /// Actions on their way at once
+    /// Number of concurrent requests
     #[arg(long, value_name = "N", default_value_t = 64)]
     in_flight: usize,
-    /// Actions that the executor runs at a time
+    /// Number of actions that the executor runs in parallel
     #[arg(long, value_name = "N", default_value_t = 16)]
     executor_slots: u16,
-    /// The sources of a C project that is compiled to measure affinity, a folder
+    /// Folder with the sources of a C project to compile, for the affinity measurement
     #[arg(long, value_name = "FOLDER")]
     project: Option<PathBuf>,
     /// Measure only this part
@@ -52,20 +52,20 @@ fn parts() -> clap::builder::PossibleValuesParser {
     PARTS.into_iter().chain(scenarios::NAMES).collect::<Vec<_>>().into()
 }
 
-/// The figures, as `--json` prints them.
+/// The report that `--json` prints.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ActionsReport {
     machine: Machine,
     in_flight: usize,
     spawns_per_s: Option<f64>,
-    /// Unique actions of `/bin/true` without a sandbox.
+    /// Rate of unique actions of `/bin/true` without a sandbox.
     actions_per_s: Option<f64>,
     actions_to_spawns_ratio: Option<f64>,
     bubblewrap_spawns_per_s: Option<f64>,
-    /// Unique actions of `/bin/true` under bubblewrap.
+    /// Rate of unique actions of `/bin/true` under bubblewrap.
     sandboxed_actions_per_s: Option<f64>,
     sandboxed_actions_to_spawns_ratio: Option<f64>,
-    /// One action at a time, without a sandbox.
+    /// Latency of one action at a time without a sandbox.
     action_latency_ms: Option<Percentiles>,
     sandboxed_action_latency_ms: Option<Percentiles>,
     execute_hits_per_s: Option<f64>,
@@ -86,7 +86,7 @@ impl ActionsArgs {
     }
 }
 
-/// Measures everything that is asked for.
+/// Measures all selected parts.
 pub(crate) async fn measure(args: &ActionsArgs) -> Result<ActionsReport, Failure> {
     let mut report = ActionsReport {
         machine: Machine::here(),
@@ -139,7 +139,7 @@ pub(crate) async fn measure(args: &ActionsArgs) -> Result<ActionsReport, Failure
 }
 
 async fn unconfined(args: &ActionsArgs, farm: &BenchFarm, report: &mut ActionsReport) -> Result<(), Failure> {
-    say("measuring one action at a time, and many, without a sandbox");
+    say("measuring single and concurrent actions without a sandbox");
     let work = Work::new(farm.remote().await?).await?;
     report.action_latency_ms = Some(work.latency(200).await?);
     let before = floor::spawns(args.window()).await?;
@@ -152,7 +152,7 @@ async fn unconfined(args: &ActionsArgs, farm: &BenchFarm, report: &mut ActionsRe
 }
 
 async fn confined(args: &ActionsArgs, farm: &BenchFarm, report: &mut ActionsReport) -> Result<(), Failure> {
-    say("measuring one action at a time, and many, under bubblewrap");
+    say("measuring single and concurrent actions under bubblewrap");
     let work = Work::new(farm.remote().await?).await?;
     report.sandboxed_action_latency_ms = Some(work.latency(100).await?);
     let before = floor::confined_spawns(args.window()).await?;
@@ -173,20 +173,20 @@ async fn hits(args: &ActionsArgs, farm: &BenchFarm, report: &mut ActionsReport) 
     report.execute_hits_per_s = Some(rate.await?);
     let rate = calls(args.in_flight, args.window(), || async {
         let found = work.remote.cached(&action).await?;
-        found.map(drop).ok_or_else(|| Failure::plain(1, "a cached result is gone"))
+        found.map(drop).ok_or_else(|| Failure::plain(1, "a cached result is missing"))
     });
     report.action_results_per_s = Some(rate.await?);
     Ok(())
 }
 
-/// Unique actions of `/bin/true`.
+/// Executes unique actions of `/bin/true`.
 pub(super) struct Work {
     pub(super) remote: Remote,
     command: Command,
 }
 
 impl Work {
-    /// Ready to execute.
+    /// Uploads the command of the actions.
     pub(super) async fn new(remote: Remote) -> Result<Self, Failure> {
         let command = Command { arguments: vec!["/bin/true".to_owned()], ..Command::default() };
         let work = Self { remote, command };
@@ -195,7 +195,7 @@ impl Work {
         Ok(work)
     }
 
-    /// An action over `root`, in `pool` if one is named.
+    /// An action with input root `root`, in `pool` unless it is empty.
     pub(super) fn action(
         &self,
         salt: Vec<u8>,
@@ -212,13 +212,13 @@ impl Work {
     async fn upload_new(&self) -> Result<BlobDigest, Failure> {
         let salt = uuid::Uuid::new_v4().as_bytes().to_vec();
         let (digest, mut blobs) = self.action(salt, &DigestFunction::Sha256.empty(), "");
-        // The command is there already, as every client knows after its first look-up.
+        // The command is already stored, which real clients also know after their first look-up.
         blobs.retain(|blob, _| *blob == digest);
         self.remote.put_many(&blobs).await?;
         Ok(digest)
     }
 
-    /// Executes an action, which must succeed.
+    /// Executes an action. It is an error if the action fails.
     pub(super) async fn execute(&self, action: &BlobDigest) -> Result<Executed, Failure> {
         let executed = self.remote.execute(action, false, 0, |_, _| ()).await?;
         let status = executed.response.status.as_ref().map_or(0, |status| status.code);
@@ -233,7 +233,7 @@ impl Work {
         Ok(executed)
     }
 
-    /// One at a time, from upload to result.
+    /// Latency of single actions from upload to result.
     async fn latency(&self, samples: usize) -> Result<Percentiles, Failure> {
         let mut found = Vec::with_capacity(samples);
         for number in 0..samples + 20 {
@@ -248,7 +248,7 @@ impl Work {
         Ok(Percentiles { p50: at(&found, 50), p99: at(&found, 99) })
     }
 
-    /// Actions a second, uploaded and executed.
+    /// Rate of actions per second, including their upload.
     async fn unique(&self, in_flight: usize, window: Duration) -> Result<f64, Failure> {
         let one = || async {
             let action = self.upload_new().await?;
@@ -259,7 +259,7 @@ impl Work {
     }
 }
 
-/// Calls a second over `window`, `in_flight` at a time.
+/// Rate of calls per second over `window`, with `in_flight` concurrent calls.
 pub(super) async fn calls<F: Future<Output = Result<(), Failure>>>(
     in_flight: usize,
     window: Duration,

@@ -1,7 +1,7 @@
-//! What it is worth that actions go where their like ran before: compiling a real project, again and again, after changes.
+//! Benefit of routing actions to executors that ran similar ones: compiles a real project repeatedly after changes.
 //!
-//! Each C file is an action whose inputs are that file and all headers. Executors share nothing but the farm's store. In each
-//! round after the first every C file is another one, and the headers are those of before.
+//! Each C file is an action whose inputs are that file and all headers. Executors share only the farm's store. Each
+//! round after the first changes every C file and no header.
 
 use std::{
     collections::BTreeMap,
@@ -29,11 +29,11 @@ use crate::{
 
 const EXECUTORS: usize = 4;
 const ROUNDS: usize = 6;
-/// Actions on their way: half of the slots, so that there is a choice.
+/// Concurrent actions: half of the slots, so that the scheduler has a choice.
 const IN_FLIGHT: usize = 4;
 const FUNCTION: DigestFunction = DigestFunction::Sha256;
 
-/// The figures.
+/// Figures of the scenario.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Affinity {
     files: usize,
@@ -41,23 +41,23 @@ pub(super) struct Affinity {
     off: Way,
 }
 
-/// One way of routing, in the rounds after the first.
+/// Figures of one way of routing in the rounds after the first.
 #[derive(Debug, Clone, Serialize)]
 struct Way {
-    /// Percent of actions that ran where they ran the round before.
+    /// Percent of actions that ran on the same executor as in the previous round.
     same_percent: f64,
-    /// Mean milliseconds that the inputs of an action took.
+    /// Mean milliseconds to prepare the inputs of an action.
     fetch_ms: f64,
-    /// Mean milliseconds of an action, as its client saw it.
+    /// Mean milliseconds of an action as measured by its client.
     action_ms: f64,
-    /// Mean seconds of a round.
+    /// Mean duration of a round in seconds.
     round_seconds: f64,
 }
 
-/// Measures with the C project in `project`.
+/// Runs the scenario with the C project in `project`.
 pub(super) async fn measure(project: &Path) -> Result<Affinity, Failure> {
     let files = workspaces::sources(project)?;
-    say("compiling a project on four executors, with affinity and without");
+    say("compiling a project on four executors, with and without affinity");
     let on = way(project, &files, "true").await?;
     let off = way(project, &files, "false").await?;
     Ok(Affinity { files: files.len(), on, off })
@@ -138,7 +138,7 @@ impl fmt::Display for Affinity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, way) in [("on", &self.on), ("off", &self.off)] {
             let files = self.files;
-            let first = format!("affinity {name}, {files} files: ran where before");
+            let first = format!("affinity {name}, {files} files: same executor");
             line(f, &first, Some(way.same_percent), "%")?;
             line(f, &format!("affinity {name}, inputs of an action"), Some(way.fetch_ms), "ms")?;
             line(f, &format!("affinity {name}, an action"), Some(way.action_ms), "ms")?;

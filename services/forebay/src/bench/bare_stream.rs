@@ -1,4 +1,4 @@
-//! The floor of streams: a server of the same protocol that hashes what it is given and keeps nothing.
+//! The baseline of streams: a server of the same protocol that hashes its input and stores nothing.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -15,16 +15,16 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::failure::Failure;
 
-/// The server; ends when it is dropped.
+/// The server, which stops when dropped.
 pub(super) struct BareStream {
     url: String,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl BareStream {
-    /// Listens on a free port.
+    /// Starts the server on a free port.
     pub(super) async fn start() -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::new(1, "the bare stream cannot listen", &error);
+        let failed = |error: std::io::Error| Failure::new(1, "starting the baseline server", &error);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
         let url = format!("grpc://{}", listener.local_addr().map_err(failed)?);
         let service = ByteStreamServer::new(Bare { piece: Arc::new(vec![7; 1 << 20]) })
@@ -36,7 +36,7 @@ impl BareStream {
         Ok(Self { url, task })
     }
 
-    /// A connection to it.
+    /// Opens a connection to the server.
     pub(super) async fn remote(&self) -> Result<Remote, Failure> {
         Ok(Remote::connect(&self.url, "", DigestFunction::Sha256).await?)
     }
@@ -81,6 +81,6 @@ impl ByteStream for Bare {
         &self,
         _: Request<QueryWriteStatusRequest>,
     ) -> Result<Response<QueryWriteStatusResponse>, Status> {
-        Err(Status::unimplemented("a bare stream keeps nothing"))
+        Err(Status::unimplemented("a bare stream stores nothing"))
     }
 }

@@ -1,4 +1,4 @@
-//! From a cancel, or from the client's going, to the death of the action's process.
+//! Time from a cancellation, or from the disconnection of the client, to the end of the action's process.
 
 use std::{
     fmt,
@@ -21,23 +21,23 @@ const ROUNDS: usize = 30;
 const GRACE_MS: &str = "1000";
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The figures, in milliseconds; medians, and the largest.
+/// Figures of the scenario in milliseconds: medians and maxima.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Cancelling {
     rounds: usize,
-    /// From the call of `CancelOperation`.
+    /// From the start of the call `CancelOperation`.
     from_call_ms: f64,
-    /// From its answer.
+    /// From the answer of that call.
     from_answer_ms: f64,
     from_answer_worst_ms: f64,
-    /// From the end of the last client's stream, the grace for it taken off.
+    /// From the end of the last client's stream, minus the grace period.
     from_going_ms: f64,
     from_going_worst_ms: f64,
 }
 
-/// Measures.
+/// Runs the scenario `cancel`.
 pub(super) async fn measure() -> Result<Cancelling, Failure> {
-    say("cancelling actions, and leaving them");
+    say("cancelling actions, and disconnecting their clients");
     let farm = BenchFarm::of_actions(&[("FOREBAY_ACTION_WAITER_GRACE_MS", GRACE_MS)]).await?;
     let _executor = farm.executor("one", &[]).await?;
     let shell = Shell::new(&farm, 1).await?;
@@ -66,14 +66,14 @@ pub(super) async fn measure() -> Result<Cancelling, Failure> {
     })
 }
 
-/// An action that runs: its operation, its process, and its stream.
+/// A running action: its operation, process and stream.
 struct Running {
     operation: String,
     process: PathBuf,
     stream: tonic::Streaming<reapi::longrunning::Operation>,
 }
 
-/// Has an action run that sleeps so many seconds, by which its process is known.
+/// Starts an action that sleeps for a unique number of seconds, which identifies its process.
 async fn run(shell: &Shell, seconds: &str) -> Result<Running, Failure> {
     let action = shell.upload(&format!("exec sleep {seconds}"), &[]).await?;
     let request =
@@ -91,7 +91,7 @@ async fn run(shell: &Shell, seconds: &str) -> Result<Running, Failure> {
     Ok(Running { operation, process: process.unwrap_or_default(), stream })
 }
 
-/// The process of `sleep`, as its own namespace does not tell it.
+/// Finds the process of `sleep` by its command line, since its process id is known only in its namespace.
 fn sleeping(seconds: &str) -> Option<PathBuf> {
     let command = format!("sleep\0{seconds}\0").into_bytes();
     let processes = std::fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.path());
@@ -99,15 +99,15 @@ fn sleeping(seconds: &str) -> Option<PathBuf> {
     processes.into_iter().find(is).map(|path| path.join("stat"))
 }
 
-/// Waits for its death.
+/// Waits for the end of the process, and returns the milliseconds.
 async fn dead(process: &Path) -> Result<f64, Failure> {
-    // One that waits to be collected is dead.
+    // A zombie counts as ended.
     let lives = || {
         let stat = std::fs::read_to_string(process).unwrap_or_default();
         stat.rsplit_once(')')
             .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
     };
-    Ok(until("it is dead", LIMIT, || !lives()).await?.as_secs_f64() * 1000.0)
+    Ok(until("the process has ended", LIMIT, || !lives()).await?.as_secs_f64() * 1000.0)
 }
 
 async fn cancel(shell: &Shell, seconds: &str) -> Result<(f64, f64), Failure> {
@@ -128,11 +128,11 @@ async fn leave(shell: &Shell, seconds: &str) -> Result<f64, Failure> {
 
 impl fmt::Display for Cancelling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = format!("cancel to death of the process, {} times", self.rounds);
+        let name = format!("cancel to end of the process, {} times", self.rounds);
         line(f, &name, Some(self.from_call_ms), "ms")?;
-        line(f, "cancel accepted to death", Some(self.from_answer_ms), "ms")?;
-        line(f, "cancel accepted to death, the worst", Some(self.from_answer_worst_ms), "ms")?;
-        line(f, "client gone to death, the grace less", Some(self.from_going_ms), "ms")?;
-        line(f, "client gone to death, the worst", Some(self.from_going_worst_ms), "ms")
+        line(f, "cancel accepted to end", Some(self.from_answer_ms), "ms")?;
+        line(f, "cancel accepted to end, worst", Some(self.from_answer_worst_ms), "ms")?;
+        line(f, "client gone to end, minus grace", Some(self.from_going_ms), "ms")?;
+        line(f, "client gone to end, worst", Some(self.from_going_worst_ms), "ms")
     }
 }

@@ -1,4 +1,5 @@
-//! `forebay bench cas`: look-ups, small blobs, streams against a bare stream with the same hashing, and files against `cp`.
+//! `forebay bench cas`: measures look-ups, small blobs, streams against a bare stream that hashes,
+//! and files against `cp`.
 
 use std::{
     collections::HashMap,
@@ -23,31 +24,31 @@ use super::{
 };
 use crate::failure::{Failure, say};
 
-/// What `forebay bench cas` is asked for. It starts a farm of its own in a temporary folder.
+/// Options of `forebay bench cas`, which starts a farm in a temporary folder.
 #[derive(Debug, Args)]
 pub(crate) struct CasArgs {
-    /// Seconds of each measurement of a rate
+    /// Duration of each rate measurement in seconds
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
-    /// Calls on their way at once
+    /// Number of concurrent calls
     #[arg(long, value_name = "N", default_value_t = 8)]
     in_flight: usize,
 }
 
-/// The figures, as `--json` prints them.
+/// The report that `--json` prints.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct CasReport {
     machine: Machine,
     in_flight: usize,
-    /// `FindMissingBlobs` with 100 digests a call, half of them present.
+    /// `FindMissingBlobs` with 100 digests per call, half of them present.
     digests_per_s: f64,
-    /// `BatchUpdateBlobs` with 100 new blobs of 1 KiB a call.
+    /// `BatchUpdateBlobs` with 100 new blobs of 1 KiB per call.
     small_writes_per_s: f64,
-    /// `BatchReadBlobs` of the same.
+    /// `BatchReadBlobs` of the same blobs.
     small_reads_per_s: f64,
     write_mb_per_s: f64,
     read_mb_per_s: f64,
-    /// A tonic stream to a server that does nothing but hash.
+    /// A tonic stream to a server that only hashes.
     bare_write_mb_per_s: f64,
     bare_read_mb_per_s: f64,
     write_to_bare_ratio: f64,
@@ -60,7 +61,7 @@ const A_CALL: u64 = 100;
 const LARGE: usize = 64 << 20;
 const FUNCTION: DigestFunction = DigestFunction::Sha256;
 
-/// Measures.
+/// Runs `forebay bench cas`.
 pub(crate) async fn measure(args: &CasArgs) -> Result<CasReport, Failure> {
     let window = Duration::from_secs(args.seconds);
     let farm = BenchFarm::start(1, &[]).await?;
@@ -119,7 +120,7 @@ fn small(seed: &uuid::Uuid, number: u64) -> (BlobDigest, Source) {
     (FUNCTION.digest(&content), Source::Bytes(Bytes::from(content)))
 }
 
-/// MB a second written and read, one stream of 64 MiB at a time.
+/// Rates of writing and reading in MB per second, one stream of 64 MiB at a time.
 async fn streams(remote: &Remote, window: Duration) -> Result<(f64, f64), Failure> {
     let mut content = vec![0; LARGE];
     let (mut written, mut writing) = (0, Duration::ZERO);
@@ -145,9 +146,9 @@ async fn streams(remote: &Remote, window: Duration) -> Result<(f64, f64), Failur
 impl fmt::Display for CasReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}, {} calls in flight", self.machine, self.in_flight)?;
-        line(f, "FindMissingBlobs, 100 digests a call", Some(self.digests_per_s), "digests/s")?;
-        line(f, "BatchUpdateBlobs, 100 x 1 KiB a call", Some(self.small_writes_per_s), "blobs/s")?;
-        line(f, "BatchReadBlobs, 100 x 1 KiB a call", Some(self.small_reads_per_s), "blobs/s")?;
+        line(f, "FindMissingBlobs, 100 digests per call", Some(self.digests_per_s), "digests/s")?;
+        line(f, "BatchUpdateBlobs, 100 x 1 KiB per call", Some(self.small_writes_per_s), "blobs/s")?;
+        line(f, "BatchReadBlobs, 100 x 1 KiB per call", Some(self.small_reads_per_s), "blobs/s")?;
         line(f, "ByteStream write, 64 MiB", Some(self.write_mb_per_s), "MB/s")?;
         line(f, "a bare stream that hashes, write", Some(self.bare_write_mb_per_s), "MB/s")?;
         line(f, "write to bare", Some(self.write_to_bare_ratio), "")?;

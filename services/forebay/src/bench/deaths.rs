@@ -1,4 +1,4 @@
-//! What it costs an action when its executor dies, or stands still.
+//! Delay of an action if its executor is killed or stopped.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ const LEASE: &str = "5";
 const ROUNDS: usize = 7;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The figures: seconds from the signal to the start of the action elsewhere.
+/// Figures of the scenario: seconds from the signal to the start of the action on another executor.
 #[expect(clippy::struct_field_names, reason = "the unit is part of a figure's name")]
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Deaths {
@@ -31,9 +31,9 @@ pub(super) struct Deaths {
     stopped_worst_seconds: f64,
 }
 
-/// Measures.
+/// Runs the scenario `deaths`.
 pub(super) async fn measure() -> Result<Deaths, Failure> {
-    say("killing and stopping executors under an action");
+    say("killing and stopping executors during an action");
     let mut killed = rounds(Signal::SIGKILL).await?;
     let mut stopped = rounds(Signal::SIGSTOP).await?;
     let worst = |all: &[f64]| all.last().copied().unwrap_or_default();
@@ -53,12 +53,13 @@ async fn rounds(signal: Signal) -> Result<Vec<f64>, Failure> {
     let shell = Shell::new(&farm, 1).await?;
     let mut found = Vec::with_capacity(ROUNDS);
     for number in 0..ROUNDS {
-        // Of folders that nobody takes over.
+        // Unique names, so that no executor reuses the folder of another.
         let names = [format!("{number}-one"), format!("{number}-two")];
         let executors = [farm.executor(&names[0], &lease).await?, farm.executor(&names[1], &lease).await?];
         let file = format!("runs-{number}");
         let mark = shell.marks().join(&file);
-        // The first run goes on for ever, the second ends at once. It is the first before it says that it runs.
+        // The first run never ends, the second ends immediately. A run claims to be the first before
+        // it reports its start.
         let script = format!(
             "mkdir {0}.first 2> /dev/null; first=$?; echo $PWD >> {0}; while [ $first = 0 ]; do sleep 0.05; done",
             mark.display()
@@ -70,7 +71,7 @@ async fn rounds(signal: Signal) -> Result<Vec<f64>, Failure> {
             let first = shell.lines(&file);
             let holder = executors.iter().find(|one| first.iter().any(|place| one.has(place)));
             let begun = Instant::now();
-            holder.ok_or_else(|| Failure::plain(1, "nobody has it"))?.signal(signal);
+            holder.ok_or_else(|| Failure::plain(1, "no executor runs the action"))?.signal(signal);
             until("it runs again", LIMIT, || shell.lines(&file).len() == 2).await?;
             Ok(begun.elapsed().as_secs_f64())
         };
@@ -89,9 +90,9 @@ impl fmt::Display for Deaths {
         let lease = self.lease_seconds;
         let name = format!("killed executor, lease {lease} s, to the next start");
         line(f, &name, Some(self.killed_seconds), "s")?;
-        line(f, "likewise, the worst", Some(self.killed_worst_seconds), "s")?;
+        line(f, "the same, worst", Some(self.killed_worst_seconds), "s")?;
         let name = format!("stopped executor, lease {lease} s, to the next start");
         line(f, &name, Some(self.stopped_seconds), "s")?;
-        line(f, "likewise, the worst", Some(self.stopped_worst_seconds), "s")
+        line(f, "the same, worst", Some(self.stopped_worst_seconds), "s")
     }
 }

@@ -1,4 +1,4 @@
-//! The pure decisions: Algorithm 1 over many groups, and look-ups of warm workspaces.
+//! Pure decisions: Algorithm 1 over many groups, and look-ups of warm workspaces.
 
 use std::{
     hint::black_box,
@@ -18,8 +18,8 @@ const HEAD: usize = 64;
 const WORKSPACES: u32 = 100_000;
 const LOOKUPS: usize = 20_000;
 
-/// Builds decided a second: heads of 64 builds of 1,000 groups, most of x86 only, some of two types; half of each head
-/// fits.
+/// Rate of decided builds per second: 1,000 groups with heads of 64 builds, most with x86 only, some with two types;
+/// half of each head fits.
 pub(crate) fn dequeues(window: Duration) -> f64 {
     let mut random = Random::new(1);
     let gpu: Option<ExecutorType> = "gpu".parse().ok();
@@ -53,8 +53,8 @@ pub(crate) fn dequeues(window: Duration) -> f64 {
     decided as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Microseconds of a look-up among 100,000 idle workspaces, of which half share a package: a quarter of the builds ask for
-/// that and something else, a quarter for nothing but targets of it, which is where there is most to look at.
+/// Microseconds of a look-up among 100,000 idle workspaces, half of which share a package. A quarter of the builds have
+/// targets in that package and others, a quarter only targets in that package, which is the most expensive case.
 pub(crate) fn lookups() -> Percentiles {
     let mut random = Random::new(2);
     let mut idle = IdleWorkspaces::default();
@@ -77,14 +77,14 @@ pub(crate) fn lookups() -> Percentiles {
     Percentiles { p50: at(50), p99: at(99) }
 }
 
-/// One to eight targets of the package that half of all workspaces have.
+/// A build with one to eight targets in the package that half of all workspaces have.
 fn shared_only(random: &mut Random) -> BuildKeys {
     let targets = (0..=random.below(8)).map(|_| format!("//base:t{}", random.below(1000))).collect();
     keys(&[], &ToolCall { targets, tool_version: "7".to_owned(), ..ToolCall::default() })
 }
 
-/// One to eight targets in packages of which some are popular; `shared` ones also have one in the package that half of
-/// all have.
+/// A build with one to eight targets in packages of different popularity; a `shared` one has another target in the
+/// package that half of all workspaces have.
 fn build(random: &mut Random, shared: bool) -> BuildKeys {
     let count = 1 + random.below(8);
     let mut targets: Vec<String> = (0..count)

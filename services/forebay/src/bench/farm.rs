@@ -1,4 +1,4 @@
-//! A farm of the benchmark's own.
+//! A farm for a benchmark.
 
 use std::{
     fs::{File, Permissions},
@@ -21,7 +21,7 @@ use tokio::process::{Child, Command};
 
 use crate::failure::{Failure, USAGE};
 
-/// `forebay up` in a temporary folder, and connections to it.
+/// A `forebay up` in a temporary folder, and connections to it.
 pub(crate) struct BenchFarm {
     up: Child,
     folder: tempfile::TempDir,
@@ -29,36 +29,36 @@ pub(crate) struct BenchFarm {
     pub(crate) index: Index,
     pub(crate) group: Group,
     pub(crate) endpoints: Endpoints,
-    /// Executors that were started beside it.
+    /// Number of executors started in addition to those of `up`.
     started: AtomicU32,
 }
 
 const START: Duration = Duration::from_secs(30);
 
 impl BenchFarm {
-    /// Starts a farm with `workspaces` and waits until it answers.
+    /// Starts a farm with this many workspaces and waits until it answers.
     pub(crate) async fn start(workspaces: u16, more: &[&str]) -> Result<Self, Failure> {
         Self::start_with(workspaces, more, &[]).await
     }
 
-    /// A farm for actions without executors, which [`BenchFarm::executor`] starts, and with these settings.
+    /// Starts a farm for actions with these settings and without executors, which [`BenchFarm::executor`] starts.
     pub(crate) async fn of_actions(settings: &[(&str, &str)]) -> Result<Self, Failure> {
         Self::start_with(1, &["--executors", "0", "--sandbox", "none"], settings).await
     }
 
-    /// Likewise, with settings as variables of the environment.
+    /// Starts a farm with settings as environment variables.
     pub(crate) async fn start_with(
         workspaces: u16,
         more: &[&str],
         settings: &[(&str, &str)],
     ) -> Result<Self, Failure> {
         let failed = |what: &str, error: &dyn std::error::Error| Failure::new(1, what, error);
-        // Open to the user that actions run as.
+        // Accessible to the user that runs the actions.
         let open = Permissions::from_mode(0o755);
         let folder = tempfile::Builder::new().permissions(open).tempdir();
-        let folder = folder.map_err(|error| failed("no temporary folder", &error))?;
+        let folder = folder.map_err(|error| failed("cannot create a temporary folder", &error))?;
         let log = File::create(folder.path().join("up.log"))
-            .map_err(|error| failed("the farm's log cannot be written", &error))?;
+            .map_err(|error| failed("cannot write the log of the farm", &error))?;
         let mut command = ourselves()?;
         let data = folder.path().join("data");
         command.arg("up").arg("--data").arg(&data).args(["--workspaces", &workspaces.to_string()]);
@@ -67,7 +67,7 @@ impl BenchFarm {
             .args(more)
             .envs(settings.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let up = command.spawn().map_err(|error| failed("forebay up does not start", &error))?;
+        let up = command.spawn().map_err(|error| failed("cannot start forebay up", &error))?;
         let ready = tokio::time::timeout(START, async {
             loop {
                 if let Ok(text) = tokio::fs::read_to_string(data.join("endpoints.json")).await
@@ -78,7 +78,7 @@ impl BenchFarm {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
-        let endpoints = ready.await.map_err(|error| failed("the farm does not come up", &error))?;
+        let endpoints = ready.await.map_err(|error| failed("the farm did not start", &error))?;
         let bus = Bus::connect(&endpoints.nats, "forebay bench", Patience::None)
             .await
             .map_err(|error| failed("connecting to the farm", &error))?;
@@ -90,19 +90,19 @@ impl BenchFarm {
         Ok(Self { up, folder, client: Client::new(bus), index, group, endpoints, started: AtomicU32::new(0) })
     }
 
-    /// A connection of its own to the Remote Execution API.
+    /// Opens a new connection to the Remote Execution API.
     pub(crate) async fn remote(&self) -> Result<Remote, Failure> {
         let url = self.endpoints.grpc.as_deref().unwrap_or_default();
         Ok(Remote::connect(url, "", DigestFunction::Sha256).await?)
     }
 
-    /// Starts one executor more, with settings of its own, which has its blobs from the farm's store and shares no folder with
-    /// the others. It ends when it is dropped; one of the same name has its folder then.
+    /// Starts another executor with these settings. It reads blobs from the farm's store and shares no folder with
+    /// other executors. It stops when dropped; a later one with the same name reuses its folder.
     pub(crate) async fn executor(&self, name: &str, settings: &[(&str, &str)]) -> Result<Executor, Failure> {
         self.executor_within(name, settings, None).await
     }
 
-    /// Likewise, in this control group: a folder with `cgroup.procs`.
+    /// Starts another executor in this control group: a folder with `cgroup.procs`.
     pub(crate) async fn executor_within(
         &self,
         name: &str,
@@ -111,12 +111,12 @@ impl BenchFarm {
     ) -> Result<Executor, Failure> {
         let failed = |what: &str, error: &dyn std::error::Error| Failure::new(1, what, error);
         let cas = self.endpoints.cas.as_deref();
-        let cas = cas.ok_or_else(|| Failure::plain(1, "the farm has no store to have blobs from"))?;
+        let cas = cas.ok_or_else(|| Failure::plain(1, "the farm has no content-addressable store"))?;
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let ready = self.folder.path().join(format!("{name}-{number}.json"));
         let log = self.folder.path().join(format!("{name}-{number}.log"));
         let log =
-            File::create(log).map_err(|error| failed("the executor's log cannot be written", &error))?;
+            File::create(log).map_err(|error| failed("cannot write the log of the executor", &error))?;
         let data = self.folder.path().join("machines").join(name);
         let mut command = ourselves()?;
         if let Some(group) = group {
@@ -129,18 +129,18 @@ impl BenchFarm {
         command.arg("--data").arg(&data).env("FOREBAY_CAS_URL", cas).env("FOREBAY_LISTEN_FILE", &ready);
         command.envs(settings.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
-        let child = command.spawn().map_err(|error| failed("the executor does not start", &error))?;
+        let child = command.spawn().map_err(|error| failed("cannot start the executor", &error))?;
         let executor = Executor { child, data };
         let started = tokio::time::timeout(START, async {
             while !ready.exists() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
-        started.await.map_err(|error| failed("the executor does not come up", &error))?;
+        started.await.map_err(|error| failed("the executor did not start", &error))?;
         Ok(executor)
     }
 
-    /// A folder of this name that actions may write to.
+    /// Creates a folder of this name that actions may write to.
     pub(crate) fn open_folder(&self, name: &str) -> Result<PathBuf, Failure> {
         let path = self.folder.path().join(name);
         let made = std::fs::create_dir_all(&path)
@@ -159,7 +159,7 @@ impl BenchFarm {
         Ok(id)
     }
 
-    /// Gives the group a quota of x86, and waits until the governor has decided on it.
+    /// Sets a quota of x86 for the group and waits for a decision of the governor.
     pub(crate) async fn set_quota(&self, units: f64) -> Result<(), Failure> {
         let amount = Esu::new(units).map_err(|error| Failure::new(USAGE, "--quota", &error))?;
         let quota = Quota { esu: Occupancy::of_each([ExecutorType::x86()], amount) };
@@ -169,17 +169,17 @@ impl BenchFarm {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         });
-        decided.await.map_err(|error| Failure::new(1, "the governor does not decide", &error))
+        decided.await.map_err(|error| Failure::new(1, "the governor made no decision", &error))
     }
 
-    /// Builds that wait or run.
+    /// Number of queued and running builds.
     pub(crate) async fn unfinished(&self) -> Result<u64, Failure> {
         let counts =
             self.index.counts().await.map_err(|error| Failure::new(1, "reading the index", &error))?;
         Ok(counts.waiting + counts.running)
     }
 
-    /// Returns when at most `left` builds are unfinished.
+    /// Waits until at most `left` builds are unfinished.
     pub(crate) async fn wait_for(&self, left: u64) -> Result<(), Failure> {
         while self.unfinished().await? > left {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -187,9 +187,9 @@ impl BenchFarm {
         Ok(())
     }
 
-    /// Has the workers take nothing new, or take builds again.
+    /// Drains or resumes the workers.
     pub(crate) async fn drain(&self, drain: bool) -> Result<(), Failure> {
-        let failed = |error: &dyn std::error::Error| Failure::new(1, "telling the worker", error);
+        let failed = |error: &dyn std::error::Error| Failure::new(1, "sending an order to the worker", error);
         let order = if drain { Control::Drain } else { Control::Resume };
         for worker in self.client.workers().await.map_err(|error| failed(&error))? {
             let worker = worker.heartbeat.worker;
@@ -205,57 +205,56 @@ impl BenchFarm {
         }
     }
 
-    /// Ends the farm.
+    /// Stops the farm and waits for its end.
     pub(crate) async fn stop(mut self) {
-        // Ours first: a lost connection would be reported.
+        // Close this connection first, since a lost one would be reported.
         self.client.bus().close(Duration::from_secs(2)).await;
         self.terminate();
         let _ = tokio::time::timeout(Duration::from_secs(30), self.up.wait()).await;
     }
 }
 
-/// A measurement that failed leaves no farm behind.
+/// Stops the farm even after a failed measurement.
 impl Drop for BenchFarm {
     fn drop(&mut self) {
         self.terminate();
     }
 }
 
-/// Our own program, with nothing in its environment that it would take for a setting.
+/// A command of this program without inherited settings in its environment.
 fn ourselves() -> Result<Command, Failure> {
     let program = std::env::current_exe();
-    let mut command =
-        Command::new(program.map_err(|error| Failure::new(1, "finding our own program", &error))?);
+    let mut command = Command::new(program.map_err(|error| Failure::new(1, "finding this program", &error))?);
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("FOREBAY_")) {
             command.env_remove(name);
         }
     }
-    // The load is our own doing.
+    // The load is caused by the benchmark itself.
     command.env("FOREBAY_LOAD_MAX", "0");
     Ok(command)
 }
 
-/// An executor beside a farm. Killed when dropped.
+/// An additional executor of a farm. It is killed when dropped.
 pub(crate) struct Executor {
     child: Child,
     data: PathBuf,
 }
 
 impl Executor {
-    /// Whether an action with this working directory ran here.
+    /// Whether an action with this working directory ran on this executor.
     pub(crate) fn has(&self, working_directory: &str) -> bool {
         Path::new(working_directory.trim()).starts_with(&self.data)
     }
 
-    /// A signal.
+    /// Sends a signal to the executor.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal);
         }
     }
 
-    /// A signal, and waits for its end.
+    /// Sends a signal to the executor and waits for its end.
     pub(crate) async fn end(mut self, signal: Signal) {
         self.signal(signal);
         let _ = tokio::time::timeout(START, self.child.wait()).await;

@@ -1,4 +1,4 @@
-//! Files up and down as `forebay cas put` and `get` move them, against `cp` of the same.
+//! Upload and download of files as by `forebay cas put` and `get`, compared with `cp`.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ const FOLDERS: u64 = 50;
 const FILES_EACH: u64 = 100;
 const LARGE_BYTES: usize = 256 << 20;
 
-/// How long it took, and what part of the speed of `cp` that is.
+/// Seconds of each transfer, and its speed relative to `cp`.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Moved {
     put_s: f64,
@@ -32,7 +32,7 @@ pub(crate) struct Moved {
     get_to_cp_ratio: f64,
 }
 
-/// The figures.
+/// Figures of file transfers.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct FilesReport {
     /// 5,000 files of up to 4 KiB in 50 folders.
@@ -41,7 +41,7 @@ pub(crate) struct FilesReport {
     large: Moved,
 }
 
-/// Measures; what it makes is in a temporary folder.
+/// Runs the measurement in a temporary folder.
 pub(crate) async fn measure(remote: &Remote) -> Result<FilesReport, Failure> {
     say("measuring files against cp");
     let folder = tempfile::tempdir().map_err(|error| failed(&error))?;
@@ -92,7 +92,7 @@ fn make(root: &Path) -> io::Result<()> {
     let mut seed = uuid::Uuid::new_v4().as_u128();
     let mut fill = |bytes: &mut [u8]| {
         for part in bytes.chunks_mut(8) {
-            // Not to be compressed, and fast to make.
+            // Incompressible and fast to generate.
             seed = seed.wrapping_mul(0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645).wrapping_add(1);
             let random = (seed >> 64).to_le_bytes();
             part.iter_mut().zip(random).for_each(|(byte, random)| *byte = random);
@@ -131,5 +131,5 @@ async fn put_file(remote: &Remote, file: &Path) -> Result<BlobDigest, Failure> {
 }
 
 fn failed(error: &io::Error) -> Failure {
-    Failure::new(FAILED, "the files to measure with", error)
+    Failure::new(FAILED, "preparing the files of the measurement", error)
 }

@@ -1,4 +1,4 @@
-//! Eight small actions wait for one that has all eight slots: how soon after its end all of them run.
+//! Eight small actions wait for one that occupies all eight slots: time from its end until all of them run.
 
 use std::{
     fmt,
@@ -18,22 +18,22 @@ use crate::failure::{Failure, say};
 const ROUNDS: usize = 20;
 const SMALL: usize = 8;
 const LIMIT: Duration = Duration::from_secs(30);
-/// What is accepted is known to the executor by then.
+/// Time after which the executor has received accepted actions.
 const KNOWN: Duration = Duration::from_millis(300);
 
-/// The figures.
+/// Figures of the scenario.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Fit {
     rounds: usize,
-    /// Milliseconds from the end of the large action to the start of the eighth small one, the median.
+    /// Milliseconds from the end of the large action to the start of the eighth small one: the median.
     all_start_ms: f64,
-    /// The largest.
+    /// The largest of these times.
     worst_ms: f64,
 }
 
-/// Measures.
+/// Runs the scenario `fit`.
 pub(super) async fn measure() -> Result<Fit, Failure> {
-    say("having eight small actions wait for a large one, 20 times");
+    say("starting eight small actions after a large one, 20 times");
     let farm = BenchFarm::of_actions(&[]).await?;
     let _executor = farm.executor("one", &[("FOREBAY_EXECUTOR_SLOTS", "8")]).await?;
     let shell = Shell::new(&farm, 2).await?;
@@ -46,7 +46,7 @@ pub(super) async fn measure() -> Result<Fit, Failure> {
     Ok(Fit { rounds: ROUNDS, all_start_ms, worst_ms: found.last().copied().unwrap_or_default() })
 }
 
-/// Marks are empty files: the time of each is when the shell came to it, with no other process in between.
+/// One round. Marks are empty files; the shell creates them without starting another process, so their times are exact.
 async fn round(shell: &Shell, number: usize) -> Result<f64, Failure> {
     let prefix = format!("{}/{number}", shell.marks().display());
     let large =
@@ -78,7 +78,7 @@ async fn round(shell: &Shell, number: usize) -> Result<f64, Failure> {
     Ok(last - ended)
 }
 
-/// When a mark was made, in seconds since the Unix epoch.
+/// Creation time of a mark in seconds since the Unix epoch.
 fn moment(shell: &Shell, mark: &str) -> Result<f64, Failure> {
     let path = shell.marks().join(mark);
     let made = std::fs::metadata(&path).and_then(|metadata| metadata.modified());
@@ -90,6 +90,6 @@ impl fmt::Display for Fit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = format!("eight start after one of eight slots, {} times", self.rounds);
         line(f, &name, Some(self.all_start_ms), "ms")?;
-        line(f, "eight start after one of eight slots, the worst", Some(self.worst_ms), "ms")
+        line(f, "eight start after one of eight slots, worst", Some(self.worst_ms), "ms")
     }
 }

@@ -1,4 +1,4 @@
-//! The floor: a bare loop of two threads that spawns and waits for `/bin/true`, plainly or under bubblewrap.
+//! The baseline: two threads that repeatedly spawn `/bin/true` and wait for it, directly or under bubblewrap.
 
 use std::{
     process::{Command, Stdio},
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 const THREADS: usize = 2;
 
 const PLAIN: &[&str] = &["/bin/true"];
-/// The same confinement that an action has.
+/// The same sandbox as for an action.
 const CONFINED: &[&str] = &[
     "bwrap",
     "--unshare-all",
@@ -29,12 +29,12 @@ const CONFINED: &[&str] = &[
     "/bin/true",
 ];
 
-/// Spawns a second over `window`.
+/// Rate of spawns per second over `window`.
 pub(crate) async fn spawns(window: Duration) -> Result<f64, Failure> {
     rate(PLAIN, window).await
 }
 
-/// Spawns under bubblewrap a second over `window`.
+/// Rate of spawns per second under bubblewrap over `window`.
 pub(crate) async fn confined_spawns(window: Duration) -> Result<f64, Failure> {
     rate(CONFINED, window).await
 }
@@ -44,9 +44,9 @@ async fn rate(argv: &'static [&'static str], window: Duration) -> Result<f64, Fa
         (0..THREADS).map(|_| tokio::task::spawn_blocking(move || spin(argv, window))).collect();
     let mut total = 0;
     for one in loops {
-        let count = one.await.map_err(|error| Failure::new(1, "the floor was not measured", &error))?;
+        let count = one.await.map_err(|error| Failure::new(1, "cannot measure the baseline", &error))?;
         total +=
-            count.map_err(|error| Failure::new(1, format!("{} does not start", argv.join(" ")), &error))?;
+            count.map_err(|error| Failure::new(1, format!("cannot start {}", argv.join(" ")), &error))?;
     }
     Ok(f64::from(total) / window.as_secs_f64())
 }

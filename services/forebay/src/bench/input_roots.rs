@@ -1,4 +1,4 @@
-//! Input roots of many files: how long an executor takes to make them.
+//! Time to create input roots of many files.
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -18,19 +18,19 @@ use crate::failure::Failure;
 
 const FOLDERS: usize = 50;
 const FILES: usize = 100;
-/// Roots that are new to the executor, whose times are averaged.
+/// Number of new roots whose times are averaged.
 const COLD: u8 = 4;
 const WARM: u8 = 10;
 
-/// The figures.
+/// Figures of input roots.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct InputRoots {
     files: usize,
-    /// Files a second of roots that the executor has not seen, whose blobs are on its disk.
+    /// Files per second of roots that are new to the executor, with blobs on its disk.
     cold_files_per_s: f64,
-    /// Milliseconds for a root that it has made before.
+    /// Milliseconds for a root that it has created before.
     warm_ms: f64,
-    /// Files a second where the blobs come over gRPC.
+    /// Files per second if blobs are downloaded over gRPC.
     remote_files_per_s: Option<f64>,
 }
 
@@ -98,7 +98,7 @@ async fn upload_root(work: &Work, number: u8) -> Result<BlobDigest, Failure> {
     Ok(digest)
 }
 
-/// How long the executor took to make `root`, as the action's result says.
+/// Time of the executor to create `root`, from the result of the action.
 async fn fetch_time(work: &Work, root: &BlobDigest, number: u8, pool: &str) -> Result<Duration, Failure> {
     let (action, blobs) = work.action(vec![number], root, pool);
     work.remote.upload(&blobs).await?;
@@ -117,7 +117,7 @@ impl fmt::Display for InputRoots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let files = self.files;
         line(f, "input root, new, blobs on the same disk", Some(self.cold_files_per_s), "files/s")?;
-        line(f, &format!("input root of {files} files, made before"), Some(self.warm_ms), "ms")?;
+        line(f, &format!("input root of {files} files, created before"), Some(self.warm_ms), "ms")?;
         line(f, "input root, new, blobs over gRPC", self.remote_files_per_s, "files/s")
     }
 }

@@ -1,4 +1,4 @@
-//! How soon an executor is full that joins while ten thousand actions wait.
+//! Time until an executor is full that joins while ten thousand actions wait.
 
 use std::{
     fmt,
@@ -24,30 +24,30 @@ const QUEUED: usize = 10_000;
 const SLOTS: usize = 16;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The figures.
+/// Figures of the scenario.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Join {
     queued: usize,
     slots: usize,
     rounds: usize,
-    /// Milliseconds from the first heartbeat of an executor to the start of as many actions as it has slots, the median.
+    /// Milliseconds from the first heartbeat of an executor until all of its slots run actions: the median.
     full_ms: f64,
-    /// The largest.
+    /// The largest of these times.
     worst_ms: f64,
 }
 
-/// Measures.
+/// Runs the scenario `join`.
 pub(super) async fn measure() -> Result<Join, Failure> {
     say("queueing 10,000 actions for executors that join");
     let farm = BenchFarm::of_actions(&[]).await?;
     let slots = SLOTS.to_string();
-    // What runs when it leaves is given back at once.
+    // Running actions are requeued immediately when it leaves.
     let settings = [("FOREBAY_EXECUTOR_SLOTS", slots.as_str()), ("FOREBAY_DRAIN_SECONDS", "0")];
-    // The pool is known from now on.
+    // From now on the pool exists.
     farm.executor("first", &settings).await?.end(Signal::SIGTERM).await;
     let shell = Shell::new(&farm, 10).await?;
     let folder = shell.marks().display();
-    // Each run makes a file named after its working directory, with no other process in between.
+    // Each run creates a file named after its working directory, without starting another process.
     let script = format!("IFS=/; set -- $PWD; IFS=-; : > {folder}/\"$*\"; sleep 60");
     let actions = shell.upload_many(&script, &[], QUEUED).await?;
     let accepted = AtomicUsize::new(0);
@@ -63,7 +63,7 @@ pub(super) async fn measure() -> Result<Join, Failure> {
         found = rounds => found?,
         ended = shell.execute_all("", &actions, &accepted) => {
             ended?;
-            return Err(Failure::plain(1, "what should wait has ended"));
+            return Err(Failure::plain(1, "an action ended that should wait"));
         }
     };
     farm.stop().await;
@@ -78,7 +78,7 @@ async fn round(
     number: usize,
     settings: &[(&str, &str)],
 ) -> Result<f64, Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::new(1, "listening to heartbeats", error);
+    let failed = |error: &dyn std::error::Error| Failure::new(1, "listening for heartbeats", error);
     let client = farm.client.bus().client();
     let mut heartbeats =
         client.subscribe(Subject::ExecutorHeartbeat.to_string()).await.map_err(|error| failed(&error))?;
@@ -96,13 +96,13 @@ async fn round(
     let executor = farm.executor(&format!("joins-{number}"), settings).await?;
     until("it is full", LIMIT, || marks(shell).len() >= SLOTS).await?;
     let first = first.await.map_err(|error| failed(&error))?;
-    let first = first.ok_or_else(|| Failure::plain(1, "an executor joined and said nothing"))?;
+    let first = first.ok_or_else(|| Failure::plain(1, "an executor joined without a heartbeat"))?;
     let last = marks(shell).into_iter().max().unwrap_or(first);
     executor.end(Signal::SIGTERM).await;
     Ok(last.duration_since(first).unwrap_or_default().as_secs_f64())
 }
 
-/// When each run began.
+/// Start time of each run.
 fn marks(shell: &Shell) -> Vec<SystemTime> {
     let entries = std::fs::read_dir(shell.marks()).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()?.modified().ok()).collect()
@@ -120,6 +120,6 @@ impl fmt::Display for Join {
         let Self { queued, slots, rounds, .. } = self;
         let name = format!("{queued} wait, {slots} slots join: full, {rounds} times");
         line(f, &name, Some(self.full_ms), "ms")?;
-        line(f, "likewise, the worst", Some(self.worst_ms), "ms")
+        line(f, "the same, worst", Some(self.worst_ms), "ms")
     }
 }

@@ -1,4 +1,4 @@
-//! From create to process start, one build at a time on an idle farm.
+//! Latency from create to process start, one build at a time on an idle farm.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,10 +9,10 @@ use model::{BuildKey, Sequence};
 use super::{farm::BenchFarm, report::Percentiles};
 use crate::failure::Failure;
 
-/// Measures `samples` builds.
+/// Measures the latency of `samples` builds.
 pub(crate) async fn measure(farm: &BenchFarm, samples: usize) -> Result<Percentiles, Failure> {
     let mut found = Vec::with_capacity(samples);
-    // The first ones warm caches that any farm has warm.
+    // The first builds warm up caches.
     for number in 0..samples + 20 {
         let asked = micros();
         let id = farm.create().await?;
@@ -26,7 +26,7 @@ pub(crate) async fn measure(farm: &BenchFarm, samples: usize) -> Result<Percenti
     Ok(Percentiles { p50: at(&found, 50), p99: at(&found, 99) })
 }
 
-/// The value below which `percent` of them are.
+/// The given percentile of sorted values.
 pub(super) fn at(sorted: &[f64], percent: usize) -> f64 {
     let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
     sorted.get(index).copied().unwrap_or_default()

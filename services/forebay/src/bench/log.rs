@@ -1,4 +1,4 @@
-//! What the log of executions says.
+//! Counts from the log of executions.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,14 +11,14 @@ use crate::failure::Failure;
 const LIMIT: Duration = Duration::from_secs(60);
 const BATCH: usize = 1000;
 
-/// Counts of records.
+/// Counts of records in the log.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
-    /// Different executions.
+    /// Number of distinct executions.
     pub(super) executions: usize,
-    /// Copies that were started.
+    /// Number of hedged copies.
     pub(super) hedged: usize,
-    /// Runs that were lost.
+    /// Number of requeued runs.
     pub(super) requeued: usize,
 }
 
@@ -27,7 +27,7 @@ pub(super) async fn end(farm: &BenchFarm) -> Result<Sequence, Failure> {
     Ok(farm.client.bus().stream_positions(stream::ACTIONS).await?.1)
 }
 
-/// What was written after `from`.
+/// Counts the records after position `from`.
 pub(super) async fn since(farm: &BenchFarm, from: Sequence) -> Result<Counts, Failure> {
     let last = end(farm).await?;
     let read = async {

@@ -1,4 +1,4 @@
-//! The peak memory of every process of a farm.
+//! Peak memory of the processes of a farm.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::farm::BenchFarm;
 use crate::failure::{FAILED, Failure};
 
-/// MiB that no process of a farm may pass.
+/// Maximum peak memory of a process in MiB.
 const LIMIT_MIB: f64 = 512.0;
 
 /// Peak resident memory in MiB, by process.
@@ -17,7 +17,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Takes the peaks of `farm` so far, where they are higher than what is known.
+    /// Updates the peaks with those of the processes of `farm`.
     pub(super) fn note(&mut self, farm: &BenchFarm) {
         let mut processes: Vec<(String, u32)> =
             farm.endpoints.processes.iter().map(|(name, pid)| (name.clone(), *pid)).collect();
@@ -30,18 +30,18 @@ impl Memory {
         }
     }
 
-    /// Fails when one passed the limit.
+    /// Fails if a process exceeded the limit.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let over: Vec<String> = self
             .peak_mib
             .iter()
             .filter(|(_, peak)| **peak > LIMIT_MIB)
-            .map(|(name, peak)| format!("{name} took {peak:.0} MiB"))
+            .map(|(name, peak)| format!("{name} used {peak:.0} MiB"))
             .collect();
         if over.is_empty() {
             return Ok(());
         }
-        Err(Failure::plain(FAILED, format!("more than {LIMIT_MIB:.0} MiB of memory: {}", over.join(", "))))
+        Err(Failure::plain(FAILED, format!("peak memory above {LIMIT_MIB:.0} MiB: {}", over.join(", "))))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Many who ask for the same action at once: how often it runs, and how long all of them wait when the executor that has it
-//! stands still.
+//! Many clients that request the same action concurrently: number of runs, and time until all are answered if
+//! the executor is stopped.
 
 use std::{
     fmt,
@@ -25,29 +25,29 @@ const LEASE_SECONDS: u64 = 3;
 const DELAY_MS: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The figures.
+/// Figures of the scenario.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Merge {
     clients: usize,
-    /// Runs of the command, as it counts them itself.
+    /// Runs of the command, counted by the command.
     runs: usize,
-    /// Executions, as the log has them.
+    /// Executions in the log.
     executions: usize,
     /// Milliseconds from the end of the command to the answer of the last client.
     told_ms: f64,
     lease_seconds: u64,
     hedge_delay_seconds: f64,
-    /// Seconds from the stop (SIGSTOP) of the executor that has it to the answer of the last client, with one copy allowed.
+    /// Seconds from SIGSTOP of the executor to the answer of the last client, with one hedged copy allowed.
     stopped_hedged_seconds: f64,
-    /// Likewise, with none.
+    /// The same time without hedged copies.
     stopped_unhedged_seconds: f64,
 }
 
-/// Measures.
+/// Runs the scenario `merge`.
 pub(super) async fn measure() -> Result<Merge, Failure> {
-    say("having 1,000 clients ask for the same action");
+    say("requesting the same action from 1,000 clients");
     let (runs, executions, told) = together().await?;
-    say("stopping the executor under 1,000 clients, with and without copies");
+    say("stopping the executor of 1,000 clients, with and without hedged copies");
     Ok(Merge {
         clients: CLIENTS,
         runs,
@@ -88,7 +88,7 @@ async fn together() -> Result<(usize, usize, Duration), Failure> {
     Ok((runs, executions, last.duration_since(gone)))
 }
 
-/// The first run never ends, and its executor is stopped.
+/// Stops the executor of the first run, which never ends.
 async fn stopped(hedges: &str) -> Result<Duration, Failure> {
     let (lease, delay) = (LEASE_SECONDS.to_string(), DELAY_MS.to_string());
     let settings = [
@@ -108,10 +108,11 @@ async fn stopped(hedges: &str) -> Result<Duration, Failure> {
     let actions = vec![action; CLIENTS];
     let mut all = std::pin::pin!(shell.execute_all("", &actions, &accepted).fuse());
     let waiting = || accepted.load(Ordering::Relaxed) == CLIENTS && !shell.lines("runs").is_empty();
-    // A copy that was started before all are there is stopped with the first, or answers them: both are wrong here.
+    // A copy that starts before all clients wait would be stopped too, or would answer them:
+    // both invalidate the measurement.
     tokio::select! {
         waiting = until("all wait", LIMIT, waiting) => drop(waiting?),
-        ended = &mut all => return Err(Failure::plain(1, format!("it ended early: {:?}", ended.is_ok()))),
+        ended = &mut all => return Err(Failure::plain(1, format!("the action ended early: {:?}", ended.is_ok()))),
     }
     stop_holder(&executors, &shell.lines("runs"))?;
     let begun = Instant::now();
@@ -119,13 +120,13 @@ async fn stopped(hedges: &str) -> Result<Duration, Failure> {
     let answered = answered.map_err(|_| Failure::plain(1, "not all clients were answered"))??.len();
     let took = begun.elapsed();
     farm.stop().await;
-    if answered == CLIENTS { Ok(took) } else { Err(Failure::plain(1, "a client has no answer")) }
+    if answered == CLIENTS { Ok(took) } else { Err(Failure::plain(1, "a client received no answer")) }
 }
 
 fn stop_holder(executors: &[Executor], runs: &[String]) -> Result<(), Failure> {
     let first = runs.first().map(String::as_str).unwrap_or_default();
     let holder = executors.iter().find(|executor| executor.has(first));
-    let holder = holder.ok_or_else(|| Failure::plain(1, format!("nobody has {first}")))?;
+    let holder = holder.ok_or_else(|| Failure::plain(1, format!("no executor has {first}")))?;
     holder.signal(Signal::SIGSTOP);
     Ok(())
 }
@@ -135,11 +136,11 @@ impl fmt::Display for Merge {
         let clients = self.clients;
         line(f, &format!("{clients} clients, the same action: runs"), Some(self.runs as f64), "")?;
         line(f, "executions of it in the log", Some(self.executions as f64), "")?;
-        line(f, "its end to the last of their answers", Some(self.told_ms), "ms")?;
+        line(f, "end of the action to the last answer", Some(self.told_ms), "ms")?;
         let delay = self.hedge_delay_seconds;
-        let name = format!("its executor stopped, a copy after {delay} s");
+        let name = format!("executor stopped, hedged copy after {delay} s");
         line(f, &name, Some(self.stopped_hedged_seconds), "s")?;
-        let name = format!("its executor stopped, no copies, lease {} s", self.lease_seconds);
+        let name = format!("executor stopped, no copies, lease {} s", self.lease_seconds);
         line(f, &name, Some(self.stopped_unhedged_seconds), "s")
     }
 }

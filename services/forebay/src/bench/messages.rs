@@ -1,9 +1,9 @@
-//! What an action costs the servers, by their own count.
+//! Server load of an action, from the statistics of the servers.
 //!
-//! Redis: `total_reads_processed` of `INFO stats`, how often it read something from a connection. What a client sends in
-//! one go, a script with all that it does or a pipeline, is one trip. `total_commands_processed` counts besides every command
-//! that scripts call. nats-server: how far the last sequence numbers of all streams and buckets went: every message
-//! that was stored, also those that were replaced since.
+//! Redis: `total_reads_processed` of `INFO stats` is the number of reads from connections. A script with all its
+//! commands, or a pipeline, is one round trip. `total_commands_processed` also counts every command that scripts call.
+//! nats-server: the increase of the last sequence numbers of all streams and buckets, which counts every stored
+//! message, including those that have been replaced since.
 
 use std::{fmt, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::failure::{Failure, say};
 const ACTIONS: usize = 10_000;
 const WARM_UP: usize = 500;
 const IN_FLIGHT: usize = 64;
-/// What is told after the last answer is told by then.
+/// Time after the last answer for messages that follow it.
 const AFTER: Duration = Duration::from_secs(2);
 const STREAMS: [&str; 10] = [
     stream::REQUESTS,
@@ -36,29 +36,29 @@ const STREAMS: [&str; 10] = [
     stream::SETTINGS,
 ];
 
-/// The figures, for each action.
-#[expect(clippy::struct_field_names, reason = "so the figure is called")]
+/// Figures of the scenario, per action.
+#[expect(clippy::struct_field_names, reason = "the fields are named after the figures")]
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Messages {
     actions: usize,
-    /// Actions a second meanwhile.
+    /// Actions per second during the measurement.
     actions_per_s: f64,
     redis_trips: f64,
-    /// Commands, those that scripts call among them.
+    /// Commands, including those that scripts call.
     redis_commands: f64,
     jetstream_messages: f64,
 }
 
-/// Counts that only grow.
+/// Monotonic counters of the servers.
 struct Counts {
     trips: f64,
     commands: f64,
     stored: f64,
 }
 
-/// Measures.
+/// Runs the scenario `messages`.
 pub(super) async fn measure() -> Result<Messages, Failure> {
-    say("counting what 10,000 actions cost the servers");
+    say("counting the server load of 10,000 actions");
     let farm = BenchFarm::of_actions(&[]).await?;
     let _executor = farm.executor("one", &[("FOREBAY_EXECUTOR_SLOTS", "16")]).await?;
     let shell = Shell::new(&farm, 2).await?;
@@ -89,11 +89,11 @@ async fn run(shell: &Shell, count: usize) -> Result<(), Failure> {
 
 async fn count(farm: &BenchFarm) -> Result<Counts, Failure> {
     let info =
-        info(farm).await.map_err(|error| Failure::new(1, "asking Redis for its statistics", &error))?;
+        info(farm).await.map_err(|error| Failure::new(1, "reading the statistics of Redis", &error))?;
     let value = |name: &str| {
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.and_then(|value| value.trim().parse().ok())
-            .ok_or_else(|| Failure::plain(1, format!("Redis does not say {name}")))
+            .ok_or_else(|| Failure::plain(1, format!("Redis does not report {name}")))
     };
     let mut stored = 0.0;
     for name in STREAMS {
@@ -120,12 +120,12 @@ impl fmt::Display for Messages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         line(
             f,
-            &format!("Redis round trips an action, {} actions", self.actions),
+            &format!("Redis round trips per action, {} actions", self.actions),
             Some(self.redis_trips),
             "",
         )?;
-        line(f, "Redis commands an action, in scripts too", Some(self.redis_commands), "")?;
-        line(f, "JetStream messages an action", Some(self.jetstream_messages), "")?;
-        line(f, "actions a second meanwhile", Some(self.actions_per_s), "/s")
+        line(f, "Redis commands per action, including scripts", Some(self.redis_commands), "")?;
+        line(f, "JetStream messages per action", Some(self.jetstream_messages), "")?;
+        line(f, "actions per second during that time", Some(self.actions_per_s), "/s")
     }
 }

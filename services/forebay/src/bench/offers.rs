@@ -1,4 +1,4 @@
-//! Accepted offers: the live dispatcher against a worker that starts and ends at once all that it is offered.
+//! Rate of accepted offers: the live dispatcher with a worker that starts and finishes every build immediately.
 
 use std::{
     sync::{
@@ -22,11 +22,11 @@ use crate::failure::{Failure, say};
 const WORKSPACES: usize = 512;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Accepted offers a second, with `queued` builds waiting, while a quota is governed.
+/// Accepted offers per second with `queued` builds and an active governor.
 pub(crate) async fn measure(queued: u64, window: Duration) -> Result<f64, Failure> {
     let farm = BenchFarm::start(1, &[]).await?;
     farm.drain(true).await?;
-    // So much that the quota is no limit, and yet governed.
+    // Large enough not to be a limit, but governed.
     farm.set_quota(2000.0).await?;
     say(&format!("queueing {queued} builds"));
     rates::fill(&farm, queued).await?;
@@ -46,7 +46,7 @@ pub(crate) async fn measure(queued: u64, window: Duration) -> Result<f64, Failur
 }
 
 async fn serve(bus: Bus, accepted: Arc<AtomicU64>) -> Result<(), Failure> {
-    let failed = |error: &dyn std::error::Error| Failure::new(1, "playing a worker", error);
+    let failed = |error: &dyn std::error::Error| Failure::new(1, "simulating a worker", error);
     let worker: WorkerId = "bench".parse().map_err(|error: model::ParseIdError| failed(&error))?;
     let client = bus.client().clone();
     let mut offers =
@@ -90,7 +90,7 @@ async fn accept(bus: Bus, payload: Bytes, reply: Option<String>, accepted: Arc<A
     let _ = bus.client().publish(reply, encode(Encoding::Json, &OfferReply { verdicts })).await;
 }
 
-/// INVOCATION_STARTED and INVOCATION_FINISHED as a worker writes them; says whether the first one stood.
+/// Writes INVOCATION_STARTED and INVOCATION_FINISHED like a worker. Returns whether both were written.
 async fn run(bus: &Bus, offer: &Offer, record: model::BuildRecord) -> bool {
     let Ok(worker) = "bench".parse() else { return false };
     let invocation = Invocation {

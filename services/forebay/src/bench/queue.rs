@@ -1,4 +1,4 @@
-//! A deep queue against a short one: two farms, measured in turn.
+//! Compares a long queue with a short one: two farms, measured in turn.
 
 use std::time::Instant;
 
@@ -18,12 +18,12 @@ pub(crate) async fn compare(workspaces: u16, queued: u64) -> Result<QueueReport,
     short.drain(true).await?;
     say(&format!("queueing {queued} builds"));
     rates::fill(&deep, queued).await?;
-    // What is acknowledged is not in the index yet.
+    // Acknowledged builds may not be in the index yet.
     while deep.unfinished().await? < queued {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     let full = redis_bytes(&deep).await?;
-    say("finishing 1,000 of them and 1,000 of a short queue, in turn");
+    say("finishing 1,000 builds of the long and of a short queue in turn");
     let (mut deep_rates, mut short_rates) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         deep_rates.push(finish_batch(&deep).await?);
@@ -46,7 +46,7 @@ pub(crate) async fn compare(workspaces: u16, queued: u64) -> Result<QueueReport,
     })
 }
 
-/// Lets the worker finish about `BATCH` builds; the rate over those that it did.
+/// Lets the worker finish about `BATCH` builds and returns its rate.
 async fn finish_batch(farm: &BenchFarm) -> Result<f64, Failure> {
     let before = farm.unfinished().await?;
     let begun = Instant::now();
@@ -55,7 +55,7 @@ async fn finish_batch(farm: &BenchFarm) -> Result<f64, Failure> {
     let took = begun.elapsed();
     let after = farm.unfinished().await?;
     farm.drain(true).await?;
-    // What runs ends before the other farm is measured.
+    // Wait for running builds before the other farm is measured.
     let mut last = after;
     loop {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Create, get and finish, as many as go.
+//! Maximum rates of create, get and finish.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +8,19 @@ use model::BuildKey;
 use super::farm::BenchFarm;
 use crate::failure::Failure;
 
-/// Calls on their way at once.
+/// Number of concurrent calls.
 const IN_FLIGHT: usize = 256;
-/// Builds kept waiting while finishes are measured.
+/// Number of builds kept queued while finishes are measured.
 const DEPTH: u64 = 1000;
 
-/// Creates a second over `builds`, each acknowledged.
+/// Rate of acknowledged creates per second, over `builds` builds.
 pub(crate) async fn creates(farm: &BenchFarm, builds: u64) -> Result<f64, Failure> {
     let begun = Instant::now();
     fill(farm, builds).await?;
     Ok(builds as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Queues `builds`.
+/// Queues this many builds.
 pub(crate) async fn fill(farm: &BenchFarm, builds: u64) -> Result<(), Failure> {
     futures::stream::iter(0..builds)
         .map(|_| farm.create())
@@ -29,7 +29,7 @@ pub(crate) async fn fill(farm: &BenchFarm, builds: u64) -> Result<(), Failure> {
         .await
 }
 
-/// Gets a second over `reads` of one hundred builds.
+/// Rate of gets per second, over `reads` reads of one hundred builds.
 pub(crate) async fn gets(farm: &BenchFarm, reads: u64) -> Result<f64, Failure> {
     let mut keys = Vec::new();
     for _ in 0..100 {
@@ -45,7 +45,7 @@ pub(crate) async fn gets(farm: &BenchFarm, reads: u64) -> Result<f64, Failure> {
     Ok(reads as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Builds finished a second over `window`, while others are created to keep some waiting.
+/// Rate of finished builds per second over `window`, while new builds keep the queue filled.
 pub(crate) async fn finishes(farm: &BenchFarm, window: Duration) -> Result<f64, Failure> {
     fill(farm, DEPTH).await?;
     let mut created = DEPTH;

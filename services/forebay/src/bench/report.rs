@@ -1,15 +1,15 @@
-//! What was measured.
+//! Report of `forebay bench builds`, and formatting of reports.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The figures, as `--json` prints them.
+/// The report that `--json` prints.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
     machine: Machine,
     workspaces: u16,
-    /// Builds of `/bin/true` against bare spawns of it: 1 would be a farm that costs nothing.
+    /// Rate of builds of `/bin/true` relative to bare spawns of it; 1 means no overhead.
     finish_to_spawn_ratio: Option<f64>,
     finishes_per_s: Option<f64>,
     spawns_per_s: Option<f64>,
@@ -21,7 +21,7 @@ pub(crate) struct Report {
     pub(crate) queue: Option<QueueReport>,
 }
 
-/// Where it was measured.
+/// The machine of the measurement.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Machine {
     processors: usize,
@@ -29,14 +29,14 @@ pub(crate) struct Machine {
     kernel: String,
 }
 
-/// Milliseconds.
+/// Percentiles in the unit of the field that has them.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Percentiles {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
 }
 
-/// The dispatch rate with a deep queue against that with a short one.
+/// Dispatch rates with a long queue and with a short one.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct QueueReport {
     pub(crate) queued: u64,
@@ -74,7 +74,7 @@ impl Report {
 }
 
 impl Machine {
-    /// This machine.
+    /// Reads the properties of this machine.
     pub(crate) fn here() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -93,7 +93,7 @@ impl fmt::Display for Machine {
     }
 }
 
-/// One figure on a line of its own, if it was measured.
+/// Writes one figure on a separate line, if it was measured.
 pub(crate) fn line(f: &mut fmt::Formatter<'_>, name: &str, value: Option<f64>, unit: &str) -> fmt::Result {
     match value {
         Some(value) if value < 10.0 => writeln!(f, "{name:<46} {value:>10.2} {unit}"),
@@ -107,7 +107,7 @@ impl fmt::Display for Report {
         writeln!(f, "{}, {} workspaces", self.machine, self.workspaces)?;
         let mut line = |name: &str, value: Option<f64>, unit: &str| line(f, name, value, unit);
         line("bare spawns of /bin/true, two threads", self.spawns_per_s, "/s")?;
-        line("builds of /bin/true, created meanwhile", self.finishes_per_s, "/s")?;
+        line("builds of /bin/true while creating more", self.finishes_per_s, "/s")?;
         line("builds to bare spawns", self.finish_to_spawn_ratio, "")?;
         line("create, acknowledged", self.creates_per_s, "/s")?;
         line("create, with sync_interval: always", self.creates_per_s_sync_always, "/s")?;
@@ -117,7 +117,7 @@ impl fmt::Display for Report {
         if let Some(queue) = &self.queue {
             line(&format!("builds/s with {} queued", queue.queued), Some(queue.finishes_per_s_deep), "/s")?;
             line("builds/s with 1,000 queued", Some(queue.finishes_per_s_at_1000), "/s")?;
-            line("deep to short queue", Some(queue.deep_to_1000_ratio), "")?;
+            line("long to short queue", Some(queue.deep_to_1000_ratio), "")?;
             line("Redis memory of a queued build", Some(queue.redis_bytes_per_build), "B")?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What the scheduling of actions is worth: a scenario for each of its mechanisms, on farms of several executors.
+//! Benefit of action scheduling: one scenario per mechanism, on farms with several executors.
 
 use std::{fmt, path::Path};
 
@@ -20,13 +20,13 @@ use super::{
 };
 use crate::failure::{Failure, say};
 
-/// The names of the scenarios.
+/// Names of the scenarios.
 pub(super) const NAMES: [&str; 12] = [
     "merge", "tail", "fit", "fairness", "deaths", "join", "affinity", "sizing", "messages", "cancel",
     "window", "waiters",
 ];
 
-/// The figures of those that were asked for.
+/// Figures of the selected scenarios.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Scenarios {
     merge: Option<Merge>,
@@ -44,7 +44,7 @@ pub(super) struct Scenarios {
 }
 
 impl Scenarios {
-    /// Runs those that are wanted, one after the other. Affinity takes the sources of a `project`.
+    /// Runs the selected scenarios in sequence. The affinity scenario needs the sources of a `project`.
     pub(super) async fn measure(
         wants: impl Fn(&str) -> bool,
         project: Option<&Path>,
@@ -72,7 +72,7 @@ impl Scenarios {
             if let Some(project) = project {
                 all.affinity = Some(affinity::measure(project).await?);
             } else {
-                say("affinity is not measured: --project names the sources of a C project to compile");
+                say("skipping affinity: set --project to the sources of a C project");
             }
         }
         if wants("sizing") {

@@ -1,4 +1,4 @@
-//! `forebay bench scheduling`: what the scheduler decides a second.
+//! `forebay bench scheduling`: measures the rate of scheduling decisions.
 
 use std::{fmt, time::Duration};
 
@@ -11,13 +11,13 @@ use super::{
 };
 use crate::failure::{Failure, say};
 
-/// What `forebay bench scheduling` is asked for.
+/// Options of `forebay bench scheduling`.
 #[derive(Debug, Args)]
 pub(crate) struct SchedulingArgs {
-    /// Seconds of each measurement of a rate
+    /// Duration of each rate measurement in seconds
     #[arg(long, value_name = "N", default_value_t = 5)]
     seconds: u64,
-    /// Builds that wait while offers are measured
+    /// Number of queued builds while offers are measured
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     queued: u64,
     /// Measure only this part: decisions or offers
@@ -25,7 +25,7 @@ pub(crate) struct SchedulingArgs {
     only: Option<String>,
 }
 
-/// The figures, as `--json` prints them.
+/// The report that `--json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct SchedulingReport {
     machine: Machine,
@@ -35,7 +35,7 @@ pub(crate) struct SchedulingReport {
     accepted_offers_per_s: Option<f64>,
 }
 
-/// Measures.
+/// Runs `forebay bench scheduling`.
 pub(crate) async fn measure(args: &SchedulingArgs) -> Result<SchedulingReport, Failure> {
     let wants = |part: &str| args.only.as_deref().is_none_or(|only| only == part);
     let window = Duration::from_secs(args.seconds);
@@ -47,7 +47,7 @@ pub(crate) async fn measure(args: &SchedulingArgs) -> Result<SchedulingReport, F
         accepted_offers_per_s: None,
     };
     if wants("decisions") {
-        say("deciding which builds may start, and which workspaces they get");
+        say("measuring decisions on builds and workspaces");
         report.dequeues_per_s = Some(decisions::dequeues(window));
         report.workspace_lookup_us = Some(decisions::lookups());
     }

@@ -1,4 +1,4 @@
-//! Groups that share executors: what a small one waits beside a large one, and how even their shares are.
+//! Groups that share executors: wait of a small group beside a large one, and fairness of their shares.
 
 use std::{
     fmt,
@@ -21,28 +21,28 @@ const SLOTS: &str = "8";
 const SECONDS: f64 = 0.1;
 const LIMIT: Duration = Duration::from_secs(120);
 const INSTANCES: &str = "red=red blue=blue green=green amber=amber *=default";
-/// Groups, how long their actions take, and how many they send: each could have the executor for a minute.
+/// Groups, seconds and number of their actions: each group has enough work for about a minute.
 const GROUPS: [(&str, f64, usize); 4] =
     [("red", 0.05, 1200), ("amber", 0.05, 1200), ("blue", 0.5, 120), ("green", 0.5, 120)];
 
-/// The figures.
+/// Figures of the scenario.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Sharing {
-    /// Mean seconds that an action of a small group waits on an empty farm.
+    /// Mean wait in seconds of an action of the small group on an empty farm.
     alone_wait_seconds: f64,
-    /// Likewise, beside a group that sent a hundred times as many.
+    /// Mean wait in seconds beside a group with a hundred times as many actions.
     beside_wait_seconds: f64,
-    /// How many times that of an empty farm it is, one action's length taken off.
+    /// Ratio of that wait, minus the length of one action, to the wait on an empty farm.
     wait_ratio: f64,
-    /// Jain's index of what groups used whose actions differ ten times in length, in resource-seconds; 1 is even.
+    /// Jain's index of the resource-seconds of groups whose actions differ by a factor of ten in length; 1 is fair.
     jain: f64,
 }
 
-/// Measures.
+/// Runs the scenario `fairness`.
 pub(super) async fn measure() -> Result<Sharing, Failure> {
-    say("having a group of 100 actions wait beside one of 10,000");
+    say("running a group of 100 actions beside one of 10,000");
     let (alone, beside) = waits().await?;
-    say("having groups share whose actions differ in length");
+    say("sharing between groups with actions of different length");
     let jain = evenness().await?;
     Ok(Sharing {
         alone_wait_seconds: alone,
@@ -73,7 +73,7 @@ async fn waits() -> Result<(f64, f64), Failure> {
         until("much waits", LIMIT, || accepted.load(Ordering::Relaxed) == MUCH).await?;
         little().await
     };
-    // The rest of the many is of no more interest.
+    // The rest of the large group is not needed.
     let beside = tokio::select! {
         beside = beside => beside?,
         ended = shell.execute_all("red", &much, &accepted) => {
@@ -97,7 +97,7 @@ async fn evenness() -> Result<f64, Failure> {
     });
     let all = futures::future::try_join_all(runs).await?;
     farm.stop().await;
-    // As long as every group had something waiting.
+    // Count only the time in which every group had waiting actions.
     let starts = |ran: &Vec<Ran>| {
         let least = ran.iter().map(|one| one.started).fold(f64::MAX, f64::min);
         (least, ran.iter().map(|one| one.started).fold(0.0, f64::max))
@@ -115,7 +115,7 @@ impl fmt::Display for Sharing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         line(f, "100 actions alone, mean wait", Some(self.alone_wait_seconds), "s")?;
         line(f, "100 actions beside 10,000, mean wait", Some(self.beside_wait_seconds), "s")?;
-        line(f, "an action's length less, to alone", Some(self.wait_ratio), "")?;
+        line(f, "ratio to alone, minus an action's length", Some(self.wait_ratio), "")?;
         line(f, "Jain's index, lengths of 1 to 10", Some(self.jain), "")
     }
 }

@@ -1,4 +1,4 @@
-//! Actions of scenarios: shell scripts, and when they ran.
+//! Shell scripts as actions of the scenarios, and their times.
 
 use std::{
     collections::HashMap,
@@ -23,24 +23,24 @@ const FUNCTION: DigestFunction = DigestFunction::Sha256;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin";
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Executes shell scripts by several connections.
+/// Executes shell scripts as actions over several connections.
 pub(super) struct Shell {
     remotes: Vec<Remote>,
     turn: AtomicUsize,
     marks: PathBuf,
 }
 
-/// One action that ran. Seconds since the Unix epoch, by the clock of this machine.
+/// An action that ran. Times are seconds since the Unix epoch by the clock of this machine.
 #[derive(Debug, Clone)]
 pub(super) struct Ran {
-    /// From the call to the answer, as its client saw it.
+    /// Time from the call to the answer, as measured by the client.
     pub(super) took: Duration,
     pub(super) queued: f64,
     pub(super) started: f64,
     pub(super) ended: f64,
-    /// Seconds that its inputs took.
+    /// Seconds to prepare its inputs.
     pub(super) fetched: f64,
-    /// Who ran it.
+    /// Executor that ran it.
     pub(super) executor: String,
 }
 
@@ -50,14 +50,14 @@ impl Ran {
         (self.started - self.queued).max(0.0)
     }
 
-    /// Seconds that it ran between two moments.
+    /// Seconds that it ran between two times.
     pub(super) fn within(&self, from: f64, to: f64) -> f64 {
         (self.ended.min(to) - self.started.max(from)).max(0.0)
     }
 }
 
 impl Shell {
-    /// Ready to execute, by so many connections.
+    /// Opens this many connections.
     pub(super) async fn new(farm: &BenchFarm, connections: usize) -> Result<Self, Failure> {
         let mut remotes = Vec::with_capacity(connections);
         for _ in 0..connections {
@@ -66,37 +66,37 @@ impl Shell {
         Ok(Self { remotes, turn: AtomicUsize::new(0), marks: farm.open_folder("marks")? })
     }
 
-    /// A folder that scripts can write to.
+    /// A folder that the scripts can write to.
     pub(super) fn marks(&self) -> &Path {
         &self.marks
     }
 
-    /// Lines of a file that scripts write.
+    /// Lines of a file that the scripts write.
     pub(super) fn lines(&self, file: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.marks.join(file)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Makes a file that scripts look for.
+    /// Creates a file that the scripts wait for.
     pub(super) fn mark(&self, file: &str) -> Result<(), Failure> {
         let path = self.marks.join(file);
         std::fs::write(&path, "").map_err(|error| Failure::new(1, format!("{}", path.display()), &error))
     }
 
-    /// One of the connections.
+    /// One of the connections, in turn.
     pub(super) fn remote(&self) -> Result<&Remote, Failure> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let remote = self.remotes.get(turn % self.remotes.len().max(1));
-        remote.ok_or_else(|| Failure::plain(1, "there is no connection"))
+        remote.ok_or_else(|| Failure::plain(1, "no connection to the gateway"))
     }
 
-    /// Uploads an action of `script` that asks for these platform properties.
+    /// Uploads an action of `script` with these platform properties.
     pub(super) async fn upload(&self, script: &str, asks: &[(&str, &str)]) -> Result<BlobDigest, Failure> {
         let all = self.upload_many(script, asks, 1).await?;
         all.first().copied().ok_or_else(|| Failure::plain(1, "nothing was uploaded"))
     }
 
-    /// Uploads `count` actions of the same command, none the same as any before.
+    /// Uploads `count` unique actions of the same command.
     pub(super) async fn upload_many(
         &self,
         script: &str,
@@ -117,18 +117,18 @@ impl Shell {
         Ok(actions)
     }
 
-    /// Executes an action, which must succeed.
+    /// Executes an action. It is an error if the action fails.
     pub(super) async fn execute(&self, action: &BlobDigest) -> Result<Ran, Failure> {
         self.execute_urgently(action, 0).await
     }
 
-    /// Likewise, with a priority: lower is sooner.
+    /// Executes an action with a priority; lower values start sooner.
     pub(super) async fn execute_urgently(&self, action: &BlobDigest, priority: i32) -> Result<Ran, Failure> {
         let remote = self.remote()?.clone();
         run(&remote, action, priority, &AtomicUsize::new(0)).await
     }
 
-    /// Likewise, as an instance; adds one to `accepted` when it is.
+    /// Executes an action in an instance; increments `accepted` when it is accepted.
     pub(super) async fn execute_as(
         &self,
         instance: &str,
@@ -138,7 +138,7 @@ impl Shell {
         run(&self.remote()?.with_instance(instance), action, 0, accepted).await
     }
 
-    /// Executes all of them at once; adds to `accepted` as they are.
+    /// Executes all actions concurrently; increments `accepted` as they are accepted.
     pub(super) async fn execute_all(
         &self,
         instance: &str,
@@ -182,7 +182,7 @@ async fn run(
     })
 }
 
-/// A command that is a shell script.
+/// A command that runs a shell script.
 fn sh(script: &str) -> Command {
     let path = EnvironmentVariable { name: "PATH".to_owned(), value: PATH.to_owned() };
     Command {
@@ -202,7 +202,7 @@ fn seconds(at: Option<Timestamp>) -> f64 {
     at.map_or(0.0, |at| at.seconds as f64 + f64::from(at.nanos) / 1e9)
 }
 
-/// Returns when `condition` holds; fails after `limit`.
+/// Waits until `condition` holds; fails after `limit`.
 pub(super) async fn until(
     what: &str,
     limit: Duration,
@@ -211,19 +211,19 @@ pub(super) async fn until(
     let begun = Instant::now();
     while !condition() {
         if begun.elapsed() > limit {
-            return Err(Failure::plain(1, format!("{what}: not after {limit:?}")));
+            return Err(Failure::plain(1, format!("timed out after {limit:?}: {what}")));
         }
         tokio::time::sleep(LOOK).await;
     }
     Ok(begun.elapsed())
 }
 
-/// Moments of a Poisson process: arrivals that do not wait for each other, `rate` a second on average over `span`.
+/// Times of a Poisson process: independent arrivals, on average `rate` per second over `span`.
 pub(super) fn arrivals(rate: f64, span: Duration, seed: u64) -> Vec<Duration> {
     let mut random = Random::new(seed);
     let (mut at, mut all) = (0.0, Vec::new());
     loop {
-        // In (0, 1]: the logarithm of nothing has no end.
+        // In (0, 1], since the logarithm of 0 is infinite.
         at += -(1.0 - random.unit()).ln() / rate;
         if at >= span.as_secs_f64() {
             return all;
@@ -232,13 +232,13 @@ pub(super) fn arrivals(rate: f64, span: Duration, seed: u64) -> Vec<Duration> {
     }
 }
 
-/// The mean.
+/// The mean of the values.
 pub(super) fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
     let (sum, count) = values.into_iter().fold((0.0, 0_u64), |(sum, count), value| (sum + value, count + 1));
     sum / count.max(1) as f64
 }
 
-/// The median, of what is sorted by this.
+/// The median of the values, which are sorted in place.
 pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     super::latency::at(values, 50)

@@ -1,4 +1,4 @@
-//! Sizes of actions learned from history against declared ones: a generated workload in virtual time, see `simulate`.
+//! Compares learned and declared sizes of actions with a generated workload in virtual time, see `simulate`.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use simulate::{SizingFigures, SizingRun, SizingScenario, compare_sizes};
 use super::report::line;
 use crate::failure::Failure;
 
-/// Workloads that the figures are means of.
+/// Seeds of the workloads, over which the figures are averaged.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
 /// Means over several workloads.
@@ -18,14 +18,14 @@ pub(crate) struct Sizing {
     actions: f64,
     declared: Packed,
     learned: Packed,
-    /// As if everybody knew: the best that could be.
+    /// With the true sizes, the best possible result.
     known: Packed,
-    /// By how much kills fall: a share of those by declared sizes, the mean and the worst of the workloads.
+    /// Reduction of kills as a fraction of those with declared sizes: mean and worst of the workloads.
     fewer_kills: f64,
     fewer_kills_worst: f64,
 }
 
-/// By one kind of sizes.
+/// Figures with one kind of sizes.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Packed {
     out_of_memory_kills: f64,
@@ -35,7 +35,7 @@ struct Packed {
     memory_used_of_held: f64,
 }
 
-/// Takes the workloads through declared and learned sizes.
+/// Simulates the workloads with declared, learned and true sizes.
 pub(crate) fn measure() -> Result<Sizing, Failure> {
     let run = |seed| compare_sizes(&SizingScenario { seed, ..SizingScenario::default() });
     let runs: Result<Vec<SizingRun>, _> = SEEDS.map(run).collect();
@@ -66,8 +66,8 @@ impl fmt::Display for Sizing {
         for (name, packed) in [("declared", self.declared), ("learned", self.learned), ("true", self.known)] {
             line(&format!("out-of-memory kills, {name} sizes"), packed.out_of_memory_kills, "")?;
             line(&format!("processors in use, {name} sizes"), packed.utilisation * 100.0, "%")?;
-            line(&format!("memory used of held, {name} sizes"), packed.memory_used_of_held * 100.0, "%")?;
-            line(&format!("until all had ended, {name} sizes"), packed.makespan_s, "s")?;
+            line(&format!("memory used of reserved, {name} sizes"), packed.memory_used_of_held * 100.0, "%")?;
+            line(&format!("makespan, {name} sizes"), packed.makespan_s, "s")?;
         }
         line("fewer kills by learned sizes", self.fewer_kills * 100.0, "%")?;
         line("the same, in the worst workload", self.fewer_kills_worst * 100.0, "%")

@@ -1,9 +1,9 @@
-//! The tail of action times with one slow executor among twenty, and what copies make of it.
+//! Tail latency of actions with one slow executor among twenty, without and with hedged copies.
 //!
-//! Actions arrive by a Poisson process, whether those before have ended or not, and load 30 % of all slots. Routing by
-//! affinity and by load is off. Executors have one slot; the slow one takes twenty times as long for everything and has two.
-//! (Late binding already gives a slow executor little: with one slot it would get 1 of 20 x 20 x 0.3 actions, less than
-//! one in a hundred, and no 99th percentile would show it.)
+//! Actions arrive as a Poisson process, independent of earlier ones, with a load of 30 % of all slots. Routing by
+//! affinity and load is off. Executors have one slot; the slow one needs twenty times as long for each action and has
+//! two slots. (Late binding already assigns few actions to a slow executor: with one slot it would get 1 of 20 x 20 x
+//! 0.3 actions, less than one in a hundred, which no 99th percentile would show.)
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -22,38 +22,38 @@ const SLOTS: f64 = 21.0;
 const LOAD: f64 = 0.3;
 const SECONDS: f64 = 0.2;
 const SLOW: &str = "slow";
-/// Three times as long as the action takes.
+/// Hedge delay: three times the length of an action.
 const DELAY_MS: &str = "600";
 const SPAN: Duration = Duration::from_secs(60);
-/// Actions before, from which history is known.
+/// Number of actions that run first to build up history.
 const WARM_UP: usize = 100;
 const SEED: u64 = 11;
 
-/// The figures.
+/// Figures of the scenario.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Tail {
     actions: usize,
     /// Milliseconds from Execute to the answer, without copies.
     off_ms: Percentiles,
-    /// Percent of actions that the slow executor ran then.
+    /// Percent of these actions that the slow executor ran.
     slow_percent: f64,
     /// One copy after a fixed delay.
     delay: Hedged,
-    /// One copy when it takes longer than others of its kind.
+    /// One copy if an action takes longer than others of its kind.
     history: Hedged,
 }
 
-/// What copies made of it.
+/// Figures with hedged copies.
 #[derive(Debug, Clone, Serialize)]
 struct Hedged {
     ms: Percentiles,
-    /// By how much p99 falls, percent.
+    /// Reduction of p99 in percent.
     p99_falls_percent: f64,
-    /// Runs beyond one for each action, percent.
+    /// Additional runs in percent of the actions.
     extra_runs_percent: f64,
 }
 
-/// What one way of doing it took.
+/// Results of one round.
 struct Round {
     ms: Percentiles,
     actions: usize,
@@ -61,14 +61,14 @@ struct Round {
     slow: usize,
 }
 
-/// Measures.
+/// Runs the scenario `tail`.
 pub(super) async fn measure() -> Result<Tail, Failure> {
     say("20 executors, one of them slow, without copies");
     let off = round(&[]).await?;
-    say("likewise, with a copy after a delay");
+    say("20 executors, one of them slow, with a copy after a delay");
     let delay = [("FOREBAY_ACTION_HEDGES", "1"), ("FOREBAY_ACTION_HEDGE_DELAY_MS", DELAY_MS)];
     let delay = round(&delay).await?;
-    say("likewise, with a copy by history");
+    say("20 executors, one of them slow, with a copy by history");
     let history = [("FOREBAY_ACTION_HEDGES", "1"), ("FOREBAY_ACTION_HEDGE_BY_HISTORY", "true")];
     let history = round(&history).await?;
     let against = |round: &Round| Hedged {
@@ -133,7 +133,7 @@ async fn round(hedging: &[(&str, &str)]) -> Result<Round, Failure> {
     Ok(Round { ms, actions: took.len(), runs: new.len(), slow })
 }
 
-/// Begins an action and gives it a while, without waiting for its end.
+/// Starts an action and waits for `pause`, not for the end of the action.
 async fn spawned(shell: &Arc<Shell>, action: model::BlobDigest, pause: Duration) -> Result<(), Failure> {
     let shell = Arc::clone(shell);
     tokio::spawn(async move { shell.execute(&action).await.map(drop) });
@@ -141,7 +141,7 @@ async fn spawned(shell: &Arc<Shell>, action: model::BlobDigest, pause: Duration)
     Ok(())
 }
 
-/// Returns when nothing of the warm-up runs any more.
+/// Waits until all warm-up actions have ended.
 async fn settle(shell: &Shell) -> Result<(), Failure> {
     super::shell::until("the warm-up has begun", SPAN, || shell.lines("runs").len() >= WARM_UP).await?;
     tokio::time::sleep(Duration::from_secs_f64(SECONDS * 21.0)).await;
@@ -153,12 +153,12 @@ impl fmt::Display for Tail {
         let actions = self.actions;
         line(f, &format!("one slow of 20, {actions} actions, no copies, p50"), Some(self.off_ms.p50), "ms")?;
         line(f, "no copies, p99", Some(self.off_ms.p99), "ms")?;
-        line(f, "of these, run by the slow one", Some(self.slow_percent), "%")?;
+        line(f, "of these, on the slow executor", Some(self.slow_percent), "%")?;
         for (name, hedged) in [("a delay", &self.delay), ("history", &self.history)] {
             line(f, &format!("copies by {name}, p50"), Some(hedged.ms.p50), "ms")?;
             line(f, &format!("copies by {name}, p99"), Some(hedged.ms.p99), "ms")?;
             line(f, &format!("copies by {name}, p99 falls by"), Some(hedged.p99_falls_percent), "%")?;
-            line(f, &format!("copies by {name}, runs more"), Some(hedged.extra_runs_percent), "%")?;
+            line(f, &format!("copies by {name}, additional runs"), Some(hedged.extra_runs_percent), "%")?;
         }
         Ok(())
     }

@@ -1,5 +1,4 @@
-//! Twenty thousand clients that wait, each for an action of its own: how many connections to Redis that takes, and how much
-//! memory.
+//! Twenty thousand waiting clients, each with a different action: number of connections to Redis, and memory.
 
 use std::{
     fmt,
@@ -25,26 +24,26 @@ const WAITERS: usize = 20_000;
 const CONNECTIONS: usize = 10;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The figures.
-#[expect(clippy::struct_field_names, reason = "so the figure is called")]
+/// Figures of the scenario.
+#[expect(clippy::struct_field_names, reason = "the fields are named after the figures")]
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Waiters {
     waiters: usize,
-    /// Connections of their clients.
+    /// Number of connections of the clients.
     connections: usize,
-    /// Seconds until all were accepted.
+    /// Seconds until all actions were accepted.
     accepted_seconds: f64,
-    /// Connections to Redis without them and with them, of all services.
+    /// Connections of all services to Redis, without and with the clients.
     redis_clients: [usize; 2],
-    /// KiB of the gateway's memory for each.
+    /// Memory of the gateway in KiB per client.
     gateway_kib_each: Option<f64>,
 }
 
-/// Measures.
+/// Runs the scenario `waiters`.
 pub(super) async fn measure() -> Result<Waiters, Failure> {
-    say("having 20,000 clients wait for actions of their own");
+    say("waiting for different actions with 20,000 clients");
     let farm = BenchFarm::of_actions(&[]).await?;
-    // The pool is known from now on, and nobody is there to run anything.
+    // From now on the pool exists, without an executor.
     farm.executor("first", &[]).await?.end(Signal::SIGTERM).await;
     let shell = Shell::new(&farm, CONNECTIONS).await?;
     let actions = shell.upload_many("true", &[], WAITERS).await?;
@@ -59,7 +58,7 @@ pub(super) async fn measure() -> Result<Waiters, Failure> {
         found = waiting => found?,
         ended = shell.execute_all("", &actions, &accepted) => {
             ended?;
-            return Err(Failure::plain(1, "what should wait has ended"));
+            return Err(Failure::plain(1, "an action ended that should wait"));
         }
     };
     farm.stop().await;
@@ -75,13 +74,13 @@ pub(super) async fn measure() -> Result<Waiters, Failure> {
 
 async fn redis_clients(farm: &BenchFarm) -> Result<usize, Failure> {
     let info = info(&farm.endpoints.redis).await;
-    let info = info.map_err(|error| Failure::new(1, "asking Redis for its clients", &error))?;
+    let info = info.map_err(|error| Failure::new(1, "reading the number of Redis clients", &error))?;
     let line = info.lines().find_map(|line| line.strip_prefix("connected_clients:"));
-    // But for the one that asks.
+    // Without the connection of this query.
     let count: Option<usize> = line.and_then(|count| count.trim().parse().ok());
     count
         .map(|count| count - 1)
-        .ok_or_else(|| Failure::plain(1, "Redis does not say how many clients it has"))
+        .ok_or_else(|| Failure::plain(1, "Redis does not report its number of clients"))
 }
 
 async fn info(url: &str) -> std::io::Result<String> {
@@ -108,6 +107,6 @@ impl fmt::Display for Waiters {
         let [before, then] = self.redis_clients;
         line(f, "connections to Redis without them", Some(before as f64), "")?;
         line(f, "connections to Redis with them", Some(then as f64), "")?;
-        line(f, "memory of the gateway for each", self.gateway_kib_each, "KiB")
+        line(f, "gateway memory per waiter", self.gateway_kib_each, "KiB")
     }
 }

@@ -1,10 +1,11 @@
-//! The congestion window against fixed slots, on an executor whose control group has little memory, with bursts of actions that
-//! take much of it.
+//! Compares the congestion window with fixed slots on an executor with little memory, with bursts of actions
+//! that use much memory.
 //!
-//! The executor and all that it runs are in a control group of 1,200 MiB of their own, below ours. Light actions, which sleep,
-//! wait from the beginning and fill whatever there is; twice comes a burst of hungry ones, nine a second, each of which
-//! grows to some 105 MB in a second and keeps that for another. Sizes are neither declared nor learned, so that nothing but the
-//! window keeps hungry actions apart: what fixed slots do depends on their number, which would have to be known before.
+//! The executor and its actions are in a control group with 1,200 MiB of memory. Light actions, which sleep, are
+//! queued from the beginning and fill all slots; two bursts of hungry actions follow, nine per second, each of which
+//! grows to about 105 MB in a second and keeps it for another second. Sizes are neither declared nor learned, so only
+//! the window limits concurrent hungry actions. The result of fixed slots depends on their number, which would have to
+//! be known in advance.
 
 use std::{
     fmt, fs,
@@ -22,17 +23,17 @@ use crate::failure::{Failure, say};
 const LIMIT_BYTES: u64 = 1200 << 20;
 const LIGHT: usize = 1500;
 const LIGHT_SCRIPT: &str = "sleep 0.2";
-/// When bursts begin, and from one hungry action to the next.
+/// Start times of the bursts.
 const BURSTS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 const HUNGRY: u32 = 36;
 const HUNGRY_EVERY: Duration = Duration::from_millis(111);
 const HUNGRY_SCRIPT: &str = "(for i in 1 2 3 4 5 6 7 8 9 10; do head -c 10000000 /dev/zero; sleep 0.1; done; sleep 1) | tail > /dev/null";
 const MANY: &str = "16";
-/// As many hungry ones as the memory holds.
+/// Number of hungry actions that fit into the memory.
 const SAFE: &str = "10";
 
-/// The figures.
-#[expect(clippy::struct_field_names, reason = "so the figure is called")]
+/// Figures of the scenario.
+#[expect(clippy::struct_field_names, reason = "the fields are named after the figures")]
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Window {
     window: Way,
@@ -40,35 +41,35 @@ pub(super) struct Window {
     fixed_safe: Way,
 }
 
-/// One way of admission.
+/// Figures of one way of admission.
 #[derive(Debug, Clone, Serialize)]
 struct Way {
-    /// Processes that were killed for want of memory.
+    /// Number of processes killed because the memory was full.
     kills: u64,
-    /// Actions that failed.
+    /// Number of failed actions.
     failed: usize,
-    /// Actions that succeeded, a second.
+    /// Rate of successful actions per second.
     actions_per_s: f64,
 }
 
-/// Measures; nothing where no control group can be had.
+/// Runs the scenario. `None` if no control group can be created.
 pub(super) async fn measure() -> Result<Option<Window>, Failure> {
     if let Err(why) = Group::new("probe") {
-        say(&format!("the window is not measured: no control group can be had ({why})"));
+        say(&format!("skipping the window: cannot create a control group ({why})"));
         return Ok(None);
     }
-    say("bursts of memory-hungry actions, with the congestion window");
+    say("running bursts of memory-hungry actions with the congestion window");
     let window = [
         ("FOREBAY_EXECUTOR_SLOTS", MANY),
         ("FOREBAY_CONGESTION_WINDOW", "true"),
         ("FOREBAY_WINDOW_START_POINTS", "40"),
         ("FOREBAY_MEMORY_LEFT_PERCENT", "70"),
         ("FOREBAY_WINDOW_TICK_MS", "100"),
-        // Whatever else this machine does is no matter here.
+        // Ignore other load of this machine.
         ("FOREBAY_LOAD_MAX", "0"),
     ];
     let window = way("window", &window).await?;
-    say("likewise, with fixed slots");
+    say("running bursts of memory-hungry actions with fixed slots");
     let fixed = |slots| [("FOREBAY_EXECUTOR_SLOTS", slots), ("FOREBAY_CONGESTION_WINDOW", "false")];
     let fixed_many = way("many", &fixed(MANY)).await?;
     let fixed_safe = way("safe", &fixed(SAFE)).await?;
@@ -77,8 +78,8 @@ pub(super) async fn measure() -> Result<Option<Window>, Failure> {
 
 async fn way(name: &str, admission: &[(&str, &str)]) -> Result<Way, Failure> {
     let farm = BenchFarm::of_actions(&[("FOREBAY_ACTION_SIZING", "false")]).await?;
-    let group = Group::new(name).map_err(|error| Failure::new(1, "a control group", &error))?;
-    // More than there is, so that sizes limit nothing.
+    let group = Group::new(name).map_err(|error| Failure::new(1, "cannot create a control group", &error))?;
+    // More than the machine has, so that sizes limit nothing.
     let mut settings = vec![("FOREBAY_EXECUTOR_MEMORY_BYTES", "64000000000")];
     settings.extend_from_slice(admission);
     let executor = farm.executor_within("one", &settings, Some(&group.folder)).await?;
@@ -89,7 +90,7 @@ async fn way(name: &str, admission: &[(&str, &str)]) -> Result<Way, Failure> {
     let shell = &shell;
     let one = |(action, at): (BlobDigest, Duration)| async move {
         tokio::time::sleep_until((began + at).into()).await;
-        // Who comes in a burst does not wait behind all that waits already.
+        // Actions of a burst are not queued behind the light ones.
         shell.execute_urgently(&action, i32::from(at.is_zero())).await.is_ok()
     };
     let times = BURSTS.into_iter().flat_map(|burst| (0..HUNGRY).map(move |turn| burst + HUNGRY_EVERY * turn));
@@ -103,25 +104,26 @@ async fn way(name: &str, admission: &[(&str, &str)]) -> Result<Way, Failure> {
     Ok(Way { kills, failed: ended.len() - done, actions_per_s: done as f64 / took.as_secs_f64() })
 }
 
-/// A control group of this process's own, with a limit on its memory. Removed when dropped.
+/// A control group with a memory limit, below that of this process. It is removed when dropped.
 struct Group {
     folder: PathBuf,
 }
 
 impl Group {
     fn new(name: &str) -> std::io::Result<Self> {
-        let parent = own_group().ok_or_else(|| std::io::Error::other("it is not known which we are in"))?;
+        let parent = own_group()
+            .ok_or_else(|| std::io::Error::other("cannot find the control group of this process"))?;
         let folder = parent.join(format!("forebay-bench-{}-{name}", std::process::id()));
         fs::create_dir(&folder)?;
         let group = Self { folder };
         let limit = ["memory.limit_in_bytes", "memory.max"].map(|file| group.folder.join(file));
         let file = limit.iter().find(|file| file.exists());
-        let file = file.ok_or_else(|| std::io::Error::other("it has no limit on memory"))?;
+        let file = file.ok_or_else(|| std::io::Error::other("the control group has no memory limit"))?;
         fs::write(file, LIMIT_BYTES.to_string())?;
         Ok(group)
     }
 
-    /// Processes of it that were killed for want of memory.
+    /// Number of its processes killed because the memory was full.
     fn kills(&self) -> u64 {
         let read = |file: &str| fs::read_to_string(self.folder.join(file)).unwrap_or_default();
         let text = read("memory.oom_control") + &read("memory.events");
@@ -133,14 +135,14 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let end = Instant::now() + Duration::from_secs(5);
-        // What was killed is collected first.
+        // Killed processes must be reaped first.
         while fs::remove_dir(&self.folder).is_err() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// The folder of the group that limits our memory: of version 1, or of version 2 where there is no other.
+/// Folder of the control group that limits the memory of this process: version 1, else version 2.
 fn own_group() -> Option<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
@@ -150,7 +152,7 @@ fn own_group() -> Option<PathBuf> {
             controllers.split(',').any(|one| one == wanted).then_some(path)
         })
     };
-    // `SOURCE POINT TYPE OPTIONS ...`
+    // Each line is `SOURCE POINT TYPE OPTIONS ...`.
     let point = |kind: &str, option: &str| {
         mounts.lines().find_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
@@ -173,9 +175,9 @@ impl fmt::Display for Window {
             (many.as_str(), &self.fixed_many),
             (safe.as_str(), &self.fixed_safe),
         ] {
-            line(f, &format!("{name}: killed for memory"), Some(way.kills as f64), "")?;
-            line(f, &format!("{name}, actions failed"), Some(way.failed as f64), "")?;
-            line(f, &format!("{name}, actions that succeeded"), Some(way.actions_per_s), "/s")?;
+            line(f, &format!("{name}: out-of-memory kills"), Some(way.kills as f64), "")?;
+            line(f, &format!("{name}, failed actions"), Some(way.failed as f64), "")?;
+            line(f, &format!("{name}, successful actions"), Some(way.actions_per_s), "/s")?;
         }
         Ok(())
     }

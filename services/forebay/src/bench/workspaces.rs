@@ -1,8 +1,8 @@
-//! `forebay bench workspaces`: what warm workspaces are worth for a real project.
+//! `forebay bench workspaces`: measures the benefit of warm workspaces for a real project.
 //!
-//! A repository with several branches is made of the project. A stream of builds, each of a new commit on one of the
-//! branches with one of several sets of targets, runs twice on the same farm, in turn: once each in an empty workspace,
-//! once in a warm one where there is one. The stream is the same both times.
+//! The project becomes a repository with several branches. A stream of builds, each of a new commit on one of the
+//! branches with one of several sets of targets, runs twice on the same farm, in turn: once in empty workspaces, and
+//! once in warm ones if available. Both runs use the same stream.
 
 use std::{
     collections::BTreeMap,
@@ -27,62 +27,63 @@ use super::{
 use crate::failure::{Failure, USAGE, say};
 
 const BRANCHES: usize = 4;
-/// Builds of each way that follow each other, before the other way has its turn.
+/// Number of consecutive builds of each way, in turn.
 const TURN: usize = 10;
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What `forebay bench workspaces` is asked for.
+/// Options of `forebay bench workspaces`.
 #[derive(Debug, Args)]
 pub(crate) struct WorkspacesArgs {
-    /// The sources of a C project that `make` builds, a folder
+    /// Folder with the sources of a C project that `make` builds
     #[arg(long, value_name = "FOLDER")]
     project: PathBuf,
-    /// The command, without targets
+    /// Command to run, without targets
     #[arg(long, value_name = "COMMAND", default_value = "make")]
     make: String,
-    /// Sets of targets, each a list with commas; may be repeated [default: all]
+    /// Set of targets, separated by commas (repeatable) [default: all]
     #[arg(long, value_name = "TARGETS")]
     targets: Vec<String>,
-    /// Builds in the stream
+    /// Number of builds in the stream
     #[arg(long, value_name = "N", default_value_t = 60)]
     builds: usize,
-    /// Workspaces of the farm's worker
+    /// Number of workspaces of the worker
     #[arg(long, value_name = "N", default_value_t = 6)]
     workspaces: u16,
-    /// Writes what was built and used as JSON lines, for `examples/fit` of the occupancy model
+    /// Write builds and their usage as JSON lines, for `examples/fit` of the occupancy model
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
 
-/// The figures, as `--json` prints them.
+/// The report that `--json` prints.
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkspacesReport {
     machine: Machine,
     builds: usize,
     /// Mean seconds from the claim of a build to its end, in empty workspaces.
     fresh_seconds: f64,
-    /// Likewise, in warm ones where there were.
+    /// The same mean in warm workspaces, if available.
     warm_seconds: f64,
-    /// By how much the mean falls, percent.
+    /// Reduction of the mean in percent.
     saved_percent: f64,
-    /// Builds in warm workspaces by how they were chosen, percent.
+    /// Percent of the warm builds whose workspace was an exact match.
     exact_percent: f64,
     prefix_percent: f64,
     new_percent: f64,
-    /// Mean seconds of those.
+    /// Mean seconds of the warm builds by kind of match.
     seconds_by_kind: BTreeMap<&'static str, f64>,
 }
 
-/// One build of the stream.
+/// A planned build of the stream.
 struct Planned {
     revision: String,
     branch: String,
     targets: Vec<String>,
 }
 
-/// Measures.
+/// Runs `forebay bench workspaces`.
 pub(crate) async fn measure(args: &WorkspacesArgs) -> Result<WorkspacesReport, Failure> {
-    let folder = tempfile::tempdir().map_err(|error| Failure::new(1, "no temporary folder", &error))?;
+    let folder =
+        tempfile::tempdir().map_err(|error| Failure::new(1, "cannot create a temporary folder", &error))?;
     let repository = folder.path().join("project");
     let stream = plan(args, &repository)?;
     let farm = BenchFarm::start(args.workspaces, &[]).await?;
@@ -129,7 +130,7 @@ fn report(fresh: &[BuildRecord], warm: &[BuildRecord]) -> WorkspacesReport {
     }
 }
 
-/// Mean seconds from the claim to the end: preparing the workspace is part of it.
+/// Mean seconds from the claim to the end, including the preparation of the workspace.
 fn mean<'a>(records: impl Iterator<Item = &'a BuildRecord>) -> f64 {
     let seconds: Vec<f64> = records
         .filter_map(|record| Some(record.at_ms.since(record.invocation()?.started_at_ms).as_secs_f64()))
@@ -145,7 +146,7 @@ async fn build(
     workspace: WorkspaceUse,
 ) -> Result<BuildRecord, Failure> {
     let mut command: Vec<String> = args.make.split_whitespace().map(str::to_owned).collect();
-    // A file that `-f` names is no target.
+    // All words of the command are flags, so that a file after `-f` does not count as a target.
     let (program, flags) =
         command.split_first().map_or(("", [].as_slice()), |(p, flags)| (p.as_str(), flags));
     let tool = ToolCall {
@@ -188,7 +189,7 @@ async fn build(
     }
 }
 
-/// Makes the repository and its branches, and the stream of commits: each changes one source file.
+/// Creates the repository, its branches and the stream of commits, each of which changes one source file.
 fn plan(args: &WorkspacesArgs, repository: &Path) -> Result<Vec<Planned>, Failure> {
     let sources = sources(&args.project)?;
     run(Command::new("cp").arg("-a").arg(&args.project).arg(repository))?;
@@ -243,7 +244,10 @@ pub(super) fn sources(project: &Path) -> Result<Vec<PathBuf>, Failure> {
     }
     found.sort();
     if found.is_empty() {
-        return Err(Failure::usage(format!("--project {}: there is no C file", project.display())));
+        return Err(Failure::usage(format!(
+            "--project {}: the folder contains no C files",
+            project.display()
+        )));
     }
     Ok(found)
 }
@@ -279,7 +283,7 @@ fn record<'a>(file: &Path, records: impl Iterator<Item = &'a BuildRecord>) -> Re
             priority: build.priority.as_str(),
             usage: &result.usage,
         };
-        // Texts and numbers always encode.
+        // Strings and numbers always encode.
         text.push_str(&serde_json::to_string(&recorded).unwrap_or_default());
         text.push('\n');
     }
@@ -292,11 +296,11 @@ impl fmt::Display for WorkspacesReport {
         line(f, "a build in an empty workspace", Some(self.fresh_seconds), "s")?;
         line(f, "a build with warm workspaces", Some(self.warm_seconds), "s")?;
         line(f, "saved", Some(self.saved_percent), "%")?;
-        line(f, "found by branch, flags and targets", Some(self.exact_percent), "%")?;
-        line(f, "found by target prefixes", Some(self.prefix_percent), "%")?;
-        line(f, "new", Some(self.new_percent), "%")?;
+        line(f, "matched by branch, flags and targets", Some(self.exact_percent), "%")?;
+        line(f, "matched by target prefixes", Some(self.prefix_percent), "%")?;
+        line(f, "new workspaces", Some(self.new_percent), "%")?;
         for (kind, seconds) in &self.seconds_by_kind {
-            line(f, &format!("a build in a workspace that was {kind}"), Some(*seconds), "s")?;
+            line(f, &format!("a build in a workspace of kind {kind}"), Some(*seconds), "s")?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `forebay cas get`
+//! `forebay cas get`: downloads a blob or folder.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,37 +22,37 @@ use crate::{
     stdout,
 };
 
-/// What to fetch.
+/// Options of `forebay cas get`.
 #[derive(Debug, Args)]
 pub(super) struct GetArgs {
-    /// The blob, or the folder: HASH/SIZE
+    /// Digest of the blob or folder: HASH/SIZE
     #[arg(value_name = "DIGEST")]
     digest: BlobDigest,
-    /// Where to write it, `-` for stdout; with a slash at its end, or a folder that is there, what the digest's folder has goes
-    /// into it [default: stdout, where a folder is listed]
+    /// Where to write to, `-` for stdout; with a trailing slash, or if it is an existing folder, the content of the
+    /// digest's folder is written into it [default: print to stdout, a folder as a list]
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
-    /// Whether to show how far it is
+    /// When to show progress
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     progress: When,
 }
 
-/// A blob that is larger is not a folder that a person would list.
+/// Largest blob, in bytes, that is checked for being a folder when it is printed.
 const FOLDER_BYTES_MAX: u64 = 4 << 20;
 
-/// Fetches it.
+/// Downloads the blob or folder.
 pub(super) async fn run(args: &GetArgs, remote: &Remote, globals: &Globals) -> Result<ExitCode, Failure> {
     let (meter, progress) = (Meter::default(), Progress::new(args.progress));
     match &args.output {
         Some(path) if path.as_os_str() == "-" => print(remote, &args.digest).await?,
         Some(path) if path.as_os_str().as_encoded_bytes().ends_with(b"/") || path.is_dir() => {
             let fetching = folder(remote, args.digest, path, &meter);
-            progress.transfer("fetching", &meter, fetching).await?;
+            progress.transfer("downloading", &meter, fetching).await?;
         }
         Some(path) => {
             let placed = Placed { digest: args.digest, path: path.clone(), executable: false };
             let fetching = remote.fetch_many(vec![placed], &meter);
-            progress.transfer("fetching", &meter, fetching).await?;
+            progress.transfer("downloading", &meter, fetching).await?;
         }
         None if args.digest.size <= FOLDER_BYTES_MAX => {
             let content = remote.read(&args.digest).await?;
@@ -67,7 +67,8 @@ pub(super) async fn run(args: &GetArgs, remote: &Remote, globals: &Globals) -> R
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether it is a folder's message, to the byte: hardly anything else is.
+/// Whether the content is exactly the canonical encoding of a valid, non-empty Directory message, which a file
+/// is unlikely to be.
 fn is_folder(content: &[u8]) -> bool {
     Directory::decode(content).is_ok_and(|folder| {
         let entries = folder.files.len() + folder.directories.len() + folder.symlinks.len();
@@ -89,7 +90,7 @@ async fn print(remote: &Remote, digest: &BlobDigest) -> Result<(), Failure> {
     fault.map_or(Ok(()), Err)
 }
 
-/// Makes the folders and links, and then the files, all of one digest together.
+/// Downloads the tree of `root` to `path`: creates folders and links, then files, grouped by digest.
 pub(crate) async fn folder(
     remote: &Remote,
     root: BlobDigest,
@@ -103,12 +104,12 @@ pub(crate) async fn folder(
         let failed = |what: &str, error: &dyn std::error::Error| {
             Failure::new(FAILED, format!("{what} {}", path.display()), error)
         };
-        std::fs::create_dir_all(&path).map_err(|error| failed("cannot make", &error))?;
-        let missing = || Failure::plain(FAILED, format!("folder {digest} was not read"));
+        std::fs::create_dir_all(&path).map_err(|error| failed("cannot create", &error))?;
+        let missing = || Failure::plain(FAILED, format!("folder {digest} is missing in its tree"));
         let folder = folders.get(&digest).ok_or_else(missing)?;
         for link in &folder.symlinks {
             std::os::unix::fs::symlink(&link.target, path.join(&link.name))
-                .map_err(|error| failed("cannot make a link in", &error))?;
+                .map_err(|error| failed("cannot create a link in", &error))?;
         }
         for file in &folder.files {
             files.push(Placed {

@@ -1,4 +1,4 @@
-//! `forebay cas ls`
+//! `forebay cas ls`: lists a folder.
 
 use std::process::ExitCode;
 
@@ -16,25 +16,25 @@ use crate::{
     stdout,
 };
 
-/// What to list.
+/// Options of `forebay cas ls`.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// The folder: HASH/SIZE of its Directory message
+    /// Digest of the folder: HASH/SIZE of its Directory message
     #[arg(value_name = "DIGEST")]
     digest: BlobDigest,
-    /// Also what is in its subfolders
+    /// List subfolders recursively as well
     #[arg(long, short)]
     recursive: bool,
 }
 
 impl ListArgs {
-    /// What is in a folder, and no more.
+    /// Options to list one folder without its subfolders.
     pub(super) fn of(digest: BlobDigest) -> Self {
         Self { digest, recursive: false }
     }
 }
 
-/// One entry.
+/// One entry of a folder.
 #[derive(Debug, Serialize)]
 struct Entry {
     kind: &'static str,
@@ -45,7 +45,7 @@ struct Entry {
     target: Option<String>,
 }
 
-/// Lists a folder.
+/// Lists a folder, recursively if requested.
 pub(super) async fn run(args: &ListArgs, remote: &Remote, globals: &Globals) -> Result<ExitCode, Failure> {
     let mut entries = Vec::new();
     let mut waiting = vec![(String::new(), args.digest)];
@@ -77,7 +77,7 @@ pub(super) async fn run(args: &ListArgs, remote: &Remote, globals: &Globals) -> 
 async fn read(remote: &Remote, prefix: &str, digest: &BlobDigest) -> Result<Vec<Entry>, Failure> {
     let content = if digest.is_empty_blob() { Vec::new() } else { remote.read(digest).await? };
     let directory = Directory::decode(content.as_slice())
-        .map_err(|error| Failure::new(FAILED, format!("{digest} is no folder"), &error))?;
+        .map_err(|error| Failure::new(FAILED, format!("{digest} is not a folder"), &error))?;
     let of = |digest: Option<&reapi::execution::Digest>| {
         digest.and_then(|digest| reapi::digest::from_proto(digest, remote.function()).ok())
     };

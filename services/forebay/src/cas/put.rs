@@ -1,4 +1,4 @@
-//! `forebay cas put`
+//! `forebay cas put`: uploads files and folders.
 
 use std::{
     collections::HashMap,
@@ -22,18 +22,18 @@ use crate::{
     stdout,
 };
 
-/// What to upload.
+/// Options of `forebay cas put`.
 #[derive(Debug, Args)]
 pub(super) struct PutArgs {
-    /// Files and folders
+    /// Files and folders to upload
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Whether to show how far it is
+    /// When to show progress
     #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
     progress: When,
 }
 
-/// What was uploaded.
+/// One uploaded file or folder.
 #[derive(Debug, Serialize)]
 struct Put {
     path: String,
@@ -41,7 +41,7 @@ struct Put {
     digest: BlobDigest,
 }
 
-/// Uploads; what the store has already is not sent again.
+/// Uploads the blobs that the store does not have.
 pub(super) async fn run(args: &PutArgs, remote: &Remote, globals: &Globals) -> Result<ExitCode, Failure> {
     let progress = Progress::new(args.progress);
     for path in &args.paths {
@@ -66,7 +66,7 @@ pub(super) async fn run(args: &PutArgs, remote: &Remote, globals: &Globals) -> R
     Ok(ExitCode::SUCCESS)
 }
 
-/// The digest of a file.
+/// Computes the digest of a file.
 pub(crate) async fn hash(path: &Path, function: DigestFunction) -> Result<BlobDigest, Failure> {
     let path = path.to_owned();
     let hashed = tokio::task::spawn_blocking(move || {
@@ -83,5 +83,5 @@ pub(crate) async fn hash(path: &Path, function: DigestFunction) -> Result<BlobDi
             }
         }
     });
-    hashed.await.map_err(|error| Failure::new(FAILED, "hashing the file", &error))?
+    hashed.await.map_err(|error| Failure::new(FAILED, "cannot hash the file", &error))?
 }

@@ -1,4 +1,4 @@
-//! Whether what the bus names can be reached: every gateway, and the farm's stores.
+//! Checks that the gateways and stores recorded on the bus are reachable.
 
 use std::{path::Path, time::Duration};
 
@@ -19,9 +19,9 @@ use super::Finding;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const START: &str = "start one: forebay serve gateway";
-const SEE_LOG: &str = "see that it runs, its log, and that the address can be reached from here";
+const SEE_LOG: &str = "check that it runs, its log, and that the address is reachable from here";
 
-/// Which farm this is, and its gateways.
+/// Checks the record of the farm, and its gateways.
 pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
     let mut findings = vec![farm(bus, settings).await];
     findings.extend(gateways(bus).await);
@@ -32,8 +32,8 @@ async fn farm(bus: &Bus, settings: &Settings) -> Finding {
     let record = match bus.farm_record().await {
         Ok((_, Some(record))) => record,
         Ok((_, None)) => {
-            let advice = "the first service with a store says so: forebay serve worker gateway executor";
-            return Finding::warn("farm", "no store is known yet", advice);
+            let advice = "the first service with a store records it: forebay serve worker gateway executor";
+            return Finding::warn("farm", "no store is recorded yet", advice);
         }
         Err(error) => return Finding::fail("farm", error_chain(&error), "see the log of nats-server"),
     };
@@ -55,17 +55,17 @@ async fn farm(bus: &Bus, settings: &Settings) -> Finding {
         return other;
     }
     let text = |known: &Option<KnownStore>| {
-        known.as_ref().map_or_else(|| "not known yet".to_owned(), |known| known.url.clone())
+        known.as_ref().map_or_else(|| "not recorded yet".to_owned(), |known| known.url.clone())
     };
     let found = format!("{}; store {}, cas {}", record.id, text(&record.store), text(&record.cas));
     Finding::ok("farm", found)
 }
 
-/// The id of the content-addressable store where it is known to be; `None` where that is not on this machine.
+/// The id of the content-addressable store at its recorded URL; `None` if that is not accessible from this machine.
 async fn here(known: &KnownStore, settings: &Settings) -> Option<Result<Option<StoreId>, String>> {
     let config = match known.url.strip_prefix("file://") {
         Some(path) if Path::new(path).join("store-id").is_file() => CasConfig::new(path),
-        // An object store.
+        // An object store, which the settings must name.
         _ if settings.cas_url == known.url => {
             CasConfig { backing: Some(known.url.clone()), ..CasConfig::new(settings.data.join("cas")) }
         }
@@ -77,20 +77,21 @@ async fn here(known: &KnownStore, settings: &Settings) -> Option<Result<Option<S
     })
 }
 
-/// A finding where it is not the store that the bus knows.
+/// A finding if the store is not the one recorded on the bus.
 fn compare(
     check: &'static str,
     known: &KnownStore,
     found: Result<Option<StoreId>, String>,
 ) -> Option<Finding> {
-    let advice = "have the services use one store, or make another the farm's with forebay up --take-over";
+    let advice =
+        "configure all services with one store, or replace the store of the farm with forebay up --take-over";
     match found {
         Ok(Some(id)) if id == known.id => None,
         Ok(_) => {
-            let found = format!("{} is not the store that this bus knows by that URL", known.url);
+            let found = format!("{} is not the store that the bus has recorded for that URL", known.url);
             Some(Finding::fail(check, found, advice))
         }
-        Err(error) => Some(Finding::fail(check, error, "see its rights and space")),
+        Err(error) => Some(Finding::fail(check, error, "check its permissions and free space")),
     }
 }
 
@@ -102,8 +103,8 @@ async fn gateways(bus: &Bus) -> Vec<Finding> {
         }
     };
     if found.is_empty() {
-        let none = "none answers that can be reached from this machine";
-        return vec![Finding::warn("gateway", format!("{none}: jobs and actions wait"), START)];
+        let none = "none is reachable from this machine";
+        return vec![Finding::warn("gateway", format!("{none}; jobs and actions wait"), START)];
     }
     let checks = found.iter().map(gateway);
     futures::future::join_all(checks).await
@@ -127,7 +128,7 @@ async fn gateway(address: &GatewayAddress) -> Finding {
     }
 }
 
-/// Whether the HTTP API says that it works.
+/// Checks the health endpoint of the HTTP API.
 async fn healthy(http: &str) -> std::io::Result<()> {
     let address = http.strip_prefix("http://").unwrap_or(http);
     let mut stream = TcpStream::connect(address).await?;
@@ -140,5 +141,5 @@ async fn healthy(http: &str) -> std::io::Result<()> {
     if first.contains(" 200 ") {
         return Ok(());
     }
-    Err(std::io::Error::other(format!("it answers {first:?}")))
+    Err(std::io::Error::other(format!("unexpected answer {first:?}")))
 }

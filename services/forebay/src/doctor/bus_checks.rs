@@ -1,4 +1,4 @@
-//! Checks of the servers and services.
+//! Checks of NATS, Redis, the store and the services.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use telemetry::error_chain;
 use super::{Finding, address_checks, clock_checks, disk_checks, executor_checks, quota_checks};
 use crate::globals::Globals;
 
-const START_NATS: &str = "start nats-server (`forebay up` does), or name it with --nats";
-const START_REDIS: &str = "start redis-server (`forebay up` does), or name it with --redis";
+const START_NATS: &str = "start nats-server (`forebay up` does), or set its URL with --nats";
+const START_REDIS: &str = "start redis-server (`forebay up` does), or set its URL with --redis";
 const START_SERVICES: &str = "start the services: forebay serve enqueuer dispatcher governor worker reaper";
 
-/// Checks NATS and, through it, everything else.
+/// Checks NATS, Redis, and through NATS everything else.
 pub(super) async fn run(globals: &Globals, settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     let bus = match connect(globals, settings).await {
@@ -54,7 +54,7 @@ async fn connect(globals: &Globals, settings: &Settings) -> Result<Bus, Finding>
     Bus::connect(&url, "forebay doctor", Patience::None).await.map_err(|error| failed(error_chain(&error)))
 }
 
-/// Per-message time to live, markers and scheduled messages came with this one.
+/// Minimum version of nats-server: the first with per-message TTLs, markers and scheduled messages.
 const VERSION_MIN: (u64, u64) = (2, 12);
 
 fn server(bus: &Bus) -> Finding {
@@ -64,7 +64,7 @@ fn server(bus: &Bus) -> Finding {
         return Finding::fail(
             "nats",
             found,
-            format!("version {}.{} or later is needed", VERSION_MIN.0, VERSION_MIN.1),
+            format!("upgrade to version {}.{} or later", VERSION_MIN.0, VERSION_MIN.1),
         );
     }
     if !info.jetstream {
@@ -89,20 +89,20 @@ async fn topology(bus: &Bus, settings: &Settings) -> Finding {
             let count = (topology.streams.len(), topology.consumers.len());
             Finding::ok(
                 "topology",
-                format!("{} streams and buckets, {} consumers, as wanted", count.0, count.1),
+                format!("{} streams and buckets, {} consumers, as expected", count.0, count.1),
             )
         }
         Ok(differences) if differences.iter().any(|difference| difference.field == "existence") => {
-            let found = format!("{} streams or consumers are not there or differ", differences.len());
+            let found = format!("{} streams or consumers are missing or differ", differences.len());
             Finding::fail(
                 "topology",
                 found,
-                "any service creates them at its start; see forebay topology --check",
+                "they are created when any service starts; see forebay topology --check",
             )
         }
         Ok(differences) => {
             let found = differences.first().map(ToString::to_string).unwrap_or_default();
-            let found = format!("{} differences, the first: {found}", differences.len());
+            let found = format!("{} differences; first: {found}", differences.len());
             Finding::warn(
                 "topology",
                 found,
@@ -130,19 +130,19 @@ async fn redis(globals: &Globals, settings: &Settings, bus: Option<&Bus>) -> Vec
 }
 
 async fn index_state(index: &Index, bus: &Bus) -> Finding {
-    const REBUILD: &str = "a running dispatcher builds it: forebay serve dispatcher";
+    const REBUILD: &str = "a dispatcher rebuilds it: forebay serve dispatcher";
     let health = match index.health().await {
         Ok(Some(health)) => health,
-        Ok(None) => return Finding::fail("index", "there is none", REBUILD),
+        Ok(None) => return Finding::fail("index", "not built yet", REBUILD),
         Err(error) => return Finding::fail("index", error_chain(&error), "see the log of redis-server"),
     };
     if !health.ready {
-        return Finding::fail("index", "it is being rebuilt", REBUILD);
+        return Finding::fail("index", "being rebuilt", REBUILD);
     }
     let next = Sequence(health.watermark.0 + 1);
     match bus.events_from(EventSubject::LIFECYCLES, next, 100).await {
         Ok(tail) if tail.events.is_empty() => {
-            Finding::ok("index", format!("complete up to the last event, {}", health.watermark))
+            Finding::ok("index", format!("up to date at event {}", health.watermark))
         }
         Ok(tail) => {
             let mark = if tail.more { "more than " } else { "" };
@@ -150,7 +150,7 @@ async fn index_state(index: &Index, bus: &Bus) -> Finding {
             Finding::warn(
                 "index",
                 found,
-                "where that stays so, no dispatcher works: forebay serve dispatcher",
+                "if this persists, no dispatcher is running: forebay serve dispatcher",
             )
         }
         Err(error) => Finding::fail("index", error_chain(&error), "see the log of nats-server"),
@@ -162,15 +162,15 @@ async fn store(bus: &Bus, settings: &Settings) -> Finding {
     let url = match bus.store_url().await {
         _ if !settings.store_url.is_empty() => settings.store_url.clone(),
         Ok(Some(url)) => url,
-        Ok(None) => return Finding::warn("store", "the farm does not say where it is", SET),
+        Ok(None) => return Finding::warn("store", "the farm has not recorded its URL", SET),
         Err(error) => return Finding::fail("store", error_chain(&error), SET),
     };
     let folder = url.strip_prefix("file://").map(std::path::Path::new);
     if folder.is_some_and(|folder| !folder.exists()) {
         return Finding::warn(
             "store",
-            format!("{url} is not on this machine"),
-            "output can be fetched where it is",
+            format!("{url} does not exist on this machine"),
+            "download outputs on a machine that has it",
         );
     }
     let kept = match Store::open(&url) {
@@ -178,14 +178,16 @@ async fn store(bus: &Bus, settings: &Settings) -> Finding {
         Err(error) => Err(error),
     };
     match kept {
-        Ok(()) => Finding::ok("store", format!("{url} keeps and gives back")),
-        Err(error) => {
-            Finding::fail("store", format!("{url}: {}", error_chain(&error)), "see its rights and space")
-        }
+        Ok(()) => Finding::ok("store", format!("{url}: write and read back OK")),
+        Err(error) => Finding::fail(
+            "store",
+            format!("{url}: {}", error_chain(&error)),
+            "check its permissions and free space",
+        ),
     }
 }
 
-/// The same few bytes each time: checking leaves one small blob.
+/// Writes and reads a constant blob, so that repeated checks leave only one small blob.
 async fn keep_and_read(store: &Store) -> Result<(), store::StoreError> {
     let digest = store.put(Bytes::from_static(b"forebay doctor\n")).await?;
     store.stream(&digest).await.map(drop)
@@ -196,10 +198,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 async fn enqueuer(client: &Client) -> Finding {
     match tokio::time::timeout(ANSWER_TIMEOUT, client.groups()).await {
         Ok(Ok(groups)) => {
-            Finding::ok("enqueuer", format!("answers; {} groups had builds lately", groups.len()))
+            Finding::ok("enqueuer", format!("reachable; {} groups with recent builds", groups.len()))
         }
         Ok(Err(error)) => Finding::unreachable("enqueuer", error_chain(&error), START_SERVICES),
-        Err(_) => Finding::unreachable("enqueuer", "does not answer in time", "see its log"),
+        Err(_) => Finding::unreachable("enqueuer", "no answer in time", "see its log"),
     }
 }
 
@@ -217,7 +219,7 @@ async fn workers(client: &Client) -> Finding {
     let spaces: Vec<_> = ready.iter().flat_map(|beat| &beat.workspaces).collect();
     let idle = spaces.iter().filter(|space| matches!(space, WorkspaceState::Idle { .. })).count();
     let found = format!(
-        "{} live, {} of them ready; {idle} of {} workspaces idle when last heard of",
+        "{} live, {} ready; {idle} of {} workspaces idle at the last heartbeat",
         workers.len(),
         ready.len(),
         spaces.len()
@@ -225,12 +227,12 @@ async fn workers(client: &Client) -> Finding {
     if let Some(short) = workers.iter().find_map(|view| view.heartbeat.short.as_ref()) {
         return Finding::warn(
             "workers",
-            format!("{found}; one takes no builds: {short}"),
-            "make room on its disk",
+            format!("{found}; one accepts no builds: {short}"),
+            "free space on its disk",
         );
     }
     match (workers.is_empty(), ready.is_empty()) {
-        (true, _) => Finding::unreachable("workers", "none lives", "start one: forebay serve worker"),
+        (true, _) => Finding::unreachable("workers", "no live worker", "start one: forebay serve worker"),
         (false, true) => Finding::warn("workers", found, "start another, or forebay drain --undo WORKER"),
         (false, false) => Finding::ok("workers", found),
     }

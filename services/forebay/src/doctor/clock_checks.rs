@@ -1,4 +1,5 @@
-//! Whether the clocks of the machines agree. The farm goes by that of nats-server, so that a wrong one costs little.
+//! Checks that the clocks of the machines agree. The farm uses the clock of nats-server, so a wrong
+//! clock does little harm.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 pub(super) async fn run(client: &Client) -> Finding {
     let own = client.bus().clock().skew();
     let mut clocks = vec![("this machine".to_owned(), own)];
-    // Where one of these cannot be read, its own check says so.
+    // A failure to list workers is reported by their own check.
     if let Ok(Ok(workers)) = tokio::time::timeout(ANSWER_TIMEOUT, client.workers()).await {
         let of = |it: model::Heartbeat| (format!("{} on {}", it.worker, it.host), it.clock_skew_ms);
         clocks.extend(workers.into_iter().map(|view| of(view.heartbeat)));
@@ -41,10 +42,10 @@ fn judge(clocks: Vec<(String, Option<Skew>)>) -> Finding {
         .collect();
     if wrong.is_empty() {
         let most = known.iter().map(|(_, skew)| skew.0.unsigned_abs()).max().unwrap_or_default();
-        return Finding::ok("clocks", format!("{} within {most} ms of nats-server's", known.len()));
+        return Finding::ok("clocks", format!("{} clocks within {most} ms of nats-server's", known.len()));
     }
     let advice =
-        "set these clocks (NTP): the farm goes by nats-server's, only logs and times of files are off";
+        "synchronise these clocks (NTP); the farm uses nats-server's, only logs and file times are wrong";
     Finding::warn("clocks", wrong.join("; "), advice)
 }
 
@@ -57,7 +58,7 @@ mod tests {
     fn clocks_that_are_off_are_named() {
         let clock = |whose: &str, skew: Option<i64>| (whose.to_owned(), skew.map(Skew));
         let fine = judge(vec![clock("a on h", Some(3)), clock("b on h", Some(-70)), clock("c on h", None)]);
-        assert_eq!((fine.status, &*fine.found), (Status::Ok, "2 within 70 ms of nats-server's"));
+        assert_eq!((fine.status, &*fine.found), (Status::Ok, "2 clocks within 70 ms of nats-server's"));
         let wrong = judge(vec![clock("a on h", Some(3)), clock("b on g", Some(-5100))]);
         assert_eq!((wrong.status, &*wrong.found), (Status::Warn, "b on g: 5.1 s behind"));
     }

@@ -1,4 +1,4 @@
-//! Checks of disks: whether streams take writes, and what is left on this machine.
+//! Checks that streams accept writes and that stores and disks have free space.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use telemetry::error_chain;
 
 use super::Finding;
 
-/// Asks every stream whether it takes writes, and looks at the disk of the data folder where that is on this machine.
+/// Checks that every stream accepts writes, the stores, and the disk of the data folder if it is on this machine.
 pub(super) async fn run(bus: &Bus, settings: &Settings) -> Vec<Finding> {
     let mut findings = vec![writes(bus, settings).await];
     findings.extend(stores(bus).await);
@@ -31,26 +31,26 @@ async fn writes(bus: &Bus, settings: &Settings) -> Finding {
         }
     }
     if faults.is_empty() {
-        return Finding::ok("writes", format!("{} streams and buckets take writes", streams.len()));
+        return Finding::ok("writes", format!("{} streams and buckets accept writes", streams.len()));
     }
     let server = &bus.client().server_info().server_name;
     Finding::fail(
         "writes",
         format!("refused by {}", faults.join(", ")),
         format!(
-            "make room on its disk, then restart nats-server {server}: until then it refuses them (`forebay up` does that)"
+            "free space on its disk, then restart nats-server {server} (`forebay up` restarts it automatically)"
         ),
     )
 }
 
-/// How long the stores have to say how full they are.
+/// Time limit for the stores to report their usage.
 const STORES_WAIT: Duration = Duration::from_millis(500);
 
 async fn stores(bus: &Bus) -> Vec<Finding> {
     match store_rooms(bus, STORES_WAIT).await {
         Ok(rooms) if rooms.is_empty() => {
-            let advice = "the service cas does not run, or is busy: forebay serve cas";
-            vec![Finding::warn("cas", "no store says how full it is", advice)]
+            let advice = "the cas service is not running or busy: forebay serve cas";
+            vec![Finding::warn("cas", "no store reports its usage", advice)]
         }
         Ok(rooms) => rooms.iter().map(|found| store(found.room)).collect(),
         Err(error) => vec![Finding::fail("cas", error_chain(&error), "see the log of nats-server")],
@@ -58,15 +58,14 @@ async fn stores(bus: &Bus) -> Vec<Finding> {
 }
 
 fn store(room: CasRoom) -> Finding {
-    const MORE: &str =
-        "give it more room (cas_bytes_max), or where its disk is short of it, free some (disk_left_percent)";
+    const MORE: &str = "increase cas_bytes_max, or free space on its disk (disk_left_percent)";
     let percent = room.used.saturating_mul(100) / room.max.max(1);
-    let found = format!("{percent} % of {} MB of blobs", room.max / 1_000_000);
+    let found = format!("{percent} % of {} MB used", room.max / 1_000_000);
     match room.refusal {
-        Refusal::All => Finding::fail("cas", format!("{found}: writes are refused"), MORE),
-        Refusal::Large => Finding::fail("cas", format!("{found}: all but small writes are refused"), MORE),
+        Refusal::All => Finding::fail("cas", format!("{found}; all writes are refused"), MORE),
+        Refusal::Large => Finding::fail("cas", format!("{found}; all but small writes are refused"), MORE),
         Refusal::Nothing if percent >= 95 => {
-            Finding::warn("cas", format!("{found}: blobs go before cas_keep_seconds are over"), MORE)
+            Finding::warn("cas", format!("{found}; blobs are evicted before cas_keep_seconds"), MORE)
         }
         Refusal::Nothing => Finding::ok("cas", found),
     }
@@ -75,16 +74,16 @@ fn store(room: CasRoom) -> Finding {
 fn disk(space: Space, settings: &Settings) -> Finding {
     let reserve = Reserve::new(settings.disk_left_percent);
     let folder = settings.data.display();
-    let left = format!("{} MB left for {folder}", space.bytes_left / 1_000_000);
+    let left = format!("{} MB free for {folder}", space.bytes_left / 1_000_000);
     if space.bytes_left < reserve.for_stores(space.bytes) {
-        let found = format!("{left}: workers and executors take nothing, stores refuse writes");
-        return Finding::fail("disk", found, "free some of it (disk_left_percent says how much must be)");
+        let found = format!("{left}; workers and executors accept nothing, stores refuse writes");
+        return Finding::fail("disk", found, "free disk space (disk_left_percent sets the minimum)");
     }
     match reserve.shortage(space) {
         Some(why) => Finding::warn(
             "disk",
-            format!("{left}; workers and executors take nothing: {why}"),
-            "free some of it",
+            format!("{left}; workers and executors accept nothing: {why}"),
+            "free disk space",
         ),
         None => Finding::ok("disk", left),
     }

@@ -1,4 +1,4 @@
-//! Whether executors live and take actions.
+//! Checks that executors are live and accept actions.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::Finding;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Looks at those that hold a lease.
+/// Checks the executors with a valid lease.
 pub(super) async fn run(client: &Client) -> Finding {
     match tokio::time::timeout(ANSWER_TIMEOUT, client.bus().executors()).await {
         Ok(Ok(executors)) => judge(&executors),
@@ -21,20 +21,20 @@ pub(super) async fn run(client: &Client) -> Finding {
 
 fn judge(executors: &[ExecutorHeartbeat]) -> Finding {
     let ready = executors.iter().filter(|it| it.status == ExecutorStatus::Ready).count();
-    let found = format!("{} live, {ready} of them ready", executors.len());
-    // What is merely full opens by itself.
+    let found = format!("{} live, {ready} ready", executors.len());
+    // An executor that is merely full opens again without help.
     let red: Vec<String> = executors
         .iter()
         .filter(|it| it.status == ExecutorStatus::Closed)
         .flat_map(|it| it.window.red.iter().map(move |why| format!("{}: {why}", it.host)))
         .collect();
     if executors.is_empty() {
-        let advice = "actions wait until there is one: forebay serve executor";
+        let advice = "actions wait until one starts: forebay serve executor";
         return Finding::warn("executors", found, advice);
     }
     if let Some(first) = red.first() {
-        let advice = "make room there, or change the setting that is named; see forebay executors";
-        let found = format!("{found}; {} closed by a sensor, the first: {first}", red.len());
+        let advice = "free that resource, or change the named setting; see forebay executors";
+        let found = format!("{found}; {} closed by a sensor; first: {first}", red.len());
         let judged = if ready == 0 { Finding::fail } else { Finding::warn };
         return judged("executors", found, advice.to_owned());
     }

@@ -1,14 +1,14 @@
-//! Checks of this machine: the programs that a worker and `up` start, and the limit of open files.
+//! Checks of this machine: programs that a worker and `up` start, and the limit of open files.
 
 use std::{io::ErrorKind, process::Command};
 
 use super::Finding;
 
-/// A program, how it tells its version, and who needs it for what.
+/// A program, its version flag, and its purpose.
 struct Program {
     name: &'static str,
     flag: &'static str,
-    /// Overrides where it is.
+    /// Environment variable that overrides its path.
     variable: Option<&'static str>,
     needed: &'static str,
 }
@@ -18,55 +18,50 @@ const PROGRAMS: [Program; 5] = [
         name: "git",
         flag: "--version",
         variable: None,
-        needed: "a worker needs it for builds with --git",
+        needed: "required by workers for builds with --git",
     },
     Program {
         name: "tar",
         flag: "--version",
         variable: None,
-        needed: "a worker needs it for builds with --archive",
+        needed: "required by workers for builds with --archive",
     },
-    Program {
-        name: "bwrap",
-        flag: "--version",
-        variable: None,
-        needed: "a worker needs it for sandboxed actions",
-    },
+    Program { name: "bwrap", flag: "--version", variable: None, needed: "required for sandboxed actions" },
     Program {
         name: "nats-server",
         flag: "--version",
         variable: Some("FOREBAY_NATS_SERVER"),
-        needed: "`forebay up` starts one",
+        needed: "required by `forebay up`",
     },
     Program {
         name: "redis-server",
         flag: "--version",
         variable: Some("FOREBAY_REDIS_SERVER"),
-        needed: "`forebay up` starts one",
+        needed: "required by `forebay up`",
     },
 ];
 
-/// Asks every program for its version, and looks at the limit.
+/// Checks the version of every program, and the limit of open files.
 pub(super) fn run() -> Vec<Finding> {
     PROGRAMS.iter().map(check).chain([descriptors()]).collect()
 }
 
-/// Below this limit of open files a gateway takes fewer connections than it could.
+/// Minimum recommended limit of open files; below it a gateway accepts fewer connections.
 const DESCRIPTORS_WANTED: u64 = 1024;
 
-/// The limit of open files that services which are started here have.
+/// Checks the limit of open files of services that are started on this machine.
 fn descriptors() -> Finding {
     let advice = "raise it: ulimit -n, or LimitNOFILE= of the unit";
     match listener::descriptors() {
         Ok(limit) => {
-            let found = format!("{} may be open, {} when a service asks for more", limit.soft, limit.hard);
+            let found = format!("limit {}, up to {} on request of a service", limit.soft, limit.hard);
             if limit.hard < DESCRIPTORS_WANTED {
                 Finding::warn("files", found, advice)
             } else {
                 Finding::ok("files", found)
             }
         }
-        Err(error) => Finding::warn("files", format!("the limit cannot be read: {error}"), advice),
+        Err(error) => Finding::warn("files", format!("cannot read the limit: {error}"), advice),
     }
 }
 
@@ -77,12 +72,10 @@ fn check(program: &Program) -> Finding {
             let text = String::from_utf8_lossy(&output.stdout);
             Finding::ok(program.name, text.lines().next().unwrap_or_default().trim())
         }
-        Ok(output) => {
-            Finding::warn(program.name, format!("does not work: {}", output.status), program.needed)
-        }
+        Ok(output) => Finding::warn(program.name, format!("failed: {}", output.status), program.needed),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Finding::warn(program.name, "not found on this machine", program.needed)
         }
-        Err(error) => Finding::warn(program.name, format!("does not start: {error}"), program.needed),
+        Err(error) => Finding::warn(program.name, format!("cannot start: {error}"), program.needed),
     }
 }

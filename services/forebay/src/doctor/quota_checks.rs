@@ -1,4 +1,4 @@
-//! Whether quotas are governed, and builds estimated.
+//! Checks of the governor and the occupancy model.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::Finding;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Looks at the quotas and the model.
+/// Checks the governor and the occupancy model.
 pub(super) async fn run(client: &Client, settings: &Settings) -> Vec<Finding> {
     vec![governor(client, settings).await, model(client).await]
 }
@@ -28,12 +28,12 @@ async fn governor(client: &Client, settings: &Settings) -> Finding {
 fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
     let quotas = reply.groups.iter().filter(|group| group.quota.is_some()).count();
     if quotas == 0 && reply.default.is_none() {
-        return Finding::ok("quota", "none is set: no group is limited");
+        return Finding::ok("quota", "no quota is set: no group is limited");
     }
     let found = format!("groups with a quota: {quotas}; decisions: {}", reply.tick);
     let waits = reply.groups.iter().any(|group| group.queued > 0);
     if waits && now.since(reply.decided_at_ms) > 3 * tick {
-        let advice = "builds wait and nobody decides: forebay serve governor";
+        let advice = "builds are waiting but no governor is running: forebay serve governor";
         return Finding::fail("quota", found, advice);
     }
     Finding::ok("quota", found)
@@ -41,17 +41,17 @@ fn judge(reply: &QuotaReply, now: Millis, tick: Duration) -> Finding {
 
 async fn model(client: &Client) -> Finding {
     match client.bus().current_model().await.map(|(_, notice)| notice) {
-        Ok(None) => Finding::ok("estimates", "1 ESU for each executor type: no occupancy model yet"),
+        Ok(None) => {
+            Finding::ok("estimates", "no occupancy model yet: builds count as 1 ESU per executor type")
+        }
         Ok(Some(model)) => {
             let age = humantime::format_duration(Duration::from_secs(
                 client.bus().now().since(model.trained_at_ms).as_secs(),
             ));
-            let found = format!("occupancy model {} of {} builds, {age} old", model.version, model.builds);
+            let found = format!("occupancy model {} from {} builds, {age} old", model.version, model.builds);
             Finding::ok("estimates", found)
         }
-        Err(error) => {
-            Finding::warn("estimates", error_chain(&error), "the model is published anew every day")
-        }
+        Err(error) => Finding::warn("estimates", error_chain(&error), "the model is republished daily"),
     }
 }
 

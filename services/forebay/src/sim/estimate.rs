@@ -1,4 +1,4 @@
-//! `forebay sim estimate`: how good estimates of processing times are.
+//! `forebay sim estimate`: evaluates estimates of processing times.
 
 use std::path::PathBuf;
 
@@ -17,37 +17,38 @@ use crate::{
     stdout,
 };
 
-/// Shown below the options.
+/// Text shown below the options.
 pub(super) const HELP: &str = "\
-Estimators: thesis (section 3.4.1 of the thesis) and adaptive (the best of several rules, by what each did lately);
-  beside them the true median of the work with the same keys, which nobody knows, and the thesis's published figures.
+Estimators: thesis (section 3.4.1 of the thesis) and adaptive (the best of several rules, by their recent errors).
+  For comparison: the true median of work with the same keys, which is unknown in practice, and the figures
+  published in the thesis.
 
 Examples:
   forebay sim estimate
-      streams made by chance, with noise of 5, 15 and 40 %, without and with early failures, changes and commands
+      generates streams with noise of 5, 15 and 40 %, without and with early failures, changes and commands
   forebay sim estimate --sigma 0.15 --seeds 10
-      one noise, ten streams
+      uses one noise level and ten streams
   forebay sim record > week.jsonl; forebay sim estimate --replay week.jsonl
-      what both would have said of last week's builds";
+      evaluates both estimators on last week's builds";
 
 /// Options of `forebay sim estimate`.
 #[derive(Debug, Args)]
 pub(super) struct SimEstimateArgs {
-    /// Recorded work, one JSON object a line, instead of streams made by chance
+    /// Recorded work, one JSON object per line, instead of generated streams
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sigma", "seeds", "seed"])]
     replay: Option<PathBuf>,
-    /// The noise of a stream, as a share of the median; or several [default: 0.05, 0.15, 0.4]
+    /// Noise of a stream as a fraction of the median (repeatable) [default: 0.05, 0.15, 0.4]
     #[arg(long, value_name = "S")]
     sigma: Vec<f64>,
-    /// Streams of each kind
+    /// Number of streams of each kind
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// The first seed: equal seeds give equal streams
+    /// First seed; equal seeds generate equal streams
     #[arg(long, value_name = "FIRST", default_value_t = 1)]
     seed: u64,
 }
 
-/// The figures of one estimator on one stream.
+/// Figures of one estimator on one stream.
 #[derive(Debug, Serialize)]
 struct Line {
     /// `noise`, `noise+habits`, `replay`, or `thesis` for the published figures.
@@ -56,12 +57,12 @@ struct Line {
     sigma: Option<f64>,
     #[serde(flatten)]
     figures: EstimateFigures,
-    /// Its share within 10 % and within 20 %, as a share of what the true median has.
+    /// Its fractions within 10 % and within 20 %, each relative to that of the true median.
     #[serde(skip_serializing_if = "Option::is_none")]
     of_median: Option<(f64, f64)>,
 }
 
-/// Simulates and prints.
+/// Runs the evaluation and prints the figures.
 pub(super) fn estimate(args: &SimEstimateArgs, globals: &Globals) -> Result<(), Failure> {
     let mut lines = match &args.replay {
         Some(file) => {
@@ -69,9 +70,7 @@ pub(super) fn estimate(args: &SimEstimateArgs, globals: &Globals) -> Result<(), 
                 .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
             if trace.left_out > 0 {
                 let count = trace.left_out;
-                say(&format!(
-                    "left out {count} that neither succeeded nor failed: nothing is learned of them"
-                ));
+                say(&format!("skipped {count} builds that neither succeeded nor failed"));
             }
             lines("replay", None, compare_estimates(&trace.items))
         }

@@ -1,4 +1,4 @@
-//! Files of `forebay sim run`: streams, workers, starts of jobs, pictures.
+//! Files of `forebay sim run`: streams, workers, starts of jobs, plots.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ use simulate::queues::{
 use super::run::Source;
 use crate::failure::{Failure, USAGE, say};
 
-/// Reads a stream and its workers.
+/// Reads a stream and its workers, which are a file or a number.
 pub(super) fn replayed(file: &Path, workers: &str) -> Result<Trace, Failure> {
     let text = read(file)?;
     let name =
@@ -45,7 +45,7 @@ pub(super) fn dump(place: &Path, sources: &[Source], batch: &Batch) -> Result<()
     }
     if is_file {
         return Err(Failure::usage(format!(
-            "--dump {}: one file holds one stream; name one --workload and leave --seeds out, or name a folder",
+            "--dump {}: a file can contain only one stream; choose one --workload without --seeds, or give a folder",
             place.display()
         )));
     }
@@ -57,18 +57,18 @@ pub(super) fn dump(place: &Path, sources: &[Source], batch: &Batch) -> Result<()
             write(&place.join(format!("{}.{seed}.jsonl", stream.name)), &write_trace(&stream))?;
         }
     }
-    say(&format!("wrote the streams and their workers into {}", place.display()));
+    say(&format!("wrote the streams and their workers to {}", place.display()));
     Ok(())
 }
 
-/// A job's start, as a line.
+/// The start of a job, one line of the output.
 #[derive(Serialize)]
 struct JobLine<'a> {
     workload: &'a str,
     policy: &'a str,
     reading: Reading,
     seed: u64,
-    /// Its place in the stream, from 0.
+    /// Index in the stream, from 0.
     job: usize,
     arrival_ms: u64,
     duration_ms: u64,
@@ -111,7 +111,7 @@ pub(super) fn per_job(file: &Path, sources: &[Source], batch: &Batch) -> Result<
     out.flush().map_err(|error| unwritten(&error))
 }
 
-/// Draws what became of each workload.
+/// Plots the results of each workload.
 pub(super) fn plot(place: &Path, tallies: &[Tally]) -> Result<(), Failure> {
     folder(place)?;
     let workloads: BTreeSet<&str> = tallies.iter().map(|tally| tally.workload.as_str()).collect();
@@ -121,22 +121,22 @@ pub(super) fn plot(place: &Path, tallies: &[Tally]) -> Result<(), Failure> {
         write(&place.join(format!("waits,{workload}.svg")), &plot_waits(&of_it))?;
     }
     write(&place.join("makespans.svg"), &plot_makespans(tallies))?;
-    say(&format!("drew lateness, waits and makespans into {}", place.display()));
+    say(&format!("wrote plots of lateness, waits and makespans to {}", place.display()));
     Ok(())
 }
 
 fn folder(place: &Path) -> Result<(), Failure> {
     fs::create_dir_all(place)
-        .map_err(|error| Failure::new(USAGE, format!("cannot make the folder {}", place.display()), &error))
+        .map_err(|error| Failure::new(USAGE, format!("cannot create the folder {}", place.display()), &error))
 }
 
-/// Reads a file of text.
+/// Reads a text file.
 pub(super) fn read(file: &Path) -> Result<String, Failure> {
     fs::read_to_string(file)
         .map_err(|error| Failure::new(USAGE, format!("cannot read {}", file.display()), &error))
 }
 
-/// Writes a file of text.
+/// Writes a text file.
 pub(super) fn write(file: &Path, text: &str) -> Result<(), Failure> {
     fs::write(file, text)
         .map_err(|error| Failure::new(USAGE, format!("cannot write {}", file.display()), &error))
@@ -147,7 +147,7 @@ pub(super) fn scenario<T: DeserializeOwned>(file: &Path) -> Result<T, Failure> {
     let unreadable =
         |error: &dyn Error| Failure::new(USAGE, format!("cannot read {}", file.display()), error);
     let text = read(file)?;
-    // JSON is YAML too, but for how the two spell a choice.
+    // JSON is a subset of YAML, except that the two parsers expect different forms of enums.
     if text.trim_start().starts_with('{') {
         serde_json::from_str(&text).map_err(|error| unreadable(&error))
     } else {

@@ -1,4 +1,4 @@
-//! `forebay sim quota`: quota groups under changing load.
+//! `forebay sim quota`: simulates quota groups under changing load.
 
 use std::path::PathBuf;
 
@@ -13,45 +13,45 @@ use crate::{
     stdout,
 };
 
-/// Shown below the options.
+/// Text shown below the options.
 pub(super) const HELP: &str = "\
 Examples:
   forebay sim quota --svg quota.svg
-      three groups with quotas of 500, 300 and 200 ESU through four phases of load; draws PV, SP and MV of each
+      simulates three groups with quotas of 500, 300 and 200 ESU in four phases of load; plots PV, SP and MV of each
   forebay sim quota --bias 0.8 --seeds 10
-      the same with estimates of 0.8 of the truth, ten times; prints the worst of each figure
+      repeats it ten times with estimates of 0.8 of the true values; prints the worst of each figure
   forebay sim quota --default-estimate
-      what happens when every build is taken for 1 ESU
+      estimates every build as 1 ESU
   forebay sim quota --print-scenario > my.json; forebay sim quota --scenario my.json
-      a scenario of your own";
+      simulates an edited scenario";
 
 /// Options of `forebay sim quota`.
 #[derive(Debug, Args)]
 pub(super) struct SimQuotaArgs {
-    /// A scenario, in JSON or YAML [default: the one that --print-scenario shows]
+    /// Scenario in JSON or YAML [default: the one that --print-scenario prints]
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Print the scenario instead of running it
     #[arg(long)]
     print_scenario: bool,
-    /// Of the run: equal seeds give equal runs
+    /// Seed of the run; equal seeds produce equal runs
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Runs with so many seeds, from the first on, and print the worst of each figure
+    /// Number of seeds to run, starting with the first; prints the worst of each figure
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
-    /// Estimates, as a share of the truth
+    /// Estimates as a fraction of the true values
     #[arg(long, value_name = "X", conflicts_with = "default_estimate")]
     bias: Option<f64>,
-    /// Take every build for 1 ESU, as without an occupancy model
+    /// Estimate every build as 1 ESU, as without an occupancy model
     #[arg(long)]
     default_estimate: bool,
-    /// Draw the first run into this file
+    /// Plot the first run to this SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
-/// Simulates and prints.
+/// Runs the simulation and prints the figures.
 pub(super) fn quota(args: &SimQuotaArgs, globals: &Globals) -> Result<(), Failure> {
     let mut scenario = scenario(args)?;
     if args.print_scenario {
@@ -79,7 +79,7 @@ pub(super) fn quota(args: &SimQuotaArgs, globals: &Globals) -> Result<(), Failur
         return stdout::json(&metrics);
     }
     if args.seeds > 1 {
-        say(&format!("the worst of seeds {first} to {}", scenario.seed));
+        say(&format!("worst figures of seeds {first} to {}", scenario.seed));
     }
     stdout::line(&text(&metrics))
 }
@@ -103,7 +103,7 @@ fn scenario(args: &SimQuotaArgs) -> Result<QuotaScenario, Failure> {
     Ok(scenario)
 }
 
-/// The worse of each figure; a time that never came is the worst.
+/// The worse of each figure; an event that never happened is the worst.
 fn worse(a: QuotaMetrics, b: QuotaMetrics) -> QuotaMetrics {
     let later = |a: Option<u32>, b: Option<u32>| a.zip(b).map(|(a, b)| a.max(b));
     let of_both = |a: Option<u32>, b: Option<u32>| a.max(b);
@@ -164,8 +164,8 @@ fn text(metrics: &QuotaMetrics) -> String {
         ]);
     }
     format!(
-        "{}\n\novershoot at most {}, steady error at most {}, settled after {} at most, quota back after {} at most;\nall \
-         groups together used {:.2} of all quotas at most; {} builds started, none was ended",
+        "{}\n\nmaxima: overshoot {}, steady error {}, settled after {}, quota returned after {};\nall \
+         groups together used at most {:.2} of all quotas; {} builds started, none was stopped",
         table.trim_fmt(),
         percent(Some(metrics.overshoot_max)),
         percent(Some(metrics.steady_error_max)),

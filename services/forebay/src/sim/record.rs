@@ -1,4 +1,4 @@
-//! `forebay sim record`: the builds that a farm ran, for the simulator.
+//! `forebay sim record`: records the builds of a farm for the simulator.
 
 use std::{
     fs::File,
@@ -23,37 +23,37 @@ use crate::{
     stdout,
 };
 
-/// Shown below the options.
+/// Text shown below the options.
 pub(super) const HELP: &str = "\
-One JSON object a line, in order of arrival; times in milliseconds, arrivals since the first:
-  arrival_ms, duration_ms (as long as its workspace was held, its hand-over included), type, requirements, group, priority, submitter, labels,
-  command, limit_ms, estimate_ms (what it was expected to take), waited_ms, outcome
-Builds that never ran are left out.
+Output: one JSON object per line, in order of arrival; times in milliseconds, arrivals relative to the first:
+  arrival_ms, duration_ms (time that it occupied its workspace, including the hand-over), type, requirements, group,
+  priority, submitter, labels, command, limit_ms, estimate_ms (expected run time), waited_ms, outcome
+Builds that never ran are omitted.
 
 Examples:
   forebay sim record --since 7d --out week.jsonl
   forebay sim run --replay week.jsonl --workers 40 --policy 1/fcfs/- --policy 1/spt-aged/imprecise
-      last week's builds by two policies
+      replays last week's builds with two policies
   forebay sim estimate --replay week.jsonl
-      how well their times could be estimated
+      evaluates estimates of their run times
   forebay sim record --follow --out now.jsonl
-      goes on with the builds that end from now on, until Ctrl-C";
+      also records builds that end from now on, until Ctrl-C";
 
 const BATCH: usize = 1000;
 
 /// Options of `forebay sim record`.
 #[derive(Debug, Args)]
 pub(super) struct SimRecordArgs {
-    /// Only builds that were queued since then: 2h, 7d, or 2026-01-31T08:00:00Z [default: all that the farm remembers]
+    /// Only builds queued since then: 2h, 7d, or 2026-01-31T08:00:00Z [default: all stored builds]
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Millis>,
     /// Only builds of this group
     #[arg(long)]
     group: Option<Group>,
-    /// Write into this file [default: stdout]
+    /// Output file [default: stdout]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Go on with builds that end from now on, until Ctrl-C
+    /// Also record builds that end from now on, until Ctrl-C
     #[arg(long)]
     follow: bool,
 }
@@ -63,19 +63,19 @@ fn since(text: &str) -> Result<Millis, String> {
         let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         return Ok(Millis(Millis::of_this_machine().0.saturating_sub(span)));
     }
-    let expected = || "a span such as 2h, or a time such as 2026-01-31T08:00:00Z, is expected".to_owned();
+    let expected = || "expected a duration such as 2h, or a time such as 2026-01-31T08:00:00Z".to_owned();
     let time = humantime::parse_rfc3339_weak(text).map_err(|_| expected())?;
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
     Ok(Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
 }
 
-/// Where the lines go.
+/// Output for the recorded lines.
 enum Sink {
     Stdout,
     File(PathBuf, BufWriter<File>),
 }
 
-/// Records.
+/// Records builds until all stored ones are read, or until Ctrl-C.
 pub(super) async fn run(
     args: &SimRecordArgs,
     globals: &Globals,
@@ -84,7 +84,7 @@ pub(super) async fn run(
     let farm = Farm::connect(globals, settings).await?;
     let mut sink = Sink::open(args.out.as_ref())?;
     let mut interrupt = tokio::signal::unix::signal(SignalKind::interrupt())
-        .map_err(|error| Failure::new(FAILED, "cannot listen to Ctrl-C", &error))?;
+        .map_err(|error| Failure::new(FAILED, "cannot listen for Ctrl-C", &error))?;
     let mut recorder = Recorder::new(args.since, args.group.clone());
     let mut follower = Follower::new(
         farm.client().bus(),
@@ -106,14 +106,14 @@ pub(super) async fn run(
             match stored.record() {
                 Ok(record) => recorder.take(&record, stored.sequence),
                 Err(error) => {
-                    warn!(error = telemetry::error_chain(&error), "a lifecycle message is left out");
+                    warn!(error = telemetry::error_chain(&error), "skipping an unreadable lifecycle event");
                 }
             }
         }
     }
     written += sink.write(recorder.rest())?;
     if let Sink::File(path, _) = &sink {
-        say(&format!("{written} builds in {}", path.display()));
+        say(&format!("wrote {written} builds to {}", path.display()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -126,12 +126,12 @@ impl Sink {
         Ok(Self::File(path.clone(), BufWriter::new(file)))
     }
 
-    /// Says how many were written.
+    /// Writes the builds and returns their number.
     fn write(&mut self, builds: Vec<RecordedBuild>) -> Result<u64, Failure> {
         let mut lines = String::new();
         let mut count = 0;
         for build in builds {
-            // Texts and numbers always encode.
+            // Strings and numbers always encode.
             lines.push_str(&serde_json::to_string(&build).unwrap_or_default());
             lines.push('\n');
             count += 1;

@@ -1,4 +1,4 @@
-//! Builds in order of arrival, from messages that tell of their ends.
+//! Collects builds in order of arrival from the lifecycle events of their ends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,10 +9,11 @@ use model::{BuildRecord, Group, Invocation, Millis, Outcome, Phase, Priority, Se
 use policy::BuildWork;
 use serde::Serialize;
 
-/// A workspace that stays empty for longer waited for something else than for its dispatcher and worker: a quota, say.
+/// Longest time in which a workspace is handed over to the next build. If it was idle for longer, the build waited for
+/// something else, e.g. its quota.
 const HAND_OVER_MAX: Duration = Duration::from_millis(200);
 
-/// A build as the simulator takes it.
+/// A build in the input format of the simulator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct RecordedBuild {
     arrival_ms: u64,
@@ -32,26 +33,26 @@ pub(super) struct RecordedBuild {
     outcome: Outcome,
 }
 
-/// Holds builds until all that arrived before have ended.
+/// Keeps builds until all that arrived earlier have ended.
 #[derive(Debug)]
 pub(super) struct Recorder {
     since: Option<Millis>,
     group: Option<Group>,
-    /// By arrival; `None`: it has not ended.
+    /// Builds by arrival; `None` if the build has not ended.
     builds: BTreeMap<(Millis, Sequence), Option<RecordedBuild>>,
-    /// When the last build of a workspace ended.
+    /// End of the last build of each workspace.
     ends: HashMap<(WorkerId, u16), Millis>,
-    /// The first arrival, from which times count, and the last that was handed out.
+    /// The first arrival, which is time 0, and the latest one returned.
     handed_out: Option<(Millis, Millis)>,
 }
 
 impl Recorder {
-    /// Takes builds of `group`, or of all, that were queued `since` then, or ever.
+    /// A recorder of the builds of `group`, or all groups, that were queued `since` then, or at any time.
     pub(super) fn new(since: Option<Millis>, group: Option<Group>) -> Self {
         Self { since, group, builds: BTreeMap::new(), ends: HashMap::new(), handed_out: None }
     }
 
-    /// Takes a lifecycle message.
+    /// Processes a lifecycle event.
     pub(super) fn take(&mut self, record: &BuildRecord, position: Sequence) {
         let build = &record.build;
         let arrived = build.submitted_at_ms;
@@ -68,15 +69,15 @@ impl Recorder {
             (State::Finished, Some(recorded)) => {
                 self.builds.insert(key, Some(recorded));
             }
-            // It never ran, and kept no workspace.
+            // It never ran, so it occupied no workspace.
             (State::Finished, None) => {
                 self.builds.remove(&key);
             }
         }
     }
 
-    /// Since when a build that ended kept its workspace busy. For one that waited while another had it that includes the
-    /// hand-over: in the simulator that takes no time, so that as much is added here to the run.
+    /// Time since which a build that ended occupied its workspace. If it waited while another build occupied the
+    /// workspace, this includes the hand-over, which takes no time in the simulator and is therefore added to the run.
     fn busy_since(&mut self, record: &BuildRecord) -> Option<Millis> {
         let Phase::Finished { invocation: Some(run), .. } = &record.phase else { return None };
         let Invocation { worker, workspace, started_at_ms: started, .. } = run;
@@ -86,7 +87,7 @@ impl Recorder {
         Some(before.filter(|end| waited(end) && handed_over(end)).unwrap_or(*started))
     }
 
-    /// Those that ended and before which none is unfinished.
+    /// Removes and returns the builds that have ended and have no unfinished build before them.
     pub(super) fn ready(&mut self) -> Vec<RecordedBuild> {
         let mut ready = Vec::new();
         while let Some(first) = self.builds.first_entry().filter(|first| first.get().is_some()) {
@@ -96,14 +97,15 @@ impl Recorder {
         ready
     }
 
-    /// All that ended; the others are left out.
+    /// Removes and returns all builds that have ended; unfinished ones are dropped.
     pub(super) fn rest(&mut self) -> Vec<RecordedBuild> {
         let ended = std::mem::take(&mut self.builds).into_iter();
         let ended = ended.filter_map(|((arrived, _), build)| Some((arrived, build?)));
         ended.map(|(arrived, build)| self.hand_out(arrived, build)).collect()
     }
 
-    /// The clocks of two enqueuers may differ: nothing arrives before what was handed out.
+    /// Converts arrivals to relative times. Clocks of enqueuers may differ, so an arrival is never earlier
+    /// than those already returned.
     fn hand_out(&mut self, arrived: Millis, build: RecordedBuild) -> RecordedBuild {
         let (first, last) = self.handed_out.unwrap_or((arrived, arrived));
         let arrived = arrived.max(last);
@@ -112,7 +114,7 @@ impl Recorder {
     }
 }
 
-/// What a record tells of a run at its end that kept a workspace busy `since` then; `None` where there was none.
+/// The recorded form of a finished build that occupied a workspace `since` then; `None` if it never ran.
 fn recorded(record: &BuildRecord, since: Option<Millis>) -> Option<RecordedBuild> {
     let Phase::Finished { invocation: Some(run), result } = &record.phase else { return None };
     let millis = |from: Millis, to: Millis| u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX);
@@ -181,7 +183,7 @@ mod tests {
         recorder.take(&run(&short, 2, 2000, 2100), Sequence(4));
         let ended = BuildResult::without_run(Outcome::Cancelled, ReasonCode::Cancelled, "");
         recorder.take(&cancelled.clone().placed(Sequence(3)).finished(ended, Millis(2200)), Sequence(5));
-        assert!(recorder.ready().is_empty(), "one that arrived before still runs");
+        assert!(recorder.ready().is_empty(), "an earlier build is still running");
         recorder.take(&run(&long, 1, 1200, 9000), Sequence(6));
         assert_eq!(times(&recorder.ready()), [(0, 7800, 200), (500, 100, 500)]);
         // Another enqueuer's clock is behind.
@@ -195,9 +197,9 @@ mod tests {
         for (position, record) in (1..).zip([
             run(&queued(1000), 1, 1000, 2000),
             run(&queued(1500), 2, 2010, 3000),
-            // It came when the workspace was idle already,
+            // It arrived when the workspace was already idle,
             run(&queued(3005), 3, 3010, 4000),
-            // and this one was kept waiting by something else.
+            // and this one waited for something else.
             run(&queued(3900), 4, 9000, 9500),
         ]) {
             recorder.take(&record, Sequence(position));

@@ -1,4 +1,4 @@
-//! `forebay sim run`: queue policies, as in chapter 3 of the thesis.
+//! `forebay sim run`: simulates queue policies, as in chapter 3 of the thesis.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -15,62 +15,62 @@ use crate::{
     stdout,
 };
 
-/// Shown below the options.
+/// Text shown below the options.
 pub(super) const HELP: &str = "\
 Workloads: common+para_small, common+para_large, two_phase_small, two_phase_large, medium+short, long+short, multi_type.
 Policies: 1/fcfs/-, 1/least_flex/-, 1/{spt,edf,oagm}/{oracle,imprecise}, n/round_robin/-,
-  n/{load,rand2}/{queue_size,oracle,imprecise}; and, only by name, 1/spt-aged/{oracle,imprecise}.
+  n/{load,rand2}/{queue_size,oracle,imprecise}; and, only if given explicitly, 1/spt-aged/{oracle,imprecise}.
 
 Examples:
   forebay sim run --all --seeds 10
-      the seven workloads of the thesis through its fifteen policies, means of ten seeds
+      runs the seven workloads of the thesis with its fifteen policies; prints means of ten seeds
   forebay sim run --workload long+short --policy 1/fcfs/- --policy 1/spt/oracle --seeds 10 --plot pictures
-      two policies side by side, drawn
+      compares two policies and plots the results
   forebay sim run --workload multi_type --seed 7 --dump streams; \\
   forebay sim run --replay streams/multi_type.7.jsonl --workers streams/multi_type.workers.json --per-job jobs.jsonl
-      the stream and its workers as files, read again, with the start of each job
+      writes the stream and its workers to files, reads them again and writes the start of each job
   forebay sim record --since 7d --out week.jsonl; forebay sim run --replay week.jsonl --workers 40 --policy 1/spt-aged/imprecise
-      last week's traffic by another policy";
+      replays last week's traffic with another policy";
 
 /// Options of `forebay sim run`.
 #[derive(Debug, Args)]
 pub(super) struct SimRunArgs {
-    /// A workload of the thesis, or several [default: all]
+    /// Workload of the thesis (repeatable) [default: all]
     #[arg(long, value_name = "NAME", conflicts_with = "replay")]
     workload: Vec<Workload>,
-    /// A policy, or several [default: the thesis's fifteen]
+    /// Policy (repeatable) [default: the fifteen policies of the thesis]
     #[arg(long, value_name = "NAME", allow_hyphen_values = true)]
     policy: Vec<QueuePolicy>,
-    /// All workloads by all fifteen policies: what is run when neither is named
+    /// Run all workloads with all fifteen policies (the default)
     #[arg(long, conflicts_with_all = ["workload", "policy"])]
     all: bool,
-    /// Runs with so many seeds; what is printed are means
+    /// Number of seeds to run; prints the means
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     seeds: u64,
-    /// The first seed: equal seeds give equal runs
+    /// First seed; equal seeds produce equal runs
     #[arg(long, value_name = "FIRST", default_value_t = 1)]
     seed: u64,
-    /// What the thesis says (text), or what its published figures were made with (code)
+    /// Follow the text of the thesis (text), or the code that produced its published figures (code)
     #[arg(long, value_name = "READING", default_value = "text", value_parser = reading)]
     reading: Reading,
-    /// Draw lateness, waits and makespans into this folder, as SVG
+    /// Plot lateness, waits and makespans to SVG files in this folder
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Write the streams and their workers into this folder; or a single stream into a file NAME.jsonl
+    /// Write the streams and their workers to this folder, or a single stream to a file NAME.jsonl
     #[arg(long, value_name = "DIR|FILE")]
     dump: Option<PathBuf>,
-    /// Run this stream, one JSON object a line, instead of a workload
+    /// Recorded stream, one JSON object per line, instead of a workload
     #[arg(long, value_name = "FILE", requires = "workers")]
     replay: Option<PathBuf>,
-    /// The workers for it: a file of JSON, or how many that are all alike and have whatever is asked for
+    /// Workers for the replay: a JSON file, or a number of identical workers that meet all requirements
     #[arg(long, value_name = "FILE|N", requires = "replay")]
     workers: Option<String>,
-    /// Write when and where each job started into this file, one JSON object a line
+    /// Write the start time and worker of each job to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     per_job: Option<PathBuf>,
 }
 
-/// Where streams come from.
+/// Source of the simulated streams.
 pub(super) enum Source {
     Workload(Workload),
     Replayed(Box<Trace>),
@@ -84,7 +84,7 @@ impl Source {
         }
     }
 
-    /// The stream for a seed.
+    /// Generates the stream for a seed.
     pub(super) fn stream(&self, seed: u64, reading: Reading) -> Stream {
         match self {
             Self::Workload(workload) => workload.stream(seed, reading),
@@ -95,10 +95,10 @@ impl Source {
 
 fn reading(text: &str) -> Result<Reading, String> {
     let named = Reading::ALL.into_iter().find(|reading| reading.as_str() == text);
-    named.ok_or_else(|| "there are: text, code".to_owned())
+    named.ok_or_else(|| "expected text or code".to_owned())
 }
 
-/// Simulates and prints.
+/// Runs the simulations and prints the figures.
 pub(super) fn run(args: &SimRunArgs, globals: &Globals) -> Result<(), Failure> {
     let sources = sources(args)?;
     let policies: Vec<QueuePolicy> =
@@ -132,7 +132,7 @@ fn sources(args: &SimRunArgs) -> Result<Vec<Source>, Failure> {
     }
 }
 
-/// Each once, in the order in which they were first named.
+/// Removes duplicates, keeping the order of first occurrence.
 fn once<T: Copy + Eq>(named: &[T]) -> Vec<T> {
     let mut once = Vec::new();
     for one in named {
@@ -170,7 +170,7 @@ fn print(tallies: &[Tally], reading: Reading, globals: &Globals) -> Result<(), F
     let percent = |share: f64| format!("{share:.1} %");
     let mut seen = BTreeSet::new();
     for one in &figures {
-        // The name once is enough.
+        // Show the name of a workload only once.
         let name = if seen.insert(&one.workload) { one.workload.clone() } else { String::new() };
         table.add_row([
             name,

@@ -1,4 +1,4 @@
-//! `forebay sim scale`: a pool whose size the planner chooses.
+//! `forebay sim scale`: simulates an autoscaled pool.
 
 use std::path::{Path, PathBuf};
 
@@ -16,70 +16,70 @@ use crate::{
     stdout,
 };
 
-/// Shown below the options.
+/// Text shown below the options.
 pub(super) const HELP: &str = "\
 Examples:
   forebay sim scale
-      a day with a quiet night on at most 40 processes, beside two pools of a fixed size; draw it with --svg day.svg
+      simulates a day with a quiet night on at most 40 processes, and two pools of fixed size; --svg FILE plots it
   forebay sim scale --pattern bursts:40 --per-hour 40 --hours 6 --target-wait 30 --start-up 10
-      forty items at once, every hour
+      simulates bursts of forty items every hour
   forebay sim record > week.jsonl; forebay sim scale --replay week.jsonl --max 20 --slots 4
-      last week's traffic on processes that run four builds at a time
+      replays last week's traffic on processes that run four builds in parallel
   forebay sim scale --print-scenario > my.json; forebay sim scale --scenario my.json
-      a scenario of your own, with all settings";
+      simulates an edited scenario, with all settings";
 
 /// Options of `forebay sim scale`.
 #[derive(Debug, Args)]
 pub(super) struct SimScaleArgs {
-    /// A scenario, in JSON or YAML [default: the one that --print-scenario shows]
+    /// Scenario in JSON or YAML [default: the one that --print-scenario prints]
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
     /// Print the scenario instead of running it
     #[arg(long)]
     print_scenario: bool,
-    /// Recorded work, one JSON object a line, instead of what the scenario's pattern makes
+    /// Recorded work, one JSON object per line, instead of the scenario's pattern
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pattern", "per_hour", "service", "hours"])]
     replay: Option<PathBuf>,
-    /// How items arrive: day, steady or bursts:N
+    /// Arrival pattern of items: day, steady or bursts:N
     #[arg(long, value_parser = pattern)]
     pattern: Option<Pattern>,
-    /// For so long they do
+    /// Duration of the arrivals in hours
     #[arg(long)]
     hours: Option<f64>,
-    /// Items an hour
+    /// Mean number of items per hour
     #[arg(long, value_name = "N")]
     per_hour: Option<f64>,
-    /// What an item takes on the average, in seconds
+    /// Mean run time of an item in seconds
     #[arg(long, value_name = "SECONDS")]
     service: Option<f64>,
-    /// Items that a process runs at a time
+    /// Number of items that a process runs in parallel
     #[arg(long, value_name = "N")]
     slots: Option<u32>,
-    /// Nineteen of twenty items should start within so many seconds
+    /// Target wait in seconds for 95 % of the items
     #[arg(long, value_name = "SECONDS")]
     target_wait: Option<f64>,
-    /// Processes there are at least
+    /// Minimum number of processes
     #[arg(long, value_name = "N")]
     min: Option<u64>,
-    /// Processes there are at most
+    /// Maximum number of processes
     #[arg(long, value_name = "N")]
     max: Option<u64>,
-    /// What a process needs to start
+    /// Start-up time of a process in seconds
     #[arg(long, value_name = "SECONDS")]
     start_up: Option<f64>,
-    /// What the pool may cost an hour
+    /// Maximum cost of the pool per hour
     #[arg(long, value_name = "MONEY")]
     budget: Option<f64>,
-    /// Of the run: equal seeds give equal runs
+    /// Seed of the run; equal seeds produce equal runs
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Draw the size of the pool into this file
+    /// Plot the size of the pool to this SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
 fn pattern(text: &str) -> Result<Pattern, String> {
-    let expected = || format!("{text:?}: day, steady or bursts:N is expected");
+    let expected = || format!("invalid pattern {text:?}: expected day, steady or bursts:N");
     match text.split_once(':') {
         None if text == "day" => Ok(Pattern::Day),
         None if text == "steady" => Ok(Pattern::Steady),
@@ -88,7 +88,7 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     }
 }
 
-/// Simulates and prints.
+/// Runs the simulation and prints the figures.
 pub(super) fn scale(args: &SimScaleArgs, globals: &Globals) -> Result<(), Failure> {
     let mut scenario = scenario(args)?;
     let items = args.replay.as_deref().map(replayed).transpose()?;
@@ -101,7 +101,7 @@ pub(super) fn scale(args: &SimScaleArgs, globals: &Globals) -> Result<(), Failur
     let run = simulate::scale(&scenario, items.as_deref()).map_err(|error| Failure::of(USAGE, &error))?;
     if let Some(file) = &args.svg {
         files::write(file, &plot_scaling(&run))?;
-        say(&format!("drew the size of the pool into {}", file.display()));
+        say(&format!("wrote a plot of the pool size to {}", file.display()));
     }
     if globals.json { run.figures.iter().try_for_each(stdout::json) } else { stdout::line(&text(&run)) }
 }
@@ -129,7 +129,7 @@ fn scenario(args: &SimScaleArgs) -> Result<ScalingScenario, Failure> {
     Ok(scenario)
 }
 
-/// What was asked for goes before what the scenario says.
+/// Overrides a field of the scenario by an option.
 fn set<T: Copy>(field: &mut T, asked: Option<T>) {
     *field = asked.unwrap_or(*field);
 }
@@ -157,8 +157,8 @@ fn text(run: &ScalingRun) -> String {
     }
     let killed: u64 = run.figures.iter().map(|figures| figures.killed).sum();
     format!(
-        "{}\n\nunder and over: process-hours that lacked, and that had nothing to run; in time: started within {} s; \
-         {killed} items were ended by scaling in",
+        "{}\n\nunder and over: missing and idle process-hours; in time: started within {} s; {killed} items were \
+         killed by scaling in",
         table.trim_fmt(),
         run.scenario.autoscale.target_wait_seconds
     )

@@ -1,5 +1,5 @@
-//! Heals nats-server: a stream whose store met a full disk refuses writes until its server is started again, also when there
-//! is room by then.
+//! Restarts nats-server after a full disk: a stream whose store ran out of space rejects writes until the server is
+//! restarted, even if there is space again.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,37 +10,35 @@ use tracing::warn;
 
 use super::nats;
 
-/// Between two looks at the disk, which cost next to nothing.
+/// Interval of checks of the disk, which are cheap.
 const LOOK: Duration = Duration::from_millis(500);
-/// Between two questions to the server where the disk never seemed full: it may have been for a moment.
+/// Interval of queries to the server if the disk was never seen full, since it may have been full briefly.
 const ASK: Duration = Duration::from_secs(15);
-/// How long the server may take to start again before it is looked at again.
+/// Delay of the next check after a restart of the server.
 const AGAIN: Duration = Duration::from_secs(3);
-/// The same where starting it again did not help.
+/// Maximum delay after restarts that did not help.
 const AGAIN_MAX: Duration = Duration::from_secs(300);
 
-/// The nats-server that `up` started.
+/// Watches the nats-server that `up` started.
 #[derive(Debug)]
 pub(super) struct BusWatch {
-    /// Where it listens.
     pub(super) url: String,
-    /// Its folder.
     pub(super) folder: PathBuf,
-    /// What is kept of the disk for others.
+    /// Disk space that is reserved for other uses.
     pub(super) reserve: Reserve,
-    /// The streams of the farm.
+    /// Names of the streams of the farm.
     pub(super) streams: Vec<String>,
 }
 
 impl BusWatch {
-    /// Watches for ever, and has the server started again by `again` when a stream refuses writes though there is room.
+    /// Watches without end. Notifies `again` to restart the server if a stream rejects writes although there is space.
     pub(super) async fn heal(self, again: Arc<Notify>) {
         let Ok(bus) = nats::connect(&self.url, Patience::Wait).await else { return };
         let (mut asked, mut was_low, mut pause) = (Instant::now(), false, AGAIN);
         loop {
             tokio::time::sleep(LOOK).await;
             let Ok(space) = Space::of(&self.folder) else { continue };
-            // What is asked of it before there is room changes nothing.
+            // A query before there is space would change nothing.
             let is_low = space.bytes_left < self.reserve.for_bus(space.bytes).max(LEAST);
             was_low |= is_low;
             if is_low || (!was_low && asked.elapsed() < ASK) {
@@ -52,7 +50,7 @@ impl BusWatch {
                 pause = AGAIN;
                 continue;
             };
-            warn!(stream, why, "nats-server refuses writes though the disk has room: starting it again");
+            warn!(stream, why, "nats-server rejects writes although the disk has space: restarting it");
             again.notify_one();
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(AGAIN_MAX);
@@ -67,7 +65,7 @@ impl BusWatch {
                 Err(error) => {
                     tracing::debug!(
                         error = telemetry::error_chain(&error),
-                        "the server does not say whether it takes writes"
+                        "cannot check whether the server accepts writes"
                     );
                     return None;
                 }
@@ -77,5 +75,5 @@ impl BusWatch {
     }
 }
 
-/// Bytes below which a disk is full, whatever is kept of it.
+/// Free bytes below which a disk counts as full, regardless of the reserve.
 const LEAST: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! One child: started, started again whenever it dies, and stopped.
+//! One child process: starts it, restarts it after an exit, and stops it.
 
 use std::{
     collections::BTreeMap,
@@ -26,37 +26,35 @@ use tracing::{info, warn};
 
 use super::{process, roster::Roster};
 
-/// How a child is started.
+/// Specification of a child process.
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
-    /// Its name, unique in the farm.
+    /// Name of the child, unique in the farm.
     pub(super) name: String,
-    /// The program.
     pub(super) program: PathBuf,
-    /// Its arguments.
     pub(super) args: Vec<OsString>,
-    /// Variables added to our own.
+    /// Environment variables in addition to those of this process.
     pub(super) env: BTreeMap<String, String>,
-    /// Where its output goes.
+    /// File to which its output is appended.
     pub(super) log: PathBuf,
-    /// A file that it keeps locked while it lives, so that no second one touches the same data.
+    /// A file that stays locked while the child is running, so that no second one uses the same data.
     pub(super) lock: Option<PathBuf>,
-    /// Whether its standard input is a pipe that ends with this process.
+    /// Whether its standard input is a pipe that closes when this process ends.
     pub(super) tethered: bool,
-    /// Run when it died: what to add to `env` next time.
+    /// Called after each exit: returns variables to add to `env` for the next start.
     pub(super) remember: fn(&Spec) -> BTreeMap<String, String>,
 }
 
-/// What a keeper is told.
+/// An order for the task of a keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Run,
-    /// SIGTERM, and SIGKILL after this.
+    /// Send SIGTERM, then SIGKILL after this time.
     Stop(Duration),
     Kill,
 }
 
-/// Keeps one child running until it is told to stop.
+/// Keeps one child running until it is stopped.
 #[derive(Debug)]
 pub(super) struct Keeper {
     spec: Spec,
@@ -70,13 +68,13 @@ const LOG_BYTES_MAX: u64 = 10 << 20;
 const TAIL_BYTES: u64 = 4 << 10;
 const TAIL_LINES: usize = 3;
 const SHORT_LIFE: Duration = Duration::from_secs(5);
-/// From the SIGTERM of a child that is to start again to its SIGKILL.
+/// Time between SIGTERM and SIGKILL of a child that is restarted.
 const RESTART_GRACE: Duration = Duration::from_secs(3);
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 
 impl Keeper {
-    /// Starts the child.
+    /// Starts the child and the task that restarts it.
     pub(super) fn start(spec: Spec, roster: Roster) -> Self {
         let (orders, inbox) = watch::channel(Order::Run);
         let (obituary, deaths) = watch::channel(None);
@@ -85,12 +83,12 @@ impl Keeper {
         Self { spec, orders, again, deaths, task: tokio::spawn(work.keep()) }
     }
 
-    /// The child's name.
+    /// The name of the child.
     pub(super) fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// Returns when the child has died once, with how.
+    /// Waits until the child has exited once, and returns how.
     pub(super) async fn died(&self) -> String {
         let mut deaths = self.deaths.clone();
         match deaths.wait_for(Option::is_some).await {
@@ -99,28 +97,28 @@ impl Keeper {
         }
     }
 
-    /// Tells the child to stop: SIGTERM, and SIGKILL after `grace`.
+    /// Stops the child with SIGTERM, and SIGKILL after `grace`.
     pub(super) fn stop(&self, grace: Duration) {
-        // Only a keeper that is done does not listen.
+        // Fails only if the task has ended, and with it the child.
         let _ = self.orders.send(Order::Stop(grace));
     }
 
-    /// Notified, has the child stop, killed if it is slow, and starts it again.
+    /// A notification restarts the child. It is killed if it does not stop in time.
     pub(super) fn again(&self) -> Arc<Notify> {
         self.again.clone()
     }
 
-    /// Ends the child at once.
+    /// Kills the child immediately.
     pub(super) fn kill(&self) {
         let _ = self.orders.send(Order::Kill);
     }
 
-    /// Whether the child is gone for good.
+    /// Whether the child has exited and will not be restarted.
     pub(super) fn is_gone(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Returns when the child is gone for good.
+    /// Waits until the child has exited and will not be restarted.
     pub(super) async fn gone(&mut self) {
         if !self.task.is_finished() {
             let _ = (&mut self.task).await;
@@ -128,7 +126,7 @@ impl Keeper {
     }
 }
 
-/// What the keeper's task owns.
+/// State of the keeper's task.
 struct Work {
     spec: Spec,
     roster: Roster,
@@ -152,7 +150,7 @@ impl Work {
             let lived = began.elapsed();
             delay = next_delay(delay, lived);
             let (name, seconds, pause) = (&self.spec.name, lived.as_secs_f64(), delay.as_secs_f64());
-            warn!("{name} died after {seconds:.1} s, to be started again in {pause:.1} s: {how}");
+            warn!("{name} exited after {seconds:.1} s, restarting in {pause:.1} s: {how}");
             self.obituary.send_replace(Some(how));
             let remembered = (self.spec.remember)(&self.spec);
             self.spec.env.extend(remembered);
@@ -163,7 +161,7 @@ impl Work {
         }
     }
 
-    /// Starts the process; returns also where its output begins in the log.
+    /// Starts the process. Returns it with the offset of its output in the log.
     fn spawn(&self) -> io::Result<(Attended, u64)> {
         let spec = &self.spec;
         let log = open_log(&spec.log).map_err(about(&spec.log))?;
@@ -190,7 +188,7 @@ impl Work {
         Ok((Attended { child, pid, _lock: lock, _tether: tether }, start))
     }
 
-    /// Waits for the end of the process. None: it was told to end.
+    /// Waits until the process exits. `None` if it was ordered to stop.
     async fn attend(&mut self, mut attended: Attended) -> Option<ExitStatus> {
         let mut told = false;
         let mut deadline: Option<Instant> = None;
@@ -214,7 +212,7 @@ impl Work {
                             process::send(attended.pid, Signal::SIGTERM);
                             deadline = Some(Instant::now() + grace);
                         }
-                        // Whoever gave orders is gone: so is the farm.
+                        // The keeper was dropped, so the farm has ended.
                         Order::Run | Order::Stop(_) | Order::Kill => {
                             process::send(attended.pid, Signal::SIGKILL);
                             return finish(attended, &self.roster, &self.spec.name).await;
@@ -231,7 +229,7 @@ impl Work {
                         deadline = Some(Instant::now() + RESTART_GRACE);
                         continue;
                     }
-                    warn!(name = self.spec.name, "did not stop in time: killing it");
+                    warn!(name = self.spec.name, "did not stop in time, killing it");
                     process::send(attended.pid, Signal::SIGKILL);
                     return finish(attended, &self.roster, &self.spec.name).await;
                 }
@@ -246,7 +244,7 @@ async fn finish(mut attended: Attended, roster: &Roster, name: &str) -> Option<E
     None
 }
 
-/// A running process. Its id stays its own until `child` was waited for.
+/// A running process. Its process id is not reused until `child` has been waited for.
 struct Attended {
     child: Child,
     pid: u32,
@@ -254,7 +252,7 @@ struct Attended {
     _tether: Option<ChildStdin>,
 }
 
-/// How a process ended, with the last it said; one that was killed had no time to say why.
+/// Exit status of a process with its last output, which is omitted after SIGKILL because it cannot explain it.
 fn describe(status: ExitStatus, log: &Path, log_start: u64) -> String {
     match status.signal() {
         Some(signal) if signal == Signal::SIGKILL as i32 => status.to_string(),
@@ -262,12 +260,12 @@ fn describe(status: ExitStatus, log: &Path, log_start: u64) -> String {
     }
 }
 
-/// Restarts are immediate, unless the child dies young.
+/// Delay before the next start: none after a life of [`SHORT_LIFE`] or more, else exponential backoff.
 fn next_delay(last: Duration, lived: Duration) -> Duration {
     if lived >= SHORT_LIFE { Duration::ZERO } else { (last * 2).clamp(DELAY_MIN, DELAY_MAX) }
 }
 
-/// Adds which file an error is about.
+/// Adds the path to an I/O error.
 fn about(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
@@ -286,7 +284,7 @@ fn lock(path: &Path) -> io::Result<Flock<File>> {
         let error = io::Error::from(errno);
         if error.kind() == io::ErrorKind::WouldBlock {
             let what =
-                format!("another one that uses the same data still runs: see `fuser {}`", path.display());
+                format!("another process still uses the same data; find it with `fuser {}`", path.display());
             io::Error::new(error.kind(), what)
         } else {
             about(path)(error)
@@ -294,7 +292,7 @@ fn lock(path: &Path) -> io::Result<Flock<File>> {
     })
 }
 
-/// The last lines that were written to a log behind `start`, each on a line of its own.
+/// The last lines of a log after the offset `start`, each on a separate line.
 fn tail(path: &Path, start: u64) -> String {
     let read = || -> io::Result<String> {
         let mut file = File::open(path)?;

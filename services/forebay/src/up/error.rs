@@ -1,4 +1,4 @@
-//! Why a farm did not come up.
+//! Errors of `forebay up`.
 
 use std::{io, path::PathBuf};
 
@@ -8,122 +8,95 @@ use service::StartError;
 
 use crate::failure::Failure;
 
-/// Why a farm did not come up.
+/// The reason why a farm did not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpError {
-    /// Another `forebay up` has the folder.
-    #[error("{} is in use by `forebay up` with process id {holder}: stop it first, or choose another --data", data.display())]
+    /// Another `forebay up` holds the lock of the folder.
+    #[error("{} is in use by `forebay up` (process {holder}): stop it first, or use another --data", data.display())]
     Held {
-        /// The data folder.
         data: PathBuf,
-        /// Its process id, as it wrote it.
+        /// Process id from the lock file, or `unknown`.
         holder: String,
     },
     /// The data folder cannot be used.
     #[error("cannot use {}", path.display())]
     Folder {
-        /// Which file or folder.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// A path that cannot stand in a URL or a configuration file.
+    /// The path cannot be used in a URL or a configuration file.
     #[error("the data folder {} cannot be used: its name is not UTF-8", path.display())]
-    NotText {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A server that is not installed.
+    NotText { path: PathBuf },
+    /// A required server is not installed.
     #[error("{name} is not installed: {remedy}")]
-    NotInstalled {
-        /// The program.
-        name: &'static str,
-        /// What to do.
-        remedy: &'static str,
-    },
-    /// A server that is too old, or none at all.
-    #[error("{} is version {found}, at least {wanted} is needed: {remedy}", program.display())]
+    NotInstalled { name: &'static str, remedy: &'static str },
+    /// An installed server is too old, or the program is not that server.
+    #[error("{}: found version {found}, need at least {wanted}: {remedy}", program.display())]
     TooOld {
-        /// The program.
         program: PathBuf,
-        /// What it says.
+        /// First line of the output of `--version`.
         found: String,
-        /// What is needed.
         wanted: &'static str,
-        /// What to do.
         remedy: &'static str,
     },
-    /// Someone else listens on a port.
+    /// Another process listens on a port.
     #[error(
-        "port {port} for {name} is already in use: stop what uses it, or choose another with {flag} (0 is any)"
+        "port {port} for {name} is already in use: stop the process that uses it, or set {flag} (0 = any free port)"
     )]
     Busy {
-        /// For what it is needed.
         name: &'static str,
-        /// The port.
         port: u16,
-        /// How to choose another.
+        /// Option that chooses another port.
         flag: &'static str,
     },
-    /// A child that ended before it answered.
-    #[error("{name} did not start: {how} (its log is {})", log.display())]
+    /// A child process exited before it answered.
+    #[error("{name} did not start: {how} (log: {})", log.display())]
     NotStarted {
-        /// The child.
         name: String,
-        /// What became of it.
+        /// Exit status of the process, with its last output.
         how: String,
-        /// Its log.
         log: PathBuf,
     },
-    /// A server that was named does not answer.
+    /// An external server does not answer.
     #[error("{name} at {url} is not reachable")]
     Unreachable {
-        /// What.
         name: &'static str,
-        /// Where.
         url: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Settings that the flags made nonsense of.
+    /// The settings are invalid in combination with the flags.
     #[error(transparent)]
     Settings(#[from] settings::SettingsError),
-    /// Pools that cannot be scaled so.
+    /// The settings of autoscaled pools are invalid.
     #[error(transparent)]
     Scaling(#[from] autoscaler::InvalidScaling),
-    /// The bus.
     #[error(transparent)]
     Bus(#[from] BusError),
-    /// The topology.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// The stores are not those of the farm, or cannot be used.
+    /// The stores are unusable, or are not those of the farm.
     #[error(transparent)]
     Join(#[from] StartError),
-    /// A file that cannot be written.
+    /// A file of the data folder cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// What the operating system refused.
+    /// A call of the operating system failed.
     #[error("{what} failed")]
     System {
-        /// What was tried.
         what: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
 impl UpError {
-    /// What the command line exits with: 2 where the call must change, 4 where something does not answer.
+    /// Exit code: 2 if the user must change the call or the machine, 4 if a server or service fails.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Join(error) if error.is_misuse() => 2,

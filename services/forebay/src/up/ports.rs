@@ -1,28 +1,28 @@
-//! Ports: free ones, and taken ones.
+//! Free and occupied ports, and the ports of addresses and URLs.
 
 use std::net::{Ipv4Addr, TcpListener};
 
 use super::UpError;
 
-/// A port that nobody listens on. Someone may take it before it is used: try another then.
+/// A free port. Another process may occupy it before it is used; the caller then tries another one.
 pub(super) fn any() -> Result<u16, UpError> {
     let refused = |source| UpError::System { what: "choosing a port", source };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(refused)?;
     Ok(listener.local_addr().map_err(refused)?.port())
 }
 
-/// Fails when someone listens on `port` of `host`. Port 0 is always free.
+/// Fails if a process listens on `port` of `host`. Port 0 is always free.
 pub(super) fn check(name: &'static str, host: &str, port: u16, flag: &'static str) -> Result<(), UpError> {
     match TcpListener::bind((host, port)) {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
             Err(UpError::Busy { name, port, flag })
         }
-        // What else is wrong with the address, its user will say.
+        // Other errors of the address are reported by the server that uses it.
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// `HOST:PORT` in two. An address without a port has port 0.
+/// Splits `HOST:PORT`. An address without a port has port 0.
 pub(super) fn split(address: &str) -> (&str, u16) {
     match address.rsplit_once(':') {
         Some((host, port)) => (host.trim_matches(['[', ']']), port.parse().unwrap_or(0)),
@@ -30,13 +30,13 @@ pub(super) fn split(address: &str) -> (&str, u16) {
     }
 }
 
-/// `HOST:PORT` with another port.
+/// Replaces the port of `HOST:PORT`.
 pub(super) fn with_port(address: &str, port: u16) -> String {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     format!("{host}:{port}")
 }
 
-/// `HOST:PORT` of a URL, `default_port` where it names none.
+/// `HOST:PORT` of a URL, with `default_port` if it has no port.
 pub(super) fn address_of(url: &str, default_port: u16) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?']).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Processes that may not be our children: who lives, since when, and ending them.
+//! Processes that may not be children of this one: their start times, and stopping them.
 
 use std::{fs, time::Duration};
 
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 const LOOK: Duration = Duration::from_millis(10);
 
-/// When a living process started, in clock ticks since boot: with the pid, a name that is never used twice.
-/// None: there is no such process, or only its exit code is left of it.
+/// Start time of a running process in clock ticks since boot; together with the process id it is unique. `None` if
+/// there is no such process, or if it is a zombie.
 pub(super) fn start_of(pid: u32) -> Option<u64> {
     start_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Reads the state (field 3) and the start (field 22). Field 2, the name, may hold blanks and parentheses.
+/// Reads the state (field 3) and the start time (field 22). Field 2, the name, may contain blanks and parentheses.
 fn start_in(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
@@ -27,19 +27,19 @@ fn start_in(stat: &str) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// Names this run of the machine: ticks start again at a boot.
+/// Id of the current boot, since ticks restart at each boot.
 pub(super) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Sends a signal; a process that is gone is no error.
+/// Sends a signal. A missing process is not an error.
 pub(super) fn send(pid: u32, signal: Signal) {
     if let Ok(pid) = i32::try_from(pid) {
         let _ = kill(Pid::from_raw(pid), signal);
     }
 }
 
-/// Ends processes that are no children of ours: SIGTERM, and SIGKILL for what lives after `grace`.
+/// Stops processes that are not children of this one: SIGTERM, then SIGKILL for those still running after `grace`.
 pub(super) async fn end_all(processes: &[(u32, u64)], grace: Duration) {
     let living = || processes.iter().filter(|(pid, start)| start_of(*pid) == Some(*start));
     for (signal, wait) in [(Signal::SIGTERM, grace), (Signal::SIGKILL, Duration::from_secs(5))] {

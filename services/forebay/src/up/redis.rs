@@ -1,4 +1,4 @@
-//! redis-server, or valkey-server, as a child.
+//! redis-server, or valkey-server, as a child process.
 
 use std::{collections::BTreeMap, ffi::OsString, io, path::PathBuf, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
     ports,
 };
 
-/// The child's name.
+/// Name of the child.
 pub(super) const NAME: &str = "redis-server";
 
 const PROGRAM: Program = Program {
@@ -25,16 +25,16 @@ const PROGRAM: Program = Program {
     variable: "FOREBAY_REDIS_SERVER",
     files: &["redis-server", "valkey-server"],
     remedy: "run `make tools`, or install the package redis-server or valkey (Debian, Homebrew), \
-             or name its file in FOREBAY_REDIS_SERVER",
+             or set FOREBAY_REDIS_SERVER to its path",
 };
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Finds the program.
+/// Finds the program of the server.
 pub(super) fn find() -> Result<PathBuf, UpError> {
     find::find(&PROGRAM)
 }
 
-/// How to start it on `port`. It keeps nothing: what it holds is rebuilt from the bus.
+/// Specification of the server on `port`. It does not persist its data, which is rebuilt from the bus.
 pub(super) fn spec(program: PathBuf, folder: &Folder, port: u16) -> Spec {
     let port = port.to_string();
     let mut args: Vec<OsString> = [
@@ -61,7 +61,7 @@ pub(super) fn spec(program: PathBuf, folder: &Folder, port: u16) -> Spec {
     }
 }
 
-/// Returns when the server on `port` answers; false when that is not the process `pid`.
+/// Waits until a server answers on `port`. Returns whether it is the process `pid`.
 pub(super) async fn answers(port: u16, pid: impl Fn() -> Option<u32>) -> bool {
     loop {
         match ask(&format!("127.0.0.1:{port}"), "INFO server\r\n", "process_id:").await {
@@ -71,12 +71,12 @@ pub(super) async fn answers(port: u16, pid: impl Fn() -> Option<u32>) -> bool {
     }
 }
 
-/// Returns when the server at `url`, which is not ours, answers.
+/// Waits until the external server at `url` answers.
 pub(super) async fn connect(url: &str, patience: Patience) -> Result<(), UpError> {
     let address = ports::address_of(url, 6379);
     let mut told = false;
     loop {
-        // A server that wants a password first answers too: with an error.
+        // An error, e.g. a missing password, is an answer too.
         let Err(error) = ask(&address, "PING\r\n", "\r\n").await else { return Ok(()) };
         if patience == Patience::None {
             return Err(UpError::Unreachable { name: "Redis", url: url.to_owned(), source: error });
@@ -88,7 +88,7 @@ pub(super) async fn connect(url: &str, patience: Patience) -> Result<(), UpError
     }
 }
 
-/// Sends a command and reads until the answer holds `wanted` and the rest of its line, or is an error.
+/// Sends a command and reads until the answer contains `wanted` and the rest of its line, or is an error.
 async fn ask(address: &str, command: &str, wanted: &str) -> io::Result<String> {
     let talk = async {
         let mut stream = TcpStream::connect(address).await?;

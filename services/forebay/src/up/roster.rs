@@ -1,4 +1,4 @@
-//! Which children run: kept in `children.json` for the next `forebay up`, and in `endpoints.json` for users.
+//! The list of running children: in `children.json` for the next `forebay up`, and in `endpoints.json` for users.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::{folder::write_whole, nats, process, redis, services, watchdog};
 
-/// Which children run. Cheap to clone.
+/// The list of running children. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Roster(Arc<Inner>);
 
@@ -32,25 +32,25 @@ struct State {
     endpoints: Option<Endpoints>,
 }
 
-/// `children.json`
+/// The content of `children.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Listed {
     boot_id: String,
     children: BTreeMap<String, Process>,
 }
 
-/// A process, by a name that is never used twice on one run of the machine.
+/// Identity of a process, unique between two boots of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Process {
     pid: u32,
     start_ticks: u64,
 }
 
-/// Services give back what they hold; servers write what they must.
+/// Time between SIGTERM and SIGKILL, in which services requeue their work and servers write their data.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(5);
 
 impl Roster {
-    /// An empty roster that is kept in the folder `root`.
+    /// An empty roster in the data folder `root`.
     pub(super) fn new(root: &Path) -> Self {
         Self(Arc::new(Inner {
             children_file: root.join("children.json"),
@@ -60,24 +60,24 @@ impl Roster {
         }))
     }
 
-    /// Ends what an earlier `forebay up` left running, services first.
+    /// Stops the processes that an earlier `forebay up` left running, services before servers.
     pub(super) async fn end_leftovers(&self) {
         let _ = fs::remove_file(&self.0.endpoints_file);
         let (servers, services): (Vec<_>, Vec<_>) =
             self.left().into_iter().partition(|(name, _)| [nats::NAME, redis::NAME].contains(&name.as_str()));
-        // The one that ends the others goes first.
+        // First the watchdog, which would stop the others.
         let (watchdog, services): (Vec<_>, Vec<_>) =
             services.into_iter().partition(|(name, _)| name == watchdog::NAME);
         for part in [watchdog, services, servers] {
             for (name, (pid, _)) in &part {
-                warn!(name, pid, "an earlier `forebay up` left this running: ending it");
+                warn!(name, pid, "stopping a process of an earlier `forebay up`");
             }
             let part: Vec<_> = part.into_iter().map(|(_, process)| process).collect();
             process::end_all(&part, LEFTOVER_GRACE).await;
         }
     }
 
-    /// What is listed in the folder and lives: process ids with their start, by name.
+    /// Listed processes that are still running: name, process id and start time.
     pub(super) fn left(&self) -> Vec<(String, (u32, u64))> {
         let Ok(text) = fs::read(&self.0.children_file) else { return Vec::new() };
         let Ok(listed) = serde_json::from_slice::<Listed>(&text) else { return Vec::new() };
@@ -89,35 +89,35 @@ impl Roster {
         living.map(|(name, process)| (name, (process.pid, process.start_ticks))).collect()
     }
 
-    /// The process ids of the workers.
+    /// Process ids of the workers.
     pub(super) fn workers(&self) -> Vec<u32> {
         let state = self.state();
         let workers = state.children.iter().filter(|(name, _)| services::is_worker(name));
         workers.map(|(_, process)| process.pid).collect()
     }
 
-    /// A child runs now.
+    /// Adds a started child.
     pub(super) fn started(&self, name: &str, pid: u32) {
-        // A child that is already gone has no start: nothing to clean up.
+        // A child that has already exited has no start time and needs no clean-up.
         let Some(start_ticks) = process::start_of(pid) else { return };
         let mut state = self.state();
         state.children.insert(name.to_owned(), Process { pid, start_ticks });
         self.write(&mut state);
     }
 
-    /// A child runs no more.
+    /// Removes a child that has exited.
     pub(super) fn ended(&self, name: &str) {
         let mut state = self.state();
         state.children.remove(name);
         self.write(&mut state);
     }
 
-    /// The process id of a child.
+    /// Process id of a child, if it is running.
     pub(super) fn pid(&self, name: &str) -> Option<u32> {
         self.state().children.get(name).map(|process| process.pid)
     }
 
-    /// A child shows its metrics there from now on, or nowhere any more.
+    /// Sets the URL of a child's metrics, or removes it.
     pub(super) fn shows_metrics(&self, name: &str, url: Option<String>) {
         let mut state = self.state();
         if let Some(endpoints) = &mut state.endpoints {
@@ -129,7 +129,7 @@ impl Roster {
         }
     }
 
-    /// Tells users where the farm is, from now until `withdraw`. Returns what was written.
+    /// Writes `endpoints.json` for users, and keeps it up to date until `withdraw`. Returns its content.
     pub(super) fn publish(&self, mut endpoints: Endpoints) -> io::Result<Endpoints> {
         let mut state = self.state();
         endpoints.processes = pids(&state.children);
@@ -138,13 +138,13 @@ impl Roster {
         Ok(endpoints)
     }
 
-    /// The farm is not to be used any more.
+    /// Removes `endpoints.json`: users can no longer find the farm.
     pub(super) fn withdraw(&self) {
         self.state().endpoints = None;
         let _ = fs::remove_file(&self.0.endpoints_file);
     }
 
-    /// Everything has ended.
+    /// Removes `children.json` after all children have exited.
     pub(super) fn close(&self) {
         let _ = fs::remove_file(&self.0.children_file);
     }
@@ -161,7 +161,7 @@ impl Roster {
             written = written.and(write_json(&self.0.endpoints_file, endpoints));
         }
         if let Err(error) = written {
-            warn!(%error, "the list of children cannot be kept: a later `forebay up` may not find them");
+            warn!(%error, "cannot write the list of children; a later `forebay up` may not find them");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which builds run on the workers of this `up`: asked of the workers themselves, so that the answer is as of now.
+//! Running builds on the workers of this `up`, queried from the workers so that the answer is current.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,10 +9,10 @@ use model::{BuildKey, Heartbeat, WorkerId, WorkerStatus, WorkspaceState};
 use service::host_name;
 use tokio::time::Instant;
 
-/// How long all of them may take to answer.
+/// Time limit for the answers of all workers.
 const ANSWERS: Duration = Duration::from_secs(1);
 
-/// What the workers among the processes `pids` run, by worker. Those that do not answer in time are left out.
+/// Running builds by worker, for workers with a process id in `pids`. Workers that do not answer in time are omitted.
 pub(super) async fn running(bus: &Bus, pids: &[u32]) -> BTreeMap<WorkerId, Vec<BuildKey>> {
     let mut found = BTreeMap::new();
     let Ok(mut beats) = bus.client().subscribe(Subject::Heartbeat.to_string()).await else { return found };

@@ -1,6 +1,6 @@
-//! Pools whose number of processes follows a plan: which processes start, drain, and stop.
+//! Autoscaled pools: decides which processes start, drain and stop to reach the planned number.
 //!
-//! Nothing that runs is ended: a process is told to take nothing new first, and is stopped once it says that it runs nothing.
+//! Running work is never interrupted: a process drains first, and is stopped once it reports that it is idle.
 
 use std::{
     cmp::Reverse,
@@ -14,7 +14,7 @@ use settings::Settings;
 
 use super::services;
 
-/// `POOL=MIN..MAX`
+/// Bounds of a pool: `POOL=MIN..MAX`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pool: ScaledPool,
@@ -22,13 +22,11 @@ pub(crate) struct Bounds {
     max: u16,
 }
 
-/// What is no `POOL=MIN..MAX`.
+/// A text that is not of the form `POOL=MIN..MAX`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ParseBoundsError {
-    /// Not of that form.
-    #[error("a pool, the least and the most of its processes are expected, as in workers=0..4")]
+    #[error("expected POOL=MIN..MAX, e.g. workers=0..4")]
     Form,
-    /// No pool.
     #[error(transparent)]
     Pool(#[from] ParseScaledPoolError),
 }
@@ -45,36 +43,36 @@ impl FromStr for Bounds {
 }
 
 impl Bounds {
-    /// Over what the settings say of the pool.
+    /// Sets the bounds of the pool in the settings.
     pub(super) fn apply(&self, settings: &mut Settings) {
         let scaling = settings.autoscale.entry(self.pool.clone()).or_default();
         (scaling.min, scaling.max) = (self.min, self.max);
     }
 }
 
-/// What the heartbeats of a process say.
+/// State of a process from its heartbeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Heard {
-    /// When the last one came.
+    /// Time of the last heartbeat.
     pub(super) at: Instant,
-    /// Whether it takes nothing new.
+    /// Whether it accepts no new work.
     pub(super) draining: bool,
-    /// Whether it runs something.
+    /// Whether it runs anything.
     pub(super) busy: bool,
 }
 
-/// What is to be done.
+/// A step towards the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Have all processes of the pool say what they do.
+    /// Request heartbeats from all processes of the pool.
     Ask,
-    /// Start this one.
+    /// Start the process with this name.
     Start(String),
-    /// Tell this one to take nothing new.
+    /// Order the process to accept no new work.
     Drain(String),
-    /// Tell this one to take work again.
+    /// Order the process to accept work again.
     Resume(String),
-    /// End this one: it runs nothing, and will not.
+    /// Stop the process, which is drained and idle.
     Stop(String),
 }
 
@@ -82,22 +80,22 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Pool {
     name: ScaledPool,
-    /// As many it begins with.
+    /// Initial number of processes.
     first: u16,
     target: u64,
     members: BTreeMap<u32, Member>,
     asked: Option<Instant>,
-    /// Since when there are too many.
+    /// Time since which there are too many processes.
     surplus: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Member {
     stage: Stage,
-    /// Since when it is in that stage: what was heard before tells of another.
+    /// Begin of the stage; earlier heartbeats do not apply to it.
     since: Instant,
     born: Instant,
-    /// Whether users were told where its metrics are.
+    /// Whether its metrics URL has been published.
     listed: bool,
 }
 
@@ -107,28 +105,28 @@ enum Stage {
     Drains {
         idle: Option<Instant>,
     },
-    /// It was to go and is to stay: it takes work again once it has heard so.
+    /// It was draining and is needed again: it accepts work once it has received the order.
     Resumes,
     Stops,
 }
 
-/// How long heartbeats that were asked for may take.
+/// Time limit for requested heartbeats.
 const HEAR: Duration = Duration::from_millis(300);
-/// For so long a draining process says that it runs nothing before that is believed: what it was given just before may begin.
+/// A draining process must report for this long that it is idle, since work assigned shortly before may still begin.
 const SURE: Duration = Duration::from_millis(500);
-/// How often draining processes are asked.
+/// Interval of heartbeat requests to draining processes.
 const ASK: Duration = Duration::from_secs(1);
-/// How often is looked while something is on its way.
+/// Interval of checks while processes start, drain or stop.
 pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 impl Pool {
-    /// Those of the settings that a farm on this machine can scale; the others are for who runs their executors.
+    /// The pools of the settings that this farm can scale. Other pools are scaled by the operator of their executors.
     pub(super) fn all(settings: &Settings) -> Vec<Self> {
         let ours = |pool: &ScaledPool| match pool {
             ScaledPool::Workers => true,
             ScaledPool::Executors(pool) => pool.as_str() == settings.pool,
         };
-        // A pool is known from its first executor on: without one, actions would be refused in the place of waiting.
+        // A pool exists from its first executor on; without one, actions would be rejected instead of waiting.
         let first = |pool: &ScaledPool, min: u16| match pool {
             ScaledPool::Workers => min,
             ScaledPool::Executors(_) => min.max(1),
@@ -146,12 +144,12 @@ impl Pool {
             .collect()
     }
 
-    /// Which pool.
+    /// Name of the pool.
     pub(super) fn name(&self) -> &ScaledPool {
         &self.name
     }
 
-    /// What its processes run.
+    /// Service that its processes run.
     pub(super) fn service(&self) -> &'static str {
         match self.name {
             ScaledPool::Workers => services::WORKER,
@@ -163,7 +161,7 @@ impl Pool {
         format!("{}-{number}", self.service())
     }
 
-    /// The processes that it begins with, which are started with the farm.
+    /// Names of the initial processes, which are started with the farm.
     pub(super) fn begin(&mut self) -> Vec<String> {
         let now = Instant::now();
         let born = |number| (number, Member { stage: Stage::Takes, since: now, born: now, listed: true });
@@ -171,30 +169,30 @@ impl Pool {
         self.names()
     }
 
-    /// So many processes are to take work.
+    /// Sets the number of processes that should accept work.
     pub(super) fn want(&mut self, target: u64) {
         self.target = target;
     }
 
-    /// The processes there are.
+    /// Names of the current processes.
     pub(super) fn names(&self) -> Vec<String> {
         self.members.keys().map(|number| self.process(*number)).collect()
     }
 
-    /// Of these, those whose metrics nobody was told of.
+    /// Names of the processes whose metrics URL has not been published.
     pub(super) fn unlisted(&self) -> Vec<String> {
         let new = self.members.iter().filter(|(_, member)| !member.listed);
         new.map(|(number, _)| self.process(*number)).collect()
     }
 
-    /// Users were told of this one.
+    /// Marks the metrics URL of this process as published.
     pub(super) fn list(&mut self, name: &str) {
         if let Some(member) = self.number(name).and_then(|number| self.members.get_mut(&number)) {
             member.listed = true;
         }
     }
 
-    /// This one is gone.
+    /// Removes a process that has exited.
     pub(super) fn forget(&mut self, name: &str) {
         if let Some(number) = self.number(name) {
             self.members.remove(&number);
@@ -205,13 +203,13 @@ impl Pool {
         name.strip_prefix(self.service())?.strip_prefix('-')?.parse().ok()
     }
 
-    /// Whether something is on its way, so that it is to be looked at again soon.
+    /// Whether processes start, drain or stop, so that the next check is due soon.
     pub(super) fn is_moving(&self) -> bool {
         let settled = |member: &Member| member.stage == Stage::Takes && member.listed;
         self.surplus.is_some() || !self.members.values().all(settled)
     }
 
-    /// What is to be done at `now`, by what was `heard` of each process.
+    /// The steps at time `now`, given the latest heartbeat of each process.
     pub(super) fn steps(&mut self, heard: impl Fn(&str) -> Option<Heard>, now: Instant) -> Vec<Step> {
         let heard: BTreeMap<u32, Heard> = self
             .members
@@ -222,7 +220,7 @@ impl Pool {
             })
             .collect();
         let mut steps = self.let_go(&heard, now);
-        // One that someone else drains takes no work either.
+        // A process that an operator drains does not count as accepting work.
         let takes = |(number, member): (&u32, &Member)| {
             let drained = heard.get(number).is_some_and(|heard| heard.draining);
             member.stage == Stage::Resumes || (member.stage == Stage::Takes && !drained)
@@ -240,7 +238,7 @@ impl Pool {
             self.surplus = None;
             self.shrink(has - self.target, taking, &heard, now, &mut steps);
         }
-        // What they did a while ago is not what they do now.
+        // Request fresh heartbeats, since older ones may be outdated.
         let drains = self.members.values().any(|member| matches!(member.stage, Stage::Drains { .. }));
         let asks = since == now || (drains && self.asked.is_none_or(|at| now.duration_since(at) >= ASK));
         if asks && !steps.contains(&Step::Ask) {
@@ -250,7 +248,7 @@ impl Pool {
         steps
     }
 
-    /// Stops those that drained, and tells those again that do not know what they should do.
+    /// Stops drained processes, and repeats orders to processes that have not followed them.
     fn let_go(&mut self, heard: &BTreeMap<u32, Heard>, now: Instant) -> Vec<Step> {
         let service = self.service();
         let again = self.asked.is_none_or(|at| now.duration_since(at) >= ASK);
@@ -279,7 +277,7 @@ impl Pool {
                     steps.extend(sure.then_some(Step::Stop(name)));
                 }
                 Some(heard) if heard.draining => member.stage = Stage::Drains { idle: None },
-                // It was not heard since, or is another process by now.
+                // No heartbeat since the order, or the process was restarted.
                 Some(_) | None => {
                     member.stage = Stage::Drains { idle: None };
                     steps.extend(again.then_some(Step::Drain(name)));
@@ -293,7 +291,7 @@ impl Pool {
         steps
     }
 
-    /// Takes back those that were to go, the last first, then starts new ones.
+    /// Resumes draining processes, the latest first, then starts new ones.
     fn grow(&mut self, mut missing: u64, now: Instant, steps: &mut Vec<Step>) {
         let mut drains: Vec<(Instant, u32)> = self
             .members
@@ -320,7 +318,7 @@ impl Pool {
         }
     }
 
-    /// Has as many go: those that run nothing, and the youngest first.
+    /// Drains as many processes: idle ones first, then the youngest first.
     fn shrink(
         &mut self,
         surplus: u64,

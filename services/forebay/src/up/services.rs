@@ -1,4 +1,4 @@
-//! Forebay's own services as children: this executable with `serve NAME`.
+//! Forebay's services as children: this executable with `serve NAME`.
 
 use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
 
@@ -9,36 +9,25 @@ use settings::Settings;
 
 use super::{UpError, child::Spec, folder::Folder, ports, watchdog};
 
-/// The HTTP API.
 pub(super) const GATEWAY: &str = "gateway";
-/// Takes builds in.
 pub(super) const ENQUEUER: &str = "enqueuer";
-/// Hands builds out.
 pub(super) const DISPATCHER: &str = "dispatcher";
-/// Ends what others left.
 pub(super) const REAPER: &str = "reaper";
-/// Hands actions out.
 pub(super) const SCHEDULER: &str = "scheduler";
-/// Keeps the content-addressable store within its size.
 pub(super) const CAS: &str = "cas";
-/// Decides on quotas.
 pub(super) const GOVERNOR: &str = "governor";
-/// Learns what builds occupy.
 pub(super) const TRAINER: &str = "trainer";
-/// Decides how many processes pools should have.
 pub(super) const AUTOSCALER: &str = "autoscaler";
-/// Runs builds.
 pub(super) const WORKER: &str = "worker";
-/// Runs actions.
 pub(super) const EXECUTOR: &str = "executor";
 
-/// Where a service writes that it is ready, and where it listens.
+/// Variable with the path of the file in which a service reports that it is ready and its addresses.
 const LISTEN_FILE: &str = "FOREBAY_LISTEN_FILE";
 const HTTP_LISTEN: &str = "FOREBAY_HTTP_LISTEN";
 const GRPC_LISTEN: &str = "FOREBAY_GRPC_LISTEN";
 const METRICS_LISTEN: &str = "FOREBAY_METRICS_LISTEN";
 
-/// What a service wrote when it was ready.
+/// Addresses that a ready service has written to its listen file.
 #[derive(Debug, Deserialize)]
 struct Listening {
     http: Option<String>,
@@ -46,7 +35,7 @@ struct Listening {
     metrics: Option<String>,
 }
 
-/// How a service of the farm is started.
+/// Creates the specifications of service processes.
 #[derive(Debug, Clone)]
 pub(super) struct Maker {
     program: PathBuf,
@@ -54,27 +43,27 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    /// With these settings.
+    /// A maker of services with these settings.
     pub(super) fn new(settings: &Settings) -> Result<Self, UpError> {
         let program = std::env::current_exe();
         let program = program.map_err(|source| UpError::System { what: "finding this program", source })?;
         Ok(Self { program, variables: variables(settings) })
     }
 
-    /// One process of `service`, by the name `name`.
+    /// Specification of one process of `service` called `name`.
     pub(super) fn spec(&self, folder: &Folder, name: &str, service: &str) -> Spec {
         spec(folder, self.program.clone(), self.variables.clone(), name, service)
     }
 }
 
-/// How many of those of which there may be several; `None` where their number follows the work.
+/// Number of workers and executors; `None` if the pool is autoscaled.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) workers: Option<u16>,
     pub(super) executors: Option<u16>,
 }
 
-/// The names of several: `worker`, or `worker-1`, `worker-2` and so on.
+/// Names of the processes: `worker`, or `worker-1`, `worker-2` and so on if there are several.
 fn names(service: &str, count: Option<u16>) -> Vec<String> {
     match count {
         None => Vec::new(),
@@ -83,14 +72,14 @@ fn names(service: &str, count: Option<u16>) -> Vec<String> {
     }
 }
 
-/// How to start every service whose number does not follow the work.
+/// Specifications of all services except the autoscaled ones.
 pub(super) fn specs(folder: &Folder, settings: &Settings, maker: &Maker, counts: Counts) -> Vec<Spec> {
     let spec = |name: &str, service: &str| maker.spec(folder, name, service);
     let mut specs = vec![spec(ENQUEUER, ENQUEUER), spec(DISPATCHER, DISPATCHER), spec(SCHEDULER, SCHEDULER)];
     specs.extend(names(WORKER, counts.workers).iter().map(|name| spec(name, WORKER)));
     specs.extend(names(EXECUTOR, counts.executors).iter().map(|name| spec(name, EXECUTOR)));
     let mut cas = spec(CAS, CAS);
-    // The farm's own address is the gateway's.
+    // The configured address is that of the gateway.
     cas.env.insert(GRPC_LISTEN.to_owned(), ports::with_port(&settings.grpc_listen, 0));
     specs.extend([
         spec(GOVERNOR, GOVERNOR),
@@ -105,12 +94,12 @@ pub(super) fn specs(folder: &Folder, settings: &Settings, maker: &Maker, counts:
     specs
 }
 
-/// Whether this child is a worker.
+/// Whether the child with this name is a worker.
 pub(super) fn is_worker(name: &str) -> bool {
     name.strip_prefix(WORKER).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// How to start the process that ends the others when `up` was killed.
+/// Specification of the watchdog, which stops the other processes if `up` is killed.
 pub(super) fn watchdog(folder: &Folder, maker: &Maker) -> Spec {
     Spec {
         name: watchdog::NAME.to_owned(),
@@ -132,13 +121,13 @@ fn spec(
     service: &str,
 ) -> Spec {
     let listen_file = folder.listen_file(name);
-    // What an earlier run left says nothing about this one.
+    // A file of an earlier run does not apply to this one.
     let _ = fs::remove_file(&listen_file);
     env.insert(LISTEN_FILE.to_owned(), listen_file.display().to_string());
     Spec {
         name: name.to_owned(),
         program,
-        // The settings come by the environment; the folder is here for whoever reads a list of processes.
+        // Settings are passed in the environment; the folder is for users that read the list of processes.
         args: vec!["serve".into(), service.into(), "--data".into(), folder.root().into()],
         env,
         log: folder.log(name),
@@ -148,7 +137,7 @@ fn spec(
     }
 }
 
-/// Every setting as the variable that means the same, so that a child has exactly our settings.
+/// All settings as environment variables, so that a child has exactly the same settings.
 fn variables(settings: &Settings) -> BTreeMap<String, String> {
     let Ok(Value::Object(fields)) = serde_json::to_value(settings) else { return BTreeMap::new() };
     let text = |value: &Value| match value {
@@ -163,7 +152,7 @@ fn variables(settings: &Settings) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The settings of the children: `up` decides where they listen.
+/// Settings of the children, with the addresses that `up` has chosen.
 pub(super) fn child_settings(
     settings: &Settings,
     folder: &Folder,
@@ -176,20 +165,20 @@ pub(super) fn child_settings(
         redis_url: redis.to_owned(),
         store_url: store.to_owned(),
         data: folder.root().to_owned(),
-        // One fixed port cannot be everyone's.
+        // Several processes cannot share one fixed port.
         metrics_listen: ports::with_port(&settings.metrics_listen, 0),
         ..settings.clone()
     }
 }
 
-/// The ports that a service had, for its next start: others know them.
+/// The ports of a service, which it must reuse after a restart because other processes know them.
 fn remembered(spec: &Spec) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let Some(listening) = spec.env.get(LISTEN_FILE).and_then(|path| read(path.as_ref()).ok()) else {
         return env;
     };
     let mut remember = |variable: &str, url: Option<String>| {
-        // The port alone: the host may be a name, or every interface.
+        // Only the port, since the host may be a name or all interfaces.
         let listen = spec.env.get(variable).zip(url);
         env.extend(listen.map(|(listen, url)| {
             let (_, port) = ports::split(&ports::address_of(&url, 80)).to_owned();
@@ -206,19 +195,19 @@ fn read(path: &std::path::Path) -> io::Result<Listening> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 
-/// Returns when the service is ready.
+/// Waits until the service is ready.
 pub(super) async fn ready(folder: &Folder, name: &str) {
     while read(&folder.listen_file(name)).is_err() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Where a service shows its metrics, once it is ready.
+/// URL of the metrics of a service, once it is ready.
 pub(super) fn metrics(folder: &Folder, name: &str) -> Option<String> {
     read(&folder.listen_file(name)).ok()?.metrics
 }
 
-/// Adds where a service listens.
+/// Adds the addresses of a service to the endpoints.
 pub(super) fn add_endpoints(folder: &Folder, name: &str, endpoints: &mut Endpoints) {
     let Ok(listening) = read(&folder.listen_file(name)) else { return };
     endpoints.metrics.extend(listening.metrics.map(|url| (name.to_owned(), url)));
@@ -248,7 +237,7 @@ mod tests {
         assert_eq!(names("worker", Some(1)), ["worker"]);
         assert_eq!(names("worker", Some(2)), ["worker-1", "worker-2"]);
         assert!(names("worker", Some(0)).is_empty());
-        assert!(names("worker", None).is_empty(), "those are started as they are needed");
+        assert!(names("worker", None).is_empty(), "autoscaled workers are started on demand");
     }
 
     #[test]

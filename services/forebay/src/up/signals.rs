@@ -1,10 +1,10 @@
-//! Being told to stop.
+//! Signals that stop `forebay up`.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::UpError;
 
-/// SIGTERM and SIGINT.
+/// Receives SIGTERM and SIGINT.
 #[derive(Debug)]
 pub(super) struct Signals {
     terminate: Signal,
@@ -12,14 +12,14 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// From now on these signals end nothing by themselves.
+    /// Listens for the signals, which no longer end the process on their own.
     pub(super) fn listen() -> Result<Self, UpError> {
         let on =
             |kind| signal(kind).map_err(|source| UpError::System { what: "listening for signals", source });
         Ok(Self { terminate: on(SignalKind::terminate())?, interrupt: on(SignalKind::interrupt())? })
     }
 
-    /// Returns at the next one.
+    /// Waits for the next signal.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,7 +1,7 @@
-//! Ends what a killed `forebay up` left, unless another `up` takes it over in time.
+//! Stops the processes of a killed `forebay up`, unless another `up` takes over in time.
 //!
-//! A process of its own, kept by `up` like the servers. Its standard input is a pipe that `up` holds open: the end of the pipe is
-//! the end of `up`, whatever ended it.
+//! It is a separate process that `up` starts like a server. Its standard input is a pipe from `up`, which closes at the
+//! end of `up` regardless of the cause.
 
 use std::{io::Read as _, process::ExitCode, time::Duration};
 
@@ -22,14 +22,14 @@ use super::{
     signals::Signals,
 };
 
-/// The child's name.
+/// Name of the child.
 pub(crate) const NAME: &str = "watchdog";
-/// How often it is looked whether builds still run.
+/// Interval of checks for running builds.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long nats-server may take to answer.
+/// Time limit for nats-server to answer.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Waits for the end of `up`, then ends its children. Returns when told to stop.
+/// Waits for the end of `up`, then stops its children. A signal ends it early.
 pub(crate) async fn run(settings: &Settings) -> Result<ExitCode, UpError> {
     let mut signals = Signals::listen()?;
     tokio::select! {
@@ -42,10 +42,10 @@ pub(crate) async fn run(settings: &Settings) -> Result<ExitCode, UpError> {
 async fn watch(settings: &Settings) {
     end_of_input().await;
     let patience = Duration::from_secs(settings.orphan_seconds);
-    warn!("`forebay up` is gone: unless another takes over within {patience:?}, everything here ends");
+    warn!("`forebay up` has ended: stopping its processes unless another takes over within {patience:?}");
     tokio::time::sleep(patience).await;
     if folder::is_held(&settings.data) {
-        return info!("another `forebay up` has the folder");
+        return info!("another `forebay up` has taken over");
     }
     let roster = Roster::new(&settings.data);
     let workers: Vec<u32> = roster
@@ -69,16 +69,16 @@ async fn watch(settings: &Settings) {
     }
     roster.withdraw();
     roster.close();
-    info!("ended what `forebay up` left");
+    info!("stopped the processes of `forebay up`");
 }
 
-/// Has the workers take nothing new, and returns when none of them runs a build. Every build has its timeout.
+/// Drains the workers and waits until none of them runs a build. This ends because every build has a timeout.
 async fn until_idle(bus: &Bus, workers: &[u32]) {
     let client = Client::new(bus.clone());
     loop {
         let found = running(bus, workers).await;
         for worker in found.keys() {
-            // One that does not hear it now is told again.
+            // A lost order is sent again in the next round.
             let _ = client.control(worker, &Control::Drain).await;
         }
         if found.values().all(Vec::is_empty) {
@@ -88,7 +88,7 @@ async fn until_idle(bus: &Bus, workers: &[u32]) {
     }
 }
 
-/// Returns when every process has closed the other end of the standard input.
+/// Waits until every process has closed the other end of the standard input.
 async fn end_of_input() {
     let (sender, receiver) = oneshot::channel::<()>();
     std::thread::spawn(move || {

@@ -1,7 +1,7 @@
-//! Reading a build's events ahead of the client that they are for, as far as that one keeps up.
+//! Reads the events of a build ahead of the client, as far as the client keeps up.
 //!
-//! A watch hears what is stored and keeps it until it is asked. Of a client that does not read, that would be all the
-//! build writes; so its watch ends, and a new one begins at the same position when it reads again.
+//! A watch buffers new events until they are read. For a client that does not read, that would be everything the
+//! build writes, so its watch ends, and a new one starts at the same position when the client reads again.
 
 use std::time::Duration;
 
@@ -11,32 +11,32 @@ use tokio::{sync::mpsc, time::timeout};
 
 use crate::routes::Gateway;
 
-/// Events that are read before the client takes them.
+/// Maximum number of events read ahead of the client.
 const AHEAD: usize = 2;
-/// A client that takes nothing for this long has its watch ended. What is stored meanwhile is in memory, for each such client.
+/// Time after which the watch of a client that does not read ends. Until then its new events are buffered in memory.
 const LAG: Duration = Duration::from_millis(50);
 
-/// What comes next of a stream.
+/// The next item of a stream.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// An event, or a place in the queue.
+    /// An event or a queue position.
     Followed(Followed),
-    /// The bus could not be read; nothing follows.
+    /// Reading the bus failed; nothing follows.
     BrokeOff,
 }
 
-/// A stream of events of one build.
+/// The event stream of one build.
 #[derive(Debug)]
 pub(super) struct Ahead {
     pub(super) gateway: Gateway,
     pub(super) key: BuildKey,
-    /// The last that was read.
+    /// Position of the last event that was read.
     pub(super) position: Sequence,
     pub(super) kinds: Vec<WatchKind>,
 }
 
 impl Ahead {
-    /// Reads in a task of its own, which ends when the receiver is dropped.
+    /// Starts a reading task, which ends when the receiver is dropped.
     pub(super) fn start(self) -> mpsc::Receiver<Next> {
         let (sender, receiver) = mpsc::channel(AHEAD);
         tokio::spawn(self.run(sender));
@@ -88,7 +88,7 @@ impl Ahead {
         }
     }
 
-    /// Notes the position; whether it is the last event.
+    /// Records the position and returns whether this is the last event.
     fn pass(&mut self, followed: &Followed) -> bool {
         match followed {
             Followed::Event(event) => {
@@ -99,7 +99,7 @@ impl Ahead {
         }
     }
 
-    /// Whether the client read again in time.
+    /// Sends `next` once the client reads again; returns false if it does not do so in time.
     async fn wait_for_reader(&self, sender: &mpsc::Sender<Next>, next: Next) -> bool {
         let permit = tokio::select! {
             permit = timeout(self.gateway.reading, sender.reserve()) => permit,
@@ -113,7 +113,7 @@ impl Ahead {
             Ok(Err(_)) => false,
             Err(_) => {
                 let (build, position) = (&self.key, self.position);
-                tracing::debug!(%build, %position, "a watcher that reads nothing is closed; it can come back");
+                tracing::debug!(%build, %position, "closing a watcher that does not read; it can reconnect");
                 false
             }
         }

@@ -1,4 +1,4 @@
-//! Putting an execution into the log, or joining one of the same action that waits or runs.
+//! Accepts an execution into the log, or joins one of the same action that waits or runs.
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use super::{
     waiting::{Here, Waiter},
 };
 
-/// How long an acceptance is tried while the bus is away; a client that waits longer gives up by itself.
+/// How long an acceptance is retried while the bus is unavailable. A client that waits longer gives up on its own.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often something to be joined may turn out to have ended.
+/// Maximum number of candidates for joining that turn out to have ended.
 const TRIES: u32 = 8;
 
 /// An execution that a client waits for.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    /// The name that the client is told.
+    /// The operation name sent to the client.
     pub(crate) name: OperationName,
     pub(crate) waiter: Waiter,
-    /// Whether another request began it.
+    /// Whether another request started it.
     pub(crate) joined: bool,
-    /// Held open for those who come after; none for what is not shared.
+    /// Held so that later requests for the action find this execution; `None` if it is not shared.
     pub(crate) door: Option<Door>,
 }
 
-/// A request on its way through a door.
+/// A request that starts or joins an execution, one at a time for each [`Door`].
 struct Entering<'a> {
     core: &'a Core,
     execution: &'a Execution,
@@ -47,21 +47,21 @@ struct Entering<'a> {
 enum Step {
     Began(Waiter),
     Joined(Waiter),
-    /// What was found has ended.
+    /// The execution that was found has ended.
     Over(ExecutionKey),
 }
 
-/// What became of an execution that was to be accepted.
+/// The result of a call to [`accept_or_join`].
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It is in the log, or what it joined is.
+    /// The execution, or the one that it joined, is in the log.
     Accepted(Box<Accepted>),
-    /// The action has a result by now.
+    /// The action has a cached result by now.
     Cached(Box<ActionResult>),
 }
 
-/// Accepts `execution`, or joins one of the same action that waits or runs. What is found may have ended since a result was
-/// looked for: if `may_be_cached`, it is looked for again then.
+/// Accepts `execution`, or joins one of the same action that waits or runs. The execution that was found may have
+/// ended since the cache lookup, so if `may_be_cached` the result is looked up again.
 pub(crate) async fn accept_or_join(
     core: &Core,
     execution: Execution,
@@ -75,7 +75,7 @@ pub(crate) async fn accept_or_join(
         return Ok(Outcome::Accepted(Box::new(Accepted { name, waiter, joined: false, door: None })));
     };
     let entering = Entering { core, execution: &execution, role, door: &door };
-    let busy = |_| status::retry(Code::Unavailable, "another request for the action got no answer", RETRY);
+    let busy = |_| status::retry(Code::Unavailable, "timed out behind another request for the action", RETRY);
     let mut inside = tokio::time::timeout(PATIENCE, door.enter()).await.map_err(busy)?;
     let mut over = Vec::new();
     for _ in 0..TRIES {
@@ -100,12 +100,12 @@ pub(crate) async fn accept_or_join(
         let name = name(waiter.key().clone());
         return Ok(Outcome::Accepted(Box::new(Accepted { name, waiter, joined, door: Some(door) })));
     }
-    let text = "all that was to be joined had just ended";
+    let text = "every execution that could be joined had just ended";
     Err(status::retry(Code::Unavailable, text, RETRY))
 }
 
 impl Entering<'_> {
-    /// Tries to join what was found behind the door, else what the index knows, else begins.
+    /// Tries to join the execution stored in the door, then the one in the index, and otherwise starts a new one.
     async fn step(&self, inside: Option<&ExecutionKey>, over: &[ExecutionKey]) -> Result<Step, Status> {
         if let Some(key) = inside.filter(|key| !over.contains(key)) {
             match self.core.waiters.join(key, self.role) {
@@ -117,23 +117,25 @@ impl Entering<'_> {
         match self.door.ask(&self.execution.key(), over).await {
             Joined::First => write(self.core, self.execution.clone(), self.role).await.map(Step::Began),
             Joined::Other(key) => {
-                // Whoever was to write it may never have come to that: no one waits for what is not there.
+                // The gateway that claimed it may have died before writing it, so it is written here
+                // if it is missing.
                 let same = Execution { id: key.id, ..self.execution.clone() };
                 self.settle(write(self.core, same, self.role).await?).await
             }
         }
     }
 
-    /// Sees to it that what was joined goes on, and is as urgent as this request.
+    /// Ensures that the joined execution continues and is at least as urgent as this request.
     async fn settle(&self, mut waiter: Waiter) -> Result<Step, Status> {
         if waiter.known().is_over() {
             return Ok(Step::Over(waiter.key().clone()));
         }
         nobody::keep(&self.core.waiters, &mut waiter).await.map_err(faults::bus)?;
         if let Err(error) = raise(self.core, &mut waiter, self.execution.priority).await {
-            debug!(execution = %waiter.key(), error = telemetry::error_chain(&error), "not made more urgent");
+            debug!(execution = %waiter.key(), error = telemetry::error_chain(&error), "priority not raised");
         }
-        // What ended in the meantime is as good an answer as any, unless it was ended because nobody was known to want it.
+        // A result that arrived in the meantime is a valid answer, unless the execution was cancelled for
+        // lack of waiting clients.
         let known = waiter.known();
         let outcome = known.record().and_then(ExecutionRecord::outcome);
         if known.lost || outcome.is_some_and(|outcome| outcome.code == i32::from(Code::Cancelled)) {
@@ -143,11 +145,10 @@ impl Entering<'_> {
     }
 }
 
-/// Writes the first record of `execution`, unless it is there.
+/// Writes the first record of `execution` unless it exists.
 async fn write(core: &Core, execution: Execution, role: &Role) -> Result<Waiter, Status> {
     let key = execution.key();
-    // Before anything is written: from here on nothing is missed, and an execution whose client goes away in the
-    // meantime is ended.
+    // Subscribe before writing: no event is missed, and the execution ends if its client disconnects in the meantime.
     let waiter = core.waiters.wait(&key, role).await.map_err(faults::bus)?;
     let record = ExecutionRecord::accepted(execution);
     match core.bus.transition(&record, Sequence(0), PATIENCE).await.map_err(faults::bus)? {
@@ -161,7 +162,7 @@ async fn write(core: &Core, execution: Execution, role: &Role) -> Result<Waiter,
     Ok(waiter)
 }
 
-/// Makes an execution as urgent as `priority`, if it is less.
+/// Raises an execution to `priority` if it is less urgent.
 async fn raise(core: &Core, waiter: &mut Waiter, priority: i32) -> Result<(), bus::BusError> {
     for _ in 0..TRIES {
         let known = waiter.known();

@@ -1,7 +1,7 @@
-//! Remote Asset: content by where it comes from. Pushed by clients, or fetched over http and https by the gateway.
+//! Remote Asset API: content by origin URI, pushed by clients or fetched over HTTP and HTTPS by the gateway.
 //!
-//! What is known of an asset is an action result in the store, under an instance name that no client can have: the
-//! store's completeness check and its promise to keep what it names hold for assets as well.
+//! An asset is stored as an action result under an instance name that no client can use. The store's completeness
+//! check and its guarantee to keep referenced blobs therefore cover assets too.
 
 mod download;
 mod fetch;
@@ -25,36 +25,36 @@ use tonic::Status;
 use super::{Core, faults, state::timestamp};
 use key::AssetKind;
 
-/// Downloads at a time.
+/// Maximum number of simultaneous downloads.
 const DOWNLOADS_MAX: usize = 16;
 const TIMESTAMP: &str = "google.protobuf.Timestamp";
 
-/// Serves `build.bazel.remote.asset.v1`.
+/// Implementation of the `build.bazel.remote.asset.v1` services.
 #[derive(Clone)]
 pub(crate) struct AssetApi {
     core: Core,
-    /// Where downloads lie until they are complete.
+    /// Directory for incomplete downloads.
     folder: Arc<PathBuf>,
     downloads: Arc<Semaphore>,
 }
 
 impl AssetApi {
-    /// Downloads into `folder`.
+    /// Creates the services; downloads are stored in `folder` until they are complete.
     pub(crate) fn new(core: Core, folder: PathBuf) -> Self {
         Self { core, folder: Arc::new(folder), downloads: Arc::new(Semaphore::new(DOWNLOADS_MAX)) }
     }
 }
 
-/// An asset that is known.
+/// A pushed or fetched asset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asset {
-    /// Its content: the blob, or the root directory.
+    /// Digest of the blob or of the root directory.
     pub(crate) digest: BlobDigest,
-    /// What must be kept with it.
+    /// Blobs and directories that must be kept with it.
     pub(crate) references: Vec<BlobDigest>,
-    /// Since when it is known.
+    /// Time of the push, or of the start of the download.
     pub(crate) since: Millis,
-    /// When it is to be forgotten.
+    /// Time after which it is no longer served.
     pub(crate) expires: Option<Timestamp>,
 }
 
@@ -90,7 +90,7 @@ impl Asset {
     }
 }
 
-/// What is known of an asset, if all of it is there.
+/// The stored asset, if it has not expired and its content is complete.
 async fn find(
     core: &Core,
     kind: AssetKind,

@@ -1,9 +1,9 @@
-//! Cancelling an operation: a client says that it wants it no more.
+//! Cancelling an operation: a client no longer wants its result.
 //!
-//! An execution may be for several clients, which all have the same operation name for it. It is ended at once if no other
-//! client wants it, at any gateway; else it goes on, and ends with the last of them (see [`super::nobody`]). The
-//! clients are told apart by the invocation that they name. One that names none is the only one if nobody else ever asked
-//! for the execution; otherwise it may be any of those who wait, and they are spared.
+//! Several clients may share one execution and its operation name. It ends at once if no other client of any gateway
+//! wants it. Otherwise it continues until the last client leaves (see [`super::nobody`]). Clients are distinguished
+//! by their invocation id. A client without an id is the only one if no other request ever asked for the execution.
+//! Otherwise it may be any of the waiting clients, so the execution continues.
 
 use std::time::Duration;
 
@@ -17,27 +17,27 @@ use super::{
     nobody::{self, PATIENCE, Question},
 };
 
-/// How long the other gateways have to say that others want it. A cancellation reaches the process in under 200 ms.
+/// Time for the other gateways to answer that a client wants it. A cancellation reaches the process in under 200 ms.
 const SILENCE: Duration = Duration::from_millis(100);
 const TRIES: u32 = 20;
 
-/// What became of a cancellation.
+/// The result of a cancellation request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cancelled {
-    /// It is ended.
+    /// This call ended the execution.
     Now,
-    /// It had its result before.
+    /// The execution already had its result.
     Over,
-    /// It goes on for others.
+    /// The execution continues for other clients.
     Wanted,
-    /// There is no such execution.
+    /// The execution does not exist.
     Unknown,
 }
 
-/// Ends `key` as cancelled, unless it has its result or others than `caller` want it.
+/// Ends `key` as cancelled, unless it has a result or clients other than `caller` want it.
 ///
-/// As in [`super::nobody`] the end is written only behind the record that was read before the others were asked, so that
-/// whoever comes in the meantime is spared.
+/// As in [`super::nobody`], the end is written only if the record that was read before asking the other gateways is
+/// still the last one, so a client that arrives in the meantime keeps the execution running.
 pub(crate) async fn cancel(
     core: &Core,
     key: &ExecutionKey,
@@ -52,10 +52,10 @@ pub(crate) async fn cancel(
         }
         let shared = core.merging.is_enabled() && !record.execution.do_not_cache;
         if shared && is_wanted(core, key, caller).await? {
-            debug!(execution = %key, "not cancelled: others want it");
+            debug!(execution = %key, "not cancelled: other clients want it");
             return Ok(Cancelled::Wanted);
         }
-        let ended = nobody::cancelled(&record, sequence, "a client cancelled it", core.bus.now());
+        let ended = nobody::cancelled(&record, sequence, "cancelled by a client", core.bus.now());
         if let Written::Won(_) = core.bus.transition(&ended, sequence, PATIENCE).await? {
             let known = core.waiters.known(key).unwrap_or_default();
             nobody::tell(&core.bus, key, known.executors()).await;
@@ -65,7 +65,8 @@ pub(crate) async fn cancel(
     Err(BusError::Timeout { what: format!("ending {key}") })
 }
 
-/// Whether others than `caller` want it. All gateways are asked at once; those that have nothing to do with it are silent.
+/// Whether clients other than `caller` want it. All gateways are asked at once; those that do not follow the
+/// execution do not answer.
 async fn is_wanted(core: &Core, key: &ExecutionKey, caller: &Invocation) -> Result<bool, BusError> {
     let mut standing = core.waiters.standing(key, caller).unwrap_or_default();
     if standing.is_wanted() {

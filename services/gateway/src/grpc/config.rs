@@ -1,4 +1,4 @@
-//! What the gRPC side of the gateway is set up with.
+//! Configuration of the gRPC side of the gateway.
 
 use std::time::Duration;
 
@@ -8,41 +8,40 @@ use settings::Settings;
 
 use super::validate::TimeoutLimits;
 
-/// What the gRPC side of the gateway is set up with.
+/// Configuration of the gRPC side of the gateway.
 #[derive(Debug, Clone)]
 pub struct GrpcConfig {
-    /// Address to listen on; port 0 is any free one.
+    /// Address to listen on; port 0 means any free port.
     pub listen: String,
-    /// Which instance names there are, and what their clients may do.
+    /// Instance names and what their clients may do.
     pub instances: InstanceRules,
-    /// How long a command may run.
+    /// Default and maximum run time of a command.
     pub(crate) timeouts: TimeoutLimits,
-    /// What a command may be allowed to use.
+    /// Upper bounds of the resource limits of a command.
     pub limits: TaskLimits,
     /// How long an action may wait for an executor.
     pub queue_timeout: Duration,
-    /// Runs of an action at most, when executors die under it.
+    /// Maximum number of attempts of an action when executors are lost.
     pub attempts: Attempt,
-    /// How long an action goes on when nobody waits for it any more.
+    /// How long an action continues after its last client has left.
     pub grace: Duration,
-    /// Whether what is asked for several times at once is executed once.
+    /// Whether identical concurrent requests share one execution.
     pub merging: bool,
-    /// How long the origin of an asset may take.
+    /// Time limit for fetching one URI of an asset.
     pub fetch_timeout: Duration,
-    /// Bytes of an asset at most.
+    /// Maximum size of a fetched asset, in bytes.
     pub fetch_bytes_max: u64,
 }
 
-/// Settings that the gRPC side cannot use.
+/// Invalid settings of the gRPC side.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The instance rules.
-    #[error("setting instances cannot be used")]
+    #[error("the setting instances is invalid")]
     Instances(#[from] ParseRuleError),
 }
 
 impl GrpcConfig {
-    /// As the settings say.
+    /// Reads the configuration from the settings.
     pub fn new(settings: &Settings) -> Result<Self, ConfigError> {
         Ok(Self {
             listen: settings.grpc_listen.clone(),

@@ -1,4 +1,4 @@
-//! `Execute` and `WaitExecution`.
+//! The methods `Execute` and `WaitExecution`.
 
 use model::{BlobDigest, ExecutionRecord, Sequence};
 use reapi::{
@@ -21,7 +21,7 @@ use super::{
     watch_stream::{Operations, Watching},
 };
 
-/// Serves `build.bazel.remote.execution.v2.Execution`.
+/// Implementation of the `build.bazel.remote.execution.v2.Execution` service.
 pub(crate) struct ExecutionApi {
     core: Core,
 }
@@ -72,20 +72,20 @@ impl Execution for ExecutionApi {
     }
 }
 
-/// A stream of one operation that is done and of which nothing is kept.
+/// A stream of one operation that is already done and is not stored.
 fn at_once(instance: &str, action: &BlobDigest, response: &ExecuteResponse) -> Operations {
     let slash = if instance.is_empty() { "" } else { "/" };
-    // It names nothing: whoever would wait for it is told to execute the action.
+    // This name refers to no stored operation: waiting for it returns `NOT_FOUND`.
     let name = format!("{instance}{slash}operations/done/{}", action.hex());
     let operation: Operation = state::done(&name, state::done_metadata(action), response);
     Box::pin(futures::stream::once(async move { Ok(operation) }))
 }
 
-/// Waits for an operation that any gateway has accepted.
+/// Waits for an operation that any gateway accepted.
 pub(crate) async fn find(core: &Core, name: &OperationName, role: Role) -> Result<Waiter, Status> {
     let mut waiter = core.waiters.wait(&name.key, &role).await.map_err(faults::bus)?;
     if waiter.known().last.is_none() {
-        // Behind the subscription, so that nothing lies between.
+        // Read after subscribing, so that no event is missed.
         let (sequence, record) = read(core, name).await?;
         waiter.learn(sequence, record);
     }
@@ -96,7 +96,7 @@ pub(crate) async fn find(core: &Core, name: &OperationName, role: Role) -> Resul
     Ok(waiter)
 }
 
-/// What is known of an operation, without waiting for it: who only asks does not count as somebody who wants it.
+/// The current state of an operation. The caller does not count as a waiting client.
 pub(crate) async fn look(core: &Core, name: &OperationName) -> Result<Known, Status> {
     let (sequence, record) = read(core, name).await?;
     let mut known = core.waiters.known(&name.key).unwrap_or_default();
@@ -104,7 +104,7 @@ pub(crate) async fn look(core: &Core, name: &OperationName) -> Result<Known, Sta
     Ok(known)
 }
 
-/// The last record, from the leader: another gateway may have accepted it this moment.
+/// The last record, read from the leader because another gateway may have accepted the execution just now.
 async fn read(core: &Core, name: &OperationName) -> Result<(Sequence, ExecutionRecord), Status> {
     let last = core.bus.latest_execution(&name.key).await.map_err(faults::bus)?;
     let own = last.filter(|(_, record)| record.execution.instance == name.instance);
@@ -112,5 +112,5 @@ async fn read(core: &Core, name: &OperationName) -> Result<(Sequence, ExecutionR
 }
 
 fn unknown(name: &OperationName) -> Status {
-    Status::not_found(format!("there is no operation {name}; execute the action again"))
+    Status::not_found(format!("operation {name} not found; execute the action again"))
 }

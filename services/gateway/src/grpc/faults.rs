@@ -1,4 +1,4 @@
-//! What goes wrong behind the gateway, as clients are told it.
+//! Errors of the services behind the gateway as gRPC statuses.
 
 use bus::BusError;
 use reapi::status;
@@ -9,11 +9,11 @@ use super::RETRY;
 
 pub(crate) use cas_service::status_of as store;
 
-/// A call of the bus that failed: whoever asks again soon may be lucky.
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+/// The status of a failed bus call. Transient failures carry a retry delay.
+#[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
 pub(crate) fn bus(error: BusError) -> Status {
     let text = error_chain(&error);
-    tracing::warn!(error = text, "a call failed at the bus");
+    tracing::warn!(error = text, "bus call failed");
     match error {
         BusError::TooLarge { .. } => Status::invalid_argument(text),
         BusError::Corrupt { .. } => Status::internal(text),

@@ -1,17 +1,17 @@
-//! Who follows an execution at this gateway, and on whose behalf.
+//! The clients that follow an execution at this gateway.
 
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use tonic::metadata::MetadataMap;
 
-/// The run of a client that asks, as it names itself; may be empty. Of two without a name nobody knows whether they are one.
+/// The invocation id that a client sends; may be empty. Two clients without an id cannot be distinguished.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Invocation(String);
 
 impl Invocation {
-    /// As the `RequestMetadata` of a call says.
+    /// The invocation id in the `RequestMetadata` of a call.
     pub(crate) fn of(headers: &MetadataMap) -> Self {
         Self(reapi::metadata::request_metadata(headers).tool_invocation_id)
     }
@@ -22,37 +22,37 @@ impl Invocation {
     }
 }
 
-/// Why somebody follows an execution.
+/// Why a client follows an execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// He asked for its action to be executed.
+    /// The client requested the execution of its action.
     Asks(Invocation),
-    /// He knows its name and waits for its end.
+    /// The client knows the operation name and waits for the result.
     Waits(Invocation),
-    /// He reads what it writes, or looks at it: it goes on for him too, but it is not his to have ended or spared.
+    /// The client only reads the output. The execution continues while it reads, but it has no say in a cancellation.
     Reads,
 }
 
-/// Those who follow one execution here.
+/// The clients that follow one execution at this gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Interest {
-    /// Requests that led to it, the ones that were given up among them.
+    /// Number of requests that led to it, including abandoned ones.
     asked: u32,
-    /// Those who wait now.
+    /// Number of waiting requests of each invocation.
     waiting: HashMap<Invocation, u32>,
 }
 
-/// How much an execution is wanted besides by one client that wants it no more.
+/// How many clients other than a cancelling one want an execution.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Standing {
-    /// Clients that it is or was for, as far as they can be told apart.
+    /// Number of past and present clients, as far as they can be distinguished.
     pub(crate) clients: u32,
-    /// Those who wait now and are not surely that client.
+    /// Number of waiting clients that may be other than the cancelling one.
     pub(crate) others: u32,
 }
 
 impl Interest {
-    /// Somebody comes.
+    /// Adds a follower with this role.
     pub(crate) fn come(&mut self, role: &Role) {
         match role {
             Role::Asks(invocation) => {
@@ -64,7 +64,7 @@ impl Interest {
         }
     }
 
-    /// Somebody who came goes.
+    /// Removes a follower with this role.
     pub(crate) fn go(&mut self, role: &Role) {
         let (Role::Asks(invocation) | Role::Waits(invocation)) = role else { return };
         if let Some(count) = self.waiting.get_mut(invocation) {
@@ -75,7 +75,7 @@ impl Interest {
         }
     }
 
-    /// How much it is wanted besides by `caller`.
+    /// How many clients other than `caller` want the execution.
     pub(crate) fn standing(&self, caller: &Invocation) -> Standing {
         let count = |counts: &mut dyn Iterator<Item = (&Invocation, &u32)>| counts.map(|(_, n)| *n).sum();
         let all: u32 = count(&mut self.waiting.iter());
@@ -85,14 +85,14 @@ impl Interest {
 }
 
 impl Standing {
-    /// Both together.
+    /// The sum of both standings.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
         Self { clients: self.clients + other.clients, others: self.others + other.others }
     }
 
-    /// Whether others want it than the client that wants it no more. A client without a name that alone ever asked for
-    /// it is taken for its own only other.
+    /// Whether clients other than the cancelling one want it. The only client that ever asked for it counts as the
+    /// cancelling one, even without an invocation id.
     pub(crate) fn is_wanted(self) -> bool {
         self.others > 0 && self.clients > 1
     }
@@ -135,10 +135,10 @@ mod tests {
         assert!(wanted(&it, "a") && wanted(&it, "b") && wanted(&it, ""));
         it.go(&Role::Asks(client("a")));
         assert!(wanted(&it, "a"), "b still waits");
-        assert!(!wanted(&it, "b"), "nobody else waits");
+        assert!(!wanted(&it, "b"), "no other client waits");
         let mut it = interest(&[Role::Asks(client("")), Role::Asks(client(""))]);
         it.go(&Role::Asks(client("")));
-        assert!(wanted(&it, ""), "the one that is left may be another");
+        assert!(wanted(&it, ""), "the remaining client may be another one");
         it.go(&Role::Asks(client("")));
         assert!(!wanted(&it, ""));
     }

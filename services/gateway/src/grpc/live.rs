@@ -1,5 +1,5 @@
-//! The output of an action while it runs, as a log stream: asked of its executor piece by piece, then read from the
-//! stored result.
+//! The output of a running action as a log stream: requested from its executor piece by piece, then read
+//! from the stored result.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,12 +19,12 @@ use super::{
     waiting::Waiter,
 };
 
-/// Pieces of an output.
+/// A stream of the pieces of an output.
 pub(crate) type Output = BoxStream<'static, Result<Bytes, Status>>;
 
-/// An executor answers sooner, be it with nothing.
+/// Timeout of a request to an executor, which answers sooner even if there is no output.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long to wait for news of an execution that nobody answers for.
+/// Pause before the next request if no executor answers.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Follows an output of an execution from `offset` until it is complete.
@@ -44,11 +44,11 @@ struct Following {
     core: Core,
     name: LiveName,
     waiter: Waiter,
-    /// Of the next byte.
+    /// Offset of the next byte.
     offset: u64,
-    /// Who is asked: of several copies the same one, as long as it has it.
+    /// The executor to ask: the same one as long as it has a copy of the execution.
     executor: Option<ExecutorId>,
-    /// What is left of the stored output, once there is one.
+    /// The rest of the stored output, once the execution has ended.
     rest: Option<Output>,
     ended: bool,
 }
@@ -90,7 +90,7 @@ impl Following {
                 () = tokio::time::sleep(PAUSE) => {}
                 () = self.core.stop.cancelled() => {
                     self.ended = true;
-                    return Some(Err(Status::unavailable("this gateway is stopping; read on at another")));
+                    return Some(Err(Status::unavailable("this gateway is stopping; resume at another")));
                 }
             }
         }
@@ -101,7 +101,7 @@ impl Following {
         seen.runner(&self.name.key).map(|runner| runner.executor.clone())
     }
 
-    /// What the executor has behind the offset; `None` when it is to be asked no more for now.
+    /// The output at the executor from the offset on; `None` if there is no more to request for now.
     async fn ask(&mut self, executor: &ExecutorId) -> Option<Bytes> {
         let subject = Subject::ExecutorOutput(executor.clone()).to_string();
         loop {
@@ -111,7 +111,7 @@ impl Following {
                 async_nats::Request::new().payload(encode(Encoding::Json, &question)).timeout(Some(ANSWER));
             let reply = tokio::select! {
                 reply = self.core.bus.client().send_request(subject.clone(), request) => reply.ok()?,
-                // It has its result now.
+                // The state of the execution changed: it may have a result now.
                 () = self.waiter.changed() => return None,
             };
             let reply: LiveOutputReply = decode(Encoding::Json, &reply.payload).ok()?;
@@ -133,7 +133,7 @@ async fn stored(
     offset: u64,
     record: Option<Arc<ExecutionRecord>>,
 ) -> Result<Output, Status> {
-    let gone = || Status::not_found(format!("the output of {} is stored no more", name.key));
+    let gone = || Status::not_found(format!("the output of {} is no longer stored", name.key));
     let record = record.ok_or_else(gone)?;
     let action = &record.execution.action;
     let outcome = record.outcome().ok_or_else(gone)?;

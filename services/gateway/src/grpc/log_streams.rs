@@ -1,4 +1,4 @@
-//! Log streams: written piece by piece, read as they grow, kept on the bus.
+//! Log streams: written piece by piece, readable while they grow, stored on the bus.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use uuid::Uuid;
 
 use super::{Core, faults, live::Output};
 
-/// Bytes of one message of a log.
+/// Maximum size of one log message, in bytes.
 const PIECE: usize = 256 << 10;
-/// A reader looks again after this long, should it not have heard that there is more.
+/// Interval at which a reader polls, in case a notification was lost.
 const REPAIR: Duration = Duration::from_secs(5);
 
-/// Serves `build.bazel.remote.logstream.v1.LogStreamService`.
+/// Implementation of the `build.bazel.remote.logstream.v1.LogStreamService` service.
 pub(crate) struct LogStreams {
     core: Core,
 }
@@ -49,7 +49,7 @@ impl LogStreamService for LogStreams {
     }
 }
 
-/// One who writes a log stream.
+/// A writer of a log stream.
 pub(crate) struct LogWriter {
     core: Core,
     id: Uuid,
@@ -58,12 +58,12 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Goes on behind what is written.
+    /// Opens the log stream for appending.
     pub(crate) async fn open(core: &Core, parent: &str, id: &str, token: &str) -> Result<Self, Status> {
         let (id, head) = head(core, parent, id).await?;
         if head.token != DigestFunction::Sha256.digest(token.as_bytes()) {
             return Err(Status::permission_denied(format!(
-                "log stream {} is not written by this name",
+                "invalid write token for log stream {}",
                 id.simple()
             )));
         }
@@ -72,17 +72,17 @@ impl LogWriter {
         Ok(Self { core: core.clone(), id, end, pending: BytesMut::new() })
     }
 
-    /// Bytes written so far, those included that wait for more.
+    /// Number of bytes written so far, including buffered ones.
     pub(crate) fn length(&self) -> u64 {
         self.end.length + self.pending.len() as u64
     }
 
-    /// Whether nothing can be appended any more.
+    /// Whether the stream is complete, so that nothing can be appended.
     pub(crate) fn is_complete(&self) -> bool {
         self.end.complete
     }
 
-    /// Appends `data`.
+    /// Appends `data` to the buffer, and commits the buffer when it is full.
     pub(crate) async fn write(&mut self, data: &[u8]) -> Result<(), Status> {
         if self.end.complete && !data.is_empty() {
             return Err(Status::failed_precondition(format!("log stream {} is complete", self.id.simple())));
@@ -96,7 +96,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Commits what is written; with `last`, nothing can follow.
+    /// Commits the buffered data; with `last`, also completes the stream.
     pub(crate) async fn flush(&mut self, last: bool) -> Result<(), Status> {
         if self.pending.is_empty() && (!last || self.end.complete) {
             return Ok(());
@@ -110,7 +110,7 @@ impl LogWriter {
             }
             Err(Some(now)) => {
                 let text =
-                    format!("somebody else writes this log stream: {} bytes are committed", now.length);
+                    format!("another client writes this log stream: {} bytes committed", now.length);
                 Err(Status::aborted(text))
             }
             Err(None) => Err(unknown(&self.id.simple().to_string())),
@@ -123,7 +123,7 @@ pub(crate) async fn follow(core: &Core, parent: &str, id: &str, offset: u64) -> 
     let (id, _) = head(core, parent, id).await?;
     let end = core.bus.log_end(id).await.map_err(faults::bus)?;
     if end.is_some_and(|end| end.complete && offset > end.length) {
-        return Err(Status::out_of_range(format!("offset {offset} is behind the end of the log stream")));
+        return Err(Status::out_of_range(format!("offset {offset} is beyond the end of the log stream")));
     }
     let subject = LogSubject(id).live();
     let heard = core.bus.client().subscribe(subject).await.map_err(|error| {
@@ -149,11 +149,11 @@ struct Following {
     core: Core,
     id: Uuid,
     heard: Subscriber,
-    /// Where to read on.
+    /// Sequence number of the next message to read.
     next: Sequence,
-    /// Of the next byte.
+    /// Offset of the next byte.
     offset: u64,
-    /// Read and not handed out, last first.
+    /// Pieces that were read but not yet returned, last first.
     ready: Vec<LogPiece>,
     ended: bool,
 }
@@ -182,7 +182,7 @@ impl Following {
                         () = tokio::time::sleep(REPAIR) => {}
                         () = self.core.stop.cancelled() => {
                             self.ended = true;
-                            return Some(Err(Status::unavailable("this gateway is stopping; read on at another")));
+                            return Some(Err(Status::unavailable("this gateway is stopping; resume at another")));
                         }
                     }
                 }
@@ -197,7 +197,7 @@ impl Following {
     }
 }
 
-/// The bytes of a piece from `offset` of the log on, if there are any.
+/// The bytes of a piece at or after `offset` of the log, if there are any.
 fn behind(piece: &LogPiece, offset: u64) -> Option<Bytes> {
     let skip = usize::try_from(offset.saturating_sub(piece.offset)).ok()?;
     (skip < piece.data.len()).then(|| piece.data.slice(skip..))
@@ -211,7 +211,7 @@ async fn head(core: &Core, parent: &str, id: &str) -> Result<(Uuid, LogHead), St
 }
 
 fn unknown(id: &str) -> Status {
-    Status::not_found(format!("there is no log stream {:?}", id.chars().take(80).collect::<String>()))
+    Status::not_found(format!("log stream {:?} not found", id.chars().take(80).collect::<String>()))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What is asked for several times at once is executed once: the doors through which the requests for one action go one
-//! by one, and the index, which knows what the other gateways have.
+//! Identical concurrent requests share one execution. The requests for one action at this gateway pass its door one
+//! at a time; the index knows the executions of the other gateways.
 
 use std::{
     collections::HashMap,
@@ -13,38 +13,38 @@ use telemetry::metrics::{Counter, count};
 use tokio::time::Instant;
 use tracing::debug;
 
-/// A Redis that does not answer sooner is not waited for: the action is executed unmerged.
+/// Time limit for an answer of Redis; after it the action is executed unmerged.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How long it is not asked again then: not every request is to wait in vain.
+/// Pause after an unanswered request to Redis, so that not every action waits for the time limit.
 const REST: Duration = Duration::from_secs(1);
-/// How long the projection of the log may take to learn of an execution.
+/// Time for the projection of the log to include a new execution.
 const UNTIL_PROJECTED: Duration = Duration::from_secs(5);
 
-/// What waits or runs that others may join. Cheap to clone.
+/// The executions that other requests may join. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Merging(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     enabled: bool,
-    /// Filled once Redis has answered.
+    /// Set once Redis has answered.
     index: Arc<OnceLock<Actions>>,
     rests_until: Mutex<Option<Instant>>,
     doors: Mutex<HashMap<MergeKey, Room>>,
 }
 
-/// What is behind a door: the execution that the last who went through found or began.
+/// The execution that the last request to pass the door found or started.
 type Inside = Arc<tokio::sync::Mutex<Option<ExecutionKey>>>;
 
 #[derive(Debug)]
 struct Room {
     inside: Inside,
-    /// Those who hold the door. It is gone with the last.
+    /// Number of holders; the entry is removed with the last one.
     holders: usize,
 }
 
-/// The door of one action at this gateway. Whoever begins or joins an execution holds it as long as he waits, so that those
-/// who come meanwhile find it without asking anyone.
+/// Per-action lock at this gateway. A request that starts or joins an execution holds the door while it waits, so
+/// that later requests find the execution without a query.
 #[derive(Debug)]
 pub(crate) struct Door {
     what: MergeKey,
@@ -53,12 +53,11 @@ pub(crate) struct Door {
 }
 
 impl Merging {
-    /// Nothing runs yet.
     pub(crate) fn new(enabled: bool, index: Arc<OnceLock<Actions>>) -> Self {
         Self(Arc::new(Inner { enabled, index, rests_until: Mutex::default(), doors: Mutex::default() }))
     }
 
-    /// The door that `execution` goes through; none for one that may not be shared.
+    /// The door for `execution`; `None` if it may not be shared.
     pub(crate) fn door(&self, execution: &Execution) -> Option<Door> {
         let what = MergeKey::of(execution).filter(|_| self.0.enabled)?;
         let mut doors = self.doors();
@@ -78,20 +77,20 @@ impl Merging {
         self.0.doors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the index is left alone for a while.
+    /// Until when the index is not queried.
     fn rests(&self) -> MutexGuard<'_, Option<Instant>> {
         self.0.rests_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Door {
-    /// Returns when it is one's turn. One at a time is inside.
+    /// Waits for the caller's turn. One request at a time is inside.
     pub(crate) async fn enter(&self) -> tokio::sync::MutexGuard<'_, Option<ExecutionKey>> {
         self.inside.lock().await
     }
 
-    /// Asks the index which execution to join; those in `over` have ended. When the index cannot be asked the candidate is the
-    /// first: what is not merged only costs time.
+    /// Asks the index which execution to join; those in `over` have ended. If the index does not answer, the
+    /// candidate counts as the first: an unmerged execution only costs time.
     pub(crate) async fn ask(&self, candidate: &ExecutionKey, over: &[ExecutionKey]) -> Joined {
         let index = self.merging.0.index.get();
         let Some(index) = index.filter(|_| self.merging.rests().is_none_or(|until| until <= Instant::now()))
@@ -103,9 +102,9 @@ impl Door {
         let failed = match tokio::time::timeout(PATIENCE, asked).await {
             Ok(Ok(joined)) => return joined,
             Ok(Err(error)) => telemetry::error_chain(&error),
-            Err(_) => "no answer in time".to_owned(),
+            Err(_) => "timed out".to_owned(),
         };
-        debug!(error = failed, "the index was not asked what runs already");
+        debug!(error = failed, "the index is unavailable; the action is executed unmerged");
         *self.merging.rests() = Some(Instant::now() + REST);
         count(Counter::MergingSkipped, &[], 1);
         Joined::First

@@ -1,4 +1,4 @@
-//! What the store's services need of the gateway: which instances there are, and the log streams.
+//! What the CAS services need from the gateway: the instance names and the log streams.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::{
     names::LiveName,
 };
 
-/// What the store's services are given.
+/// The configuration of the CAS services.
 pub(crate) fn blob_api(core: &Core) -> BlobApi {
     let logs = Arc::new(Logs(core.clone()));
     BlobApi {
@@ -65,7 +65,7 @@ impl LiveRead for Logs {
     }
 }
 
-/// The first `limit` bytes.
+/// The first `limit` bytes of `pieces`.
 fn bounded(pieces: LogStream, limit: u64) -> LogStream {
     let next = |(mut pieces, left): (LogStream, u64)| async move {
         if left == 0 {
@@ -94,12 +94,12 @@ impl LogWrite for Logs {
             let mut writer = LogWriter::open(&self.0, parent, id, token).await?;
             if offset != writer.length() {
                 let length = writer.length();
-                let text = format!("writing at {offset}: {length} bytes are committed, go on behind them");
+                let text = format!("cannot write at offset {offset}: {length} bytes committed; resume there");
                 return Err(Status::out_of_range(text));
             }
             let mut last = false;
             loop {
-                // What has come is committed before more is waited for.
+                // Commit the received data before waiting for more.
                 let next = if let Some(next) = pieces.next().now_or_never() {
                     next
                 } else {

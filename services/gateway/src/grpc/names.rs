@@ -1,31 +1,31 @@
-//! Names that clients get and give back: operations, and the live output of what runs.
+//! Resource names: operations, and the live output of executions.
 
 use std::{fmt, str::FromStr};
 
 use model::{ExecutionKey, OutputStream};
 use tonic::Status;
 
-/// The name of an operation: `{instance/}operations/GROUP/ID`. It says all that any gateway needs to find it.
+/// The name of an operation: `{instance/}operations/GROUP/ID`. It contains all that a gateway needs
+/// to find the execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OperationName {
     /// The instance name that the client used.
     pub(crate) instance: String,
-    /// The execution.
     pub(crate) key: ExecutionKey,
 }
 
-/// A text that names no operation.
+/// The text is not an operation name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("operation name {name:?} is not valid: {{instance/}}operations/GROUP/ID is expected")]
+#[error("invalid operation name {name:?}: expected {{instance/}}operations/GROUP/ID")]
 pub(crate) struct OperationNameError {
     name: String,
 }
 
 impl From<OperationNameError> for Status {
-    /// What is no name of ours names nothing of ours: on `NOT_FOUND` clients execute again.
+    /// An unknown form of name means an unknown operation: on `NOT_FOUND` clients execute the action again.
     fn from(error: OperationNameError) -> Self {
         if error.name.is_empty() {
-            return Self::invalid_argument("the operation's name is not set");
+            return Self::invalid_argument("the operation name is not set");
         }
         Self::not_found(error.to_string())
     }
@@ -62,9 +62,7 @@ impl FromStr for OperationName {
 /// One output of an execution, as a log stream: `{instance/}logstreams/live.GROUP.ID.STREAM`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LiveName {
-    /// The execution.
     pub(crate) key: ExecutionKey,
-    /// Which output.
     pub(crate) stream: OutputStream,
 }
 
@@ -76,7 +74,7 @@ impl LiveName {
         format!("{instance}{slash}logstreams/live.{}.{}.{stream}", self.key.group, self.key.id)
     }
 
-    /// From the last segment of a resource name; `None` for the id of a stream that a client made.
+    /// Parses the last segment of a resource name; `None` for the id of a stream that a client created.
     pub(crate) fn of(id: &str) -> Option<Self> {
         let mut parts = id.strip_prefix("live.")?.split('.');
         let key = ExecutionKey { group: parts.next()?.parse().ok()?, id: parts.next()?.parse().ok()? };

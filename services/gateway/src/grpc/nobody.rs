@@ -1,8 +1,10 @@
-//! Ending what nobody waits for any more. A client that gives up just drops its stream: this is how its actions stop.
+//! Ends executions that no client waits for. A client that gives up just drops its stream, so this is
+//! how its actions stop.
 //!
-//! A gateway that nobody waits at asks the others. Whoever comes to wait while it is still asking must not be told that
-//! nobody waits. So the end is written only behind the record that was read before the question, and whoever comes after
-//! the question writes one more record ([`keep`]): one of the two writes is first, and the other fails.
+//! A gateway without waiting clients asks the others. A client that starts to wait while the question is pending must
+//! not be overlooked. So the end is written only if the record that was read before the question is still the last
+//! one, and a client that arrives after the question writes one more record ([`keep`]): one of the two writes wins,
+//! and the other fails.
 
 use std::time::Duration;
 
@@ -22,25 +24,25 @@ use super::{
     waiting::{Waiter, Waiters},
 };
 
-/// How long the other gateways have to say that somebody waits there.
+/// Time for the other gateways to answer that a client waits there.
 const SILENCE: Duration = Duration::from_millis(500);
-/// How long a write is tried while the bus is away.
+/// How long a write is retried while the bus is unavailable.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const TRIES: u32 = 20;
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What gateways ask each other. Those that have nothing to say are silent, but for the one that asks: hearing itself it
-/// knows that the bus carries, and that the silence of the others is their answer.
+/// A question that gateways ask each other. A gateway with nothing to report does not answer, except the asking one:
+/// its own answer proves that the bus works, so that the silence of the others counts as their answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase")]
 pub(super) enum Question {
-    /// Whether anybody waits for it.
+    /// Whether any client waits for the execution.
     Anybody { execution: ExecutionKey },
-    /// How much it is wanted besides by a client that wants it no more.
+    /// How many clients other than `caller` want the execution.
     Besides { execution: ExecutionKey, caller: Invocation },
 }
 
-/// A question and who asks it.
+/// A question and the gateway that asks it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Asked {
     gateway: uuid::Uuid,
@@ -48,21 +50,21 @@ struct Asked {
     question: Question,
 }
 
-/// What a gateway answers.
+/// The answer of a gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Answer {
-    /// Which gateway.
     gateway: uuid::Uuid,
-    /// How it stands there, if it has to do with it.
+    /// The interest of its clients, if it follows the execution.
     standing: Option<Standing>,
 }
 
-/// Nobody waits here for `key`: unless somebody does elsewhere, it ends. Tried until the bus is back, should it be away.
+/// Ends `key`, which no client waits for here, unless a client waits at another gateway. Retries while
+/// the bus is unavailable.
 pub(super) async fn waits(waiters: &Waiters, key: &ExecutionKey, known: &Known) {
     if known.is_over() {
         return;
     }
-    // Mostly the last record is known; if it is not the last any more, the write fails.
+    // Usually the last record is known. If it is no longer the last one, the write fails.
     let mut last = known.last.clone().map(|(sequence, record)| (sequence, (*record).clone()));
     for _ in 0..TRIES {
         match end_unless_wanted(waiters, key, known, last.take()).await {
@@ -77,10 +79,11 @@ pub(super) async fn waits(waiters: &Waiters, key: &ExecutionKey, known: &Known) 
             }
         }
     }
-    warn!(execution = %key, "nobody waits for it any more, and it could not be ended: it runs to its end");
+    warn!(execution = %key, "an abandoned execution could not be cancelled: it runs to completion");
 }
 
-/// Whether it is decided: it has ended, or somebody waits. If not, it was written to in the meantime.
+/// Returns true once it is decided: the execution has ended or a client waits. False if its record
+/// changed in the meantime.
 async fn end_unless_wanted(
     waiters: &Waiters,
     key: &ExecutionKey,
@@ -93,11 +96,11 @@ async fn end_unless_wanted(
     if record.outcome().is_some() || somebody_waits(waiters, key).await? {
         return Ok(true);
     }
-    let ended = cancelled(&record, sequence, "nobody waits for it any more", bus.now());
+    let ended = cancelled(&record, sequence, "cancelled: all clients disconnected", bus.now());
     if let Written::Lost(_) = bus.transition(&ended, sequence, PATIENCE).await? {
         return Ok(false);
     }
-    info!(execution = %key, "ended: nobody waits for it any more");
+    info!(execution = %key, "cancelled: all clients disconnected");
     tell(bus, key, known.executors()).await;
     Ok(true)
 }
@@ -107,15 +110,16 @@ async fn somebody_waits(waiters: &Waiters, key: &ExecutionKey) -> Result<bool, B
     ask(waiters, question, SILENCE, |_, _| true).await
 }
 
-/// Asks all gateways, this one too, until `is_enough` of an answer (from another gateway or not, and how it stands there) or
-/// the time is over: whether it was enough. An error where the question was not even heard here.
+/// Asks all gateways, including this one, until `is_enough` accepts an answer or the time is over, and returns
+/// whether one was accepted. `is_enough` receives whether the answer is from another gateway, and the standing there.
+/// Fails if not even this gateway received the question.
 pub(super) async fn ask(
     waiters: &Waiters,
     question: Question,
     silence: Duration,
     mut is_enough: impl FnMut(bool, Standing) -> bool,
 ) -> Result<bool, BusError> {
-    let what = || "asking the gateways who waits".to_owned();
+    let what = || "asking the gateways for waiting clients".to_owned();
     let failed =
         |error: Box<dyn std::error::Error + Send + Sync>| BusError::Failed { what: what(), source: error };
     let until = Instant::now() + silence;
@@ -136,7 +140,7 @@ pub(super) async fn ask(
     if is_heard { Ok(false) } else { Err(BusError::Timeout { what: what() }) }
 }
 
-/// Answers other gateways, and this one, too.
+/// Answers the questions of all gateways, including this one.
 pub(crate) async fn answer(bus: Bus, waiters: Waiters, stop: CancellationToken) {
     let asked = async {
         loop {
@@ -168,8 +172,9 @@ fn reply(waiters: &Waiters, asked: &Asked) -> Option<Bytes> {
     speaks.then(|| encode(Encoding::Json, &Answer { gateway: own, standing }))
 }
 
-/// Sees to it that the execution that `waiter` waits for is not ended because nobody waited a moment ago. Whoever begins to
-/// wait for what is known to go on calls this, once it is known. It is over afterwards if the end was sooner.
+/// Prevents the end of the execution of `waiter` by a gateway that saw no waiting client a moment ago. Called for
+/// every new waiter of an unfinished execution, once its record is known. If the end was written first, the
+/// execution is over afterwards.
 pub(super) async fn keep(waiters: &Waiters, waiter: &mut Waiter) -> Result<(), BusError> {
     if !waiter.is_doubted() {
         return Ok(());
@@ -193,7 +198,7 @@ pub(super) async fn keep(waiters: &Waiters, waiter: &mut Waiter) -> Result<(), B
     Err(BusError::Timeout { what: format!("keeping {}", waiter.key()) })
 }
 
-/// The record by which an execution ends without a result.
+/// The record that ends an execution as cancelled, without a result.
 pub(super) fn cancelled(
     record: &ExecutionRecord,
     sequence: Sequence,
@@ -204,13 +209,13 @@ pub(super) fn cancelled(
     record.finished(sequence, outcome, now)
 }
 
-/// The scheduler tells the executors too; this is sooner where it is known who has it.
+/// Sends the cancellation to the known executors. The scheduler sends it too, but later.
 pub(super) async fn tell(bus: &Bus, key: &ExecutionKey, executors: impl Iterator<Item = &ExecutorId>) {
     let order = encode(Encoding::Json, &ExecutorControl::Cancel { execution: key.clone() });
     for executor in executors {
         let subject = Subject::ExecutorControl(executor.clone()).to_string();
         if let Err(error) = bus.client().publish(subject, order.clone()).await {
-            warn!(execution = %key, %executor, %error, "its executor was not told that it is cancelled");
+            warn!(execution = %key, %executor, %error, "the cancellation was not sent to the executor");
         }
     }
 }

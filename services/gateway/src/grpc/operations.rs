@@ -1,4 +1,4 @@
-//! `google.longrunning.Operations`, for clients that ask instead of waiting in a stream.
+//! The API `google.longrunning.Operations`, for clients that poll instead of waiting in a stream.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use super::{
     watch_stream::{Watching, as_it_stands},
 };
 
-/// A client that says nothing waits as long.
+/// Default timeout of `WaitOperation` requests.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Serves `google.longrunning.Operations`.
+/// Implementation of the `google.longrunning.Operations` service.
 pub(crate) struct OperationsApi {
     core: Core,
 }
@@ -62,9 +62,9 @@ impl Operations for OperationsApi {
                     return Ok(operation);
                 }
             }
-            Err(Status::internal("the operation was never done"))
+            Err(Status::internal("the stream ended before the operation was done"))
         };
-        // When the time is up it is told as it stands, as the API says.
+        // After the timeout, the API requires the current state.
         if let Ok(done) = tokio::time::timeout(limit, done).await {
             return done.map(Response::new);
         }
@@ -72,22 +72,22 @@ impl Operations for OperationsApi {
         Ok(Response::new(as_it_stands(&self.core, &name, &known).await))
     }
 
-    /// See [`cancel`]: what others want too goes on for them, which the caller can tell by its operation.
+    /// See [`cancel`]: an execution that other clients want continues, which the caller can see in its operation.
     async fn cancel_operation(
         &self,
         request: Request<CancelOperationRequest>,
     ) -> Result<Response<protobuf::Empty>, Status> {
         let caller = Invocation::of(request.metadata());
         let name: OperationName = request.into_inner().name.parse()?;
-        // It must be of this instance.
+        // The operation must belong to this instance.
         execution::look(&self.core, &name).await?;
         match cancel::cancel(&self.core, &name.key, &caller).await.map_err(faults::bus)? {
             Cancelled::Now | Cancelled::Over | Cancelled::Wanted => Ok(Response::new(protobuf::Empty {})),
-            Cancelled::Unknown => Err(Status::not_found(format!("there is no operation {name}"))),
+            Cancelled::Unknown => Err(Status::not_found(format!("operation {name} not found"))),
         }
     }
 
-    /// A client that is no longer interested: nothing is kept for its sake, so there is nothing to delete.
+    /// The client is no longer interested. Nothing is stored for it, so there is nothing to delete.
     async fn delete_operation(
         &self,
         request: Request<DeleteOperationRequest>,
@@ -101,7 +101,7 @@ impl Operations for OperationsApi {
         &self,
         _: Request<ListOperationsRequest>,
     ) -> Result<Response<ListOperationsResponse>, Status> {
-        Err(Status::unimplemented("operations are not listed; ask for one by its name"))
+        Err(Status::unimplemented("listing operations is not supported; get an operation by its name"))
     }
 }
 

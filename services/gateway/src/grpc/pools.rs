@@ -1,5 +1,5 @@
-//! What the farm can run, and who lives that runs it: read from the bus, remembered for a moment. And why an execution
-//! waits: from the index if it can be had, else from what is remembered.
+//! The pools and live executors of the farm, read from the bus and cached briefly. Also why an execution waits: from
+//! the index if available, otherwise from the cached state.
 
 use std::{
     sync::{
@@ -22,16 +22,16 @@ use tonic::{Code, Status};
 
 use super::{RETRY, faults};
 
-/// What is older is read again, by the next who asks, while he is answered from what there is.
+/// Age at which the cached state is refreshed in the background, while requests are still answered from it.
 const AGE: Duration = Duration::from_secs(2);
-/// What is older is not good enough to answer from.
+/// Maximum age of the cached state that requests are answered from.
 const AGE_MAX: Duration = Duration::from_secs(5);
-/// A refusal rests on what is at most as old: a pool may have come since.
+/// Maximum age of the state that a refusal is based on, as a pool may have been registered since.
 const AGE_OF_REFUSAL: Duration = Duration::from_millis(200);
-/// A Redis that does not answer sooner is not waited for.
+/// Time limit for an answer of Redis.
 const INDEX_PATIENCE: Duration = Duration::from_secs(1);
-/// Questions to the index in a second: however many wait, their clients' curiosity is no load for it. Those beyond are
-/// answered from what executors said last.
+/// Maximum number of index queries per second, which bounds their load however many clients wait. Beyond it, answers
+/// come from the last heartbeats of the executors.
 const QUESTIONS_MAX: u32 = 20;
 
 /// The pools and executors of the farm. Cheap to clone.
@@ -40,35 +40,34 @@ pub(crate) struct Pools {
     bus: Bus,
     seen: Arc<Mutex<Option<Arc<Seen>>>>,
     reading: Arc<tokio::sync::Mutex<()>>,
-    /// How often executors said that they came or leave.
+    /// Number of announcements of starting and stopping executors.
     changes: Arc<AtomicU64>,
-    /// Filled once Redis has answered.
+    /// Set once Redis has answered.
     index: Arc<OnceLock<Actions>>,
-    /// When the second began, and the questions in it.
+    /// Start of the current second, and the number of index queries in it.
     asked: Arc<Mutex<Option<(Instant, u32)>>>,
 }
 
-/// What is found out about an execution of which no executor has told yet.
+/// Where an execution is that no executor has reported yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whereabouts {
     /// An executor has it.
     With(ExecutorId),
-    /// It waits, for the reason in this sentence.
+    /// It waits, for the given reason.
     Waits(String),
 }
 
-/// The pools and executors at one time.
+/// A snapshot of the pools and executors.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pools: Vec<Pool>,
     executors: Vec<ExecutorHeartbeat>,
     at: Instant,
-    /// How much had changed when it was read.
+    /// Value of `Pools::changes` when the snapshot was read.
     changes: u64,
 }
 
 impl Pools {
-    /// Nothing is read yet.
     pub(crate) fn new(bus: Bus, index: Arc<OnceLock<Actions>>) -> Self {
         Self {
             bus,
@@ -80,7 +79,7 @@ impl Pools {
         }
     }
 
-    /// Hears of executors that come and leave, until the connection is gone for good.
+    /// Counts starting and stopping executors until the connection is closed.
     pub(crate) async fn follow(&self) -> Result<(), BusError> {
         let changes = Arc::clone(&self.changes);
         let note = move || {
@@ -89,7 +88,7 @@ impl Pools {
         self.bus.on_changed(&Subject::PoolChanged, note).await
     }
 
-    /// Who has an execution, or why it waits; `None` when nobody can be asked.
+    /// The executor of an execution, or why it waits; `None` if neither can be determined.
     pub(crate) async fn whereabouts(&self, record: &ExecutionRecord) -> Option<Whereabouts> {
         let (key, pool) = (record.execution.key(), &record.execution.pool);
         if let Some(actions) = self.index.get().filter(|_| self.may_ask()) {
@@ -111,7 +110,7 @@ impl Pools {
         })
     }
 
-    /// Whether the index may be asked once more.
+    /// Counts an index query and returns whether it is within the limit.
     fn may_ask(&self) -> bool {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let (began, count) = asked
@@ -121,7 +120,7 @@ impl Pools {
         count < QUESTIONS_MAX
     }
 
-    /// The pool that can run what asks for `platform` and `needs`.
+    /// The pool that can run an action with this `platform` and these `needs`.
     pub(crate) async fn admit(
         &self,
         platform: &[(String, String)],
@@ -138,7 +137,7 @@ impl Pools {
         })
     }
 
-    /// The pools and executors as they were a moment ago.
+    /// The pools and executors, at most [`AGE_MAX`] old.
     pub(crate) async fn look(&self) -> Result<Arc<Seen>, Status> {
         let seen = self.remembered().filter(|seen| seen.changes == self.changes.load(Ordering::Relaxed));
         match seen {
@@ -152,15 +151,15 @@ impl Pools {
         }
     }
 
-    /// What was read last, however long ago.
+    /// The last snapshot, however old it is.
     pub(crate) fn remembered(&self) -> Option<Arc<Seen>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn younger_than(&self, age: Duration) -> Result<Arc<Seen>, Status> {
-        // One reads, the others wait for what it finds.
+        // One caller reads, the others wait for its result.
         let _reading = self.reading.lock().await;
-        // Before it is read: what changes meanwhile is read again.
+        // Loaded before reading, so that later changes cause another read.
         let changes = self.changes.load(Ordering::Relaxed);
         let young = |seen: &Arc<Seen>| seen.at.elapsed() < age && seen.changes == changes;
         if let Some(seen) = self.remembered().filter(young) {
@@ -175,23 +174,24 @@ impl Pools {
 }
 
 impl Seen {
-    /// Which executor says that it runs `key`.
+    /// The executor whose heartbeat lists `key` as running.
     pub(crate) fn runner(&self, key: &ExecutionKey) -> Option<&ExecutorHeartbeat> {
         self.executors.iter().find(|executor| executor.running.contains(key))
     }
 
-    /// Whether an executor of `pool` lives that takes actions, or will again by itself.
+    /// Whether `pool` has a live executor that accepts actions or will do so again on its own.
     fn lives(&self, pool: &PoolName) -> bool {
         let takes = |status| matches!(status, ExecutorStatus::Ready | ExecutorStatus::Closed);
         self.executors.iter().any(|executor| executor.pool == *pool && takes(executor.status))
     }
 
-    /// Whether nobody lives who could run what is for `pool`.
+    /// Whether `pool` has no live executor.
     pub(crate) fn is_empty(&self, pool: &PoolName) -> bool {
         !self.executors.iter().any(|executor| executor.pool == *pool)
     }
 
-    /// Why no executor of `pool` admits anything: they drain, or a window or a sensor is the reason.
+    /// Why no executor of `pool` admits actions, as the predicate of a sentence: they drain, or a window
+    /// or sensor stops them.
     fn closed(&self, pool: &PoolName) -> Option<String> {
         let of_pool = || self.executors.iter().filter(|executor| executor.pool == *pool);
         let closed = || of_pool().filter(|executor| executor.status == ExecutorStatus::Closed);
@@ -199,14 +199,14 @@ impl Seen {
             return None;
         }
         if closed().next().is_none() {
-            return of_pool().next().map(|_| "drain and take nothing new".to_owned());
+            return of_pool().next().map(|_| "are draining".to_owned());
         }
         let red = closed().find_map(|executor| executor.window.red.first());
         let because = red.map(|red| format!(": {red}")).unwrap_or_default();
-        Some(format!("are as busy as they may be{because}"))
+        Some(format!("are at their load limit{because}"))
     }
 
-    /// What an execution that no executor has waits for, as a sentence.
+    /// Why an execution that no executor has waits, as a sentence.
     pub(crate) fn why(&self, record: &ExecutionRecord) -> String {
         let pool = &record.execution.pool;
         let before = before(record);
@@ -225,7 +225,7 @@ impl Seen {
             }
             (_, taking) => {
                 format!(
-                    "pool {pool} has {taking} executors with {busy} of {slots} slots in use; it is the action's turn soon"
+                    "pool {pool} has {taking} executors with {busy} of {slots} slots in use; the action starts soon"
                 )
             }
         };
@@ -233,26 +233,26 @@ impl Seen {
     }
 }
 
-/// What an execution waits for, as the index sees it.
+/// Why an execution waits, according to the index.
 fn why_in(record: &ExecutionRecord, queue: &Queue, closed: Option<&str>) -> String {
     let (pool, before) = (&record.execution.pool, before(record));
     let Queue { executors, waiting, running, .. } = queue;
-    let ahead = queue.place.map(|place| format!(", {place} of them before this one")).unwrap_or_default();
+    let ahead = queue.place.map(|place| format!(", {place} of them ahead of this one")).unwrap_or_default();
     if *executors == 0 {
         return format!(
-            "{before}pool {pool} has no executor now; the action waits for one to start ({waiting} wait{ahead})"
+            "{before}pool {pool} has no executor now; the action waits for one to start ({waiting} waiting{ahead})"
         );
     }
     let closed = closed.map(|closed| format!("; its executors {closed}")).unwrap_or_default();
     format!(
-        "{before}pool {pool} has {running} actions in hand on {executors} executors and {waiting} that wait{ahead}{closed}"
+        "{before}pool {pool} has {running} actions assigned to {executors} executors, {waiting} waiting{ahead}{closed}"
     )
 }
 
 fn before(record: &ExecutionRecord) -> String {
     match &record.phase {
         ExecutionPhase::Requeued { reason, .. } => {
-            format!("attempt {} waits because the one before was lost ({reason}): ", record.attempt)
+            format!("attempt {} waits because the previous one was lost ({reason}): ", record.attempt)
         }
         ExecutionPhase::Accepted
         | ExecutionPhase::Hedged
@@ -327,15 +327,15 @@ mod tests {
         let seen = |executors| Seen { pools: Vec::new(), executors, at: Instant::now(), changes: 0 };
         assert_eq!(
             seen(draining.clone()).closed(&"big".parse().unwrap()).unwrap(),
-            "drain and take nothing new"
+            "are draining"
         );
-        assert!(why(draining).contains("drain and take nothing new"));
+        assert!(why(draining).contains("are draining"));
         let mut closed = executor("big", 4, 0, ExecutorStatus::Closed);
         closed.window.red.push("only 3 % of memory is left".into());
         let closed = why(vec![closed, executor("big", 3, 0, ExecutorStatus::Draining)]);
         assert_eq!(
             closed,
-            "the 2 executors of pool big are as busy as they may be: only 3 % of memory is left"
+            "the 2 executors of pool big are at their load limit: only 3 % of memory is left"
         );
         let full =
             vec![executor("big", 2, 2, ExecutorStatus::Ready), executor("big", 3, 3, ExecutorStatus::Ready)];
@@ -345,17 +345,17 @@ mod tests {
         let queue = Queue { executors: 2, waiting: 9, running: 4, place: Some(7), ..Queue::default() };
         let why = why_in(&record(), &queue, None);
         assert!(
-            why.ends_with("4 actions in hand on 2 executors and 9 that wait, 7 of them before this one"),
+            why.ends_with("4 actions assigned to 2 executors, 9 waiting, 7 of them ahead of this one"),
             "{why}"
         );
-        let short = why_in(&record(), &queue, Some("are as busy as they may be: no memory is left"));
-        assert!(short.ends_with("; its executors are as busy as they may be: no memory is left"), "{short}");
+        let short = why_in(&record(), &queue, Some("are at their load limit: no memory is left"));
+        assert!(short.ends_with("; its executors are at their load limit: no memory is left"), "{short}");
         assert!(why_in(&record(), &Queue::default(), None).contains("pool big has no executor now"));
         let again = record().requeued(Sequence(1), "its executor died".into(), None, true, Millis(5));
         let seen = Seen { pools: Vec::new(), executors: Vec::new(), at: Instant::now(), changes: 0 };
         assert!(
             seen.why(&again)
-                .starts_with("attempt 2 waits because the one before was lost (its executor died): ")
+                .starts_with("attempt 2 waits because the previous one was lost (its executor died): ")
         );
     }
 }

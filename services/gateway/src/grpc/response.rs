@@ -10,10 +10,10 @@ use reapi::{
 };
 use tonic::Code;
 
-/// Bytes that are put into a response beside the digests: clients take messages of 4 MiB.
+/// Maximum number of inlined bytes in a response; clients accept messages of 4 MiB.
 const INLINE_MAX: usize = 3 << 20;
 
-/// What a client wants to have in the response itself.
+/// The outputs that a client wants inlined in the response.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inline {
     stdout: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Inline {
 }
 
 impl Inline {
-    /// As an `ExecuteRequest` says.
+    /// Takes the inline fields out of an `ExecuteRequest`.
     pub(crate) fn of(request: &mut ExecuteRequest) -> Self {
         Self {
             stdout: request.inline_stdout,
@@ -53,7 +53,7 @@ pub(crate) async fn cached(
     }
 }
 
-/// The response for an execution of `action` that ended so.
+/// The response for an execution of `action` with this outcome.
 pub(crate) async fn finished(
     cas: &Cas,
     action: &BlobDigest,
@@ -82,7 +82,7 @@ pub(crate) async fn finished(
     }
 }
 
-/// The response for what failed without an execution.
+/// The response for a request that failed without an execution.
 pub(crate) fn failed(error: &tonic::Status) -> ExecuteResponse {
     ExecuteResponse { status: Some(status::rpc_status(error)), ..ExecuteResponse::default() }
 }
@@ -92,7 +92,7 @@ fn status_of(outcome: &ExecutionOutcome, has_result: bool) -> rpc::Status {
         return status::rpc_status(&status::missing(&outcome.missing));
     }
     if outcome.code == 0 && !has_result {
-        let message = "the execution ended well and left no result".to_owned();
+        let message = "the execution succeeded without a result".to_owned();
         return rpc::Status { code: Code::Internal.into(), message, details: Vec::new() };
     }
     if outcome.code == 0 {
@@ -106,7 +106,7 @@ fn status_of(outcome: &ExecutionOutcome, has_result: bool) -> rpc::Status {
     rpc::Status { code: code.into(), message, details: Vec::new() }
 }
 
-/// What a person reads who asks why; the trace leads to the rest.
+/// The human-readable message: that of the outcome, and the trace id.
 fn message(outcome: &ExecutionOutcome, trace: Option<&str>) -> String {
     let trace = trace.and_then(super::trace::id_of).map(|id| format!("trace {id}"));
     let said = Some(outcome.message.clone()).filter(|message| !message.is_empty());
@@ -130,10 +130,10 @@ pub(crate) async fn read_result(
         }
         Some(StoredResult::Blob(digest)) => match cas.get(digest).await {
             Ok(Some(bytes)) => decode(&bytes).map(Some),
-            // It was evicted since: the client asks again.
+            // The result was evicted since, so the client must execute the action again.
             Ok(None) => Err(rpc::Status {
                 code: Code::Unavailable.into(),
-                message: format!("the result of action {action} is stored no more; execute it again"),
+                message: format!("the result of action {action} is no longer stored; execute the action again"),
                 details: Vec::new(),
             }),
             Err(error) => Err(unreadable(telemetry::error_chain(&error))),
@@ -141,7 +141,7 @@ pub(crate) async fn read_result(
     }
 }
 
-/// Puts into `result` what the client wants to have in it, as far as that has room.
+/// Inlines the requested outputs into `result`, as far as they fit.
 async fn inline_into(cas: &Cas, result: &mut ActionResult, action: &BlobDigest, inline: &Inline) {
     if inline.is_nothing() {
         return;
@@ -160,7 +160,7 @@ async fn inline_into(cas: &Cas, result: &mut ActionResult, action: &BlobDigest, 
     }
 }
 
-/// The content, or nothing where there is no room for it: the digest still says where it is.
+/// The content, or nothing if it does not fit: the client can still fetch it by its digest.
 async fn fetch(
     cas: &Cas,
     digest: Option<&reapi::execution::Digest>,

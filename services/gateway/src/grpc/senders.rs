@@ -1,5 +1,5 @@
-//! Builds of this farm that send actions, by a Bazel or as a job. Each may do so as its own group, whatever an instance name
-//! opens to clients: that it may use the group was decided when it was submitted.
+//! Builds of this farm that send actions, from Bazel or as a job. Each may use its own quota group whatever its
+//! instance name allows, because that was decided when the build was submitted.
 
 use std::{
     collections::HashMap,
@@ -10,11 +10,11 @@ use std::{
 use bus::{Bus, BusError};
 use model::{BuildKey, Group, SendingBuild, State};
 
-/// How long it is believed that a run goes on.
+/// How long a run is assumed to continue after a check.
 const BELIEVED: Duration = Duration::from_secs(5);
 const MOST: usize = 4096;
 
-/// Runs that were seen to go on. Cheap to clone.
+/// Cache of builds that are known to run. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Senders {
     bus: Bus,
@@ -22,12 +22,11 @@ pub(crate) struct Senders {
 }
 
 impl Senders {
-    /// Nothing is seen yet.
     pub(crate) fn new(bus: Bus) -> Self {
         Self { bus, seen: Arc::default() }
     }
 
-    /// Whether `sender` is a build of `group` that runs now, there and for that time.
+    /// Whether `sender` is a running build of `group`, on the same worker and in the same attempt.
     pub(crate) async fn runs(&self, group: &Group, sender: &SendingBuild) -> Result<bool, BusError> {
         let name = format!("{group} {sender}");
         if self.is_seen(&name) {

@@ -1,4 +1,4 @@
-//! Listening, and everything that is served.
+//! The gRPC server and its services.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -18,31 +18,31 @@ use super::{
     operations::OperationsApi,
 };
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 4096;
-/// Calls of one connection that its client cancels in one go: a build that is interrupted drops all it waits for.
+/// Maximum number of calls that one connection may cancel at once: an interrupted build cancels all its calls.
 const RESETS_MAX: usize = 16_384;
 const HEADERS_MAX: u32 = 64 << 10;
-/// How long a gateway begins later where Redis is away.
+/// Maximum delay of the start while Redis is unavailable.
 const INDEX_PATIENCE: Duration = Duration::from_millis(250);
 
-/// A server that answers.
+/// A running gRPC server.
 #[derive(Debug)]
 pub struct Serving {
-    /// Where.
+    /// The address that it listens on.
     pub address: SocketAddr,
     server: tokio::task::JoinHandle<Result<(), tonic::transport::Error>>,
 }
 
 impl Serving {
-    /// Returns when it has ended.
+    /// Waits until the server has ended.
     pub async fn ended(self) -> Result<(), ServiceError> {
         let ended = self.server.await.map_err(|error| ServiceError::failed("the gRPC server", error))?;
         ended.map_err(|error| ServiceError::failed("the gRPC server", error))
     }
 }
 
-/// Serves the Remote Execution API until the context is told to stop. Returns as soon as it answers.
+/// Serves the Remote Execution API until the context is stopped. Returns as soon as the server accepts calls.
 pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, ServiceError> {
     let listen = config.listen.clone();
     let unusable = |source| StartError::Listen { address: listen.clone(), source };
@@ -52,7 +52,7 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     cas_service::StoreUsage::join(&cas, &context.bus, context.stop.clone()).await?;
     let core = Core::new(context.bus.clone(), cas, config, context.stop.clone());
     let assets = AssetApi::new(core.clone(), context.data_folder("cas/tmp")?);
-    // Everything is answered without it, only not so well: it is not waited for longer than it takes to connect.
+    // Everything works without the index, only less well, so the start does not wait longer for it.
     let (filled, asking) = (core.clone(), context.clone());
     let connecting = tokio::spawn(async move {
         if let Ok(index) = asking.index().await {
@@ -64,7 +64,7 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     tokio::spawn(async move {
         let followed = stopped.run_until_cancelled(pools.follow()).await;
         if let Some(Err(error)) = followed {
-            tracing::warn!(error = telemetry::error_chain(&error), "news of pools come late");
+            tracing::warn!(error = telemetry::error_chain(&error), "pool changes are not followed");
         }
     });
     tokio::spawn(nobody::answer(core.bus.clone(), core.waiters.clone(), context.stop.clone()));
@@ -78,7 +78,6 @@ pub async fn serve(context: &Context, config: GrpcConfig) -> Result<Serving, Ser
     Ok(Serving { address, server: tokio::spawn(serving) })
 }
 
-/// All services.
 fn routes(core: &Core, assets: AssetApi) -> Routes {
     cas_service::routes(mount::blob_api(core))
         .add_service(ExecutionServer::new(ExecutionApi::new(core.clone())))
@@ -86,14 +85,14 @@ fn routes(core: &Core, assets: AssetApi) -> Routes {
         .add_service(LogStreamServiceServer::new(LogStreams::new(core.clone())))
         .add_service(FetchServer::new(assets.clone()))
         .add_service(PushServer::new(assets))
-        // Says that the process serves: what is behind it may be away, and calls say so.
+        // Reports that the process serves. Calls report failures of the services behind it.
         .add_service(tonic_health::server::health_reporter().1)
 }
 
-/// A successor can listen here at once.
+/// Binds with `SO_REUSEADDR`, so that a successor can listen at once.
 fn bind(address: &str) -> std::io::Result<TcpListener> {
     use std::net::ToSocketAddrs as _;
-    let none = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "no address of this name");
+    let none = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "the name resolves to no address");
     let address = address.to_socket_addrs()?.next().ok_or_else(none)?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;

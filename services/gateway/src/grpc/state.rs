@@ -1,4 +1,4 @@
-//! What is known of an execution, and the `Operation` that tells a client of it.
+//! The known state of an execution, and the `Operation` that reports it to a client.
 
 use std::sync::Arc;
 
@@ -21,34 +21,34 @@ const METADATA: &str = "build.bazel.remote.execution.v2.ExecuteOperationMetadata
 const RESPONSE: &str = "build.bazel.remote.execution.v2.ExecuteResponse";
 const STATUS: &str = "google.rpc.Status";
 
-/// What is known of an execution: its last record, and what its executor said since.
+/// The known state of an execution: its last record, and the progress of its executors since.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Known {
-    /// The last record and its position; none before the first is known.
+    /// The last record and its position; `None` until the first is known.
     pub(crate) last: Option<(Sequence, Arc<ExecutionRecord>)>,
-    /// What the executors that have it are doing; the one heard of last is the last.
+    /// The copies on executors, ordered by their latest report; the most recent one is last.
     copies: Vec<Run>,
-    /// It was accepted once and is stored no more.
+    /// The execution was accepted but is no longer stored.
     pub(crate) lost: bool,
 }
 
-/// A copy of an execution that an executor has.
+/// A copy of an execution on an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Run {
-    /// What that executor is doing.
+    /// The progress that the executor reported last.
     progress: ExecutionProgress,
-    /// When it began with it.
+    /// Time of the first report of the copy.
     begun_at: Millis,
 }
 
 impl Known {
-    /// Takes a record; whether it is news.
+    /// Records `record` if it is newer, and returns whether it is.
     pub(crate) fn take(&mut self, sequence: Sequence, record: ExecutionRecord) -> bool {
         if self.last.as_ref().is_some_and(|(known, _)| *known >= sequence) {
             return false;
         }
         match &record.phase {
-            // Whatever executors did before, it waits again now.
+            // The execution waits again, whatever its executors did before.
             ExecutionPhase::Requeued { .. } => self.copies.clear(),
             ExecutionPhase::CopyEnded { executor, .. } => {
                 self.copies.retain(|copy| copy.progress.executor != *executor);
@@ -63,7 +63,7 @@ impl Known {
         true
     }
 
-    /// Takes what an executor says; whether it is news.
+    /// Records the progress of an executor, and returns whether it changed.
     pub(crate) fn hear(&mut self, progress: ExecutionProgress) -> bool {
         let known = self.copies.iter().position(|copy| copy.progress.executor == progress.executor);
         let begun_at = match known.map(|at| self.copies.remove(at)) {
@@ -78,12 +78,12 @@ impl Known {
         true
     }
 
-    /// What an executor is doing with it; of several the one that was heard of last.
+    /// The most recently reported progress of an executor.
     pub(crate) fn progress(&self) -> Option<&ExecutionProgress> {
         self.copies.last().map(|copy| &copy.progress)
     }
 
-    /// The executors that are known to have it, the one that was heard of last first.
+    /// The executors known to have a copy, most recently reported first.
     pub(crate) fn executors(&self) -> impl Iterator<Item = &ExecutorId> {
         self.copies.iter().rev().map(|copy| &copy.progress.executor)
     }
@@ -93,18 +93,18 @@ impl Known {
         self.last.as_ref().map(|(_, record)| &**record)
     }
 
-    /// Whether it has its result, or never will.
+    /// Whether it has a result or is lost.
     pub(crate) fn is_over(&self) -> bool {
         self.lost || self.record().is_some_and(|record| record.outcome().is_some())
     }
 
-    /// Whether no executor has it.
+    /// Whether it is not over and no executor has it.
     pub(crate) fn waits(&self) -> bool {
         !self.is_over() && self.copies.is_empty()
     }
 }
 
-/// What a client was told last, as far as it is worth telling anew.
+/// The part of the state whose changes are sent to clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
     stage: Stage,
@@ -113,7 +113,7 @@ pub(crate) struct Told {
     why: Option<String>,
 }
 
-/// What is worth telling a client now. `why` says what a waiting execution waits for.
+/// The part of the current state that is sent to a client when it changes. `why` is the reason for waiting.
 pub(crate) fn worth_telling(known: &Known, why: Option<&str>) -> Told {
     let stage = stage(known);
     Told {
@@ -134,7 +134,7 @@ fn stage(known: &Known) -> Stage {
     }
 }
 
-/// The operation while it is not done.
+/// The operation of an unfinished execution.
 pub(crate) fn pending(name: &OperationName, known: &Known, why: Option<&str>) -> Operation {
     Operation {
         name: name.to_string(),
@@ -144,7 +144,7 @@ pub(crate) fn pending(name: &OperationName, known: &Known, why: Option<&str>) ->
     }
 }
 
-/// The operation when it is done. The error of what failed stands in the response: `Operation.error` is never set.
+/// The operation when it is done. An error is part of the response: `Operation.error` is never set.
 pub(crate) fn done(name: &str, metadata: Any, response: &ExecuteResponse) -> Operation {
     Operation {
         name: name.to_owned(),
@@ -154,7 +154,7 @@ pub(crate) fn done(name: &str, metadata: Any, response: &ExecuteResponse) -> Ope
     }
 }
 
-/// The metadata of an operation that is done without there being an execution.
+/// The metadata of an operation that is done without an execution.
 pub(crate) fn done_metadata(action: &model::BlobDigest) -> Any {
     let metadata = ExecuteOperationMetadata {
         stage: Stage::Completed.into(),
@@ -165,7 +165,7 @@ pub(crate) fn done_metadata(action: &model::BlobDigest) -> Any {
     status::any(&metadata, METADATA)
 }
 
-/// The `ExecuteOperationMetadata` of an execution. Why it waits stands in
+/// The `ExecuteOperationMetadata` of an execution. The reason for waiting is in
 /// `partial_execution_metadata.auxiliary_metadata`, as the message of a `google.rpc.Status` with code 0.
 pub(crate) fn metadata(name: &OperationName, known: &Known, why: Option<&str>) -> Any {
     let stage = stage(known);
@@ -211,7 +211,7 @@ fn partial(known: &Known, why: Option<&str>) -> ExecutedActionMetadata {
     }
 }
 
-/// As the protocol writes it.
+/// Converts to the timestamp type of the protocol.
 pub(crate) fn timestamp(at: Millis) -> Timestamp {
     let nanos = (at.0 % 1000) * 1_000_000;
     Timestamp {

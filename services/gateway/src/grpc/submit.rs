@@ -1,4 +1,4 @@
-//! From an `ExecuteRequest` to an accepted execution, or to the reason why not.
+//! Turns an `ExecuteRequest` into an accepted execution, or into a refusal with its reason.
 
 use cas::TreeCheck;
 use model::{Attempt, BlobDigest, ClientTool, Execution, ExecutionId, Group, PoolName, SendingBuild, brief};
@@ -22,24 +22,25 @@ use super::{
     validate::{self, CheckedAction},
 };
 
-/// The header by which a client asks for another quota group than that of its instance name.
+/// Header that requests a quota group other than that of the instance name.
 pub(crate) const GROUP_HEADER: &str = "x-forebay-group";
-/// Metadata by which the Bazel of a build names that build: what its actions use is the build's use.
+/// Header with which the Bazel of a build names that build, so that the build is charged for its actions.
 const BUILD_HEADER: &str = "x-forebay-build";
-/// Bytes of details that fit into the headers by which a call ends; clients take 8 KiB of them.
+/// Maximum size of error details in the trailers of a call, in bytes; clients accept 8 KiB of trailers.
 const DETAILS_MAX: usize = 4096;
 
-/// What becomes of a request.
+/// The result of submitting a request.
 pub(crate) enum Submitted {
     /// It is answered from the action cache.
     Cached(Box<ActionResult>),
-    /// It is accepted, or joined with what was accepted before.
+    /// It is accepted, or it joined an execution that was accepted before.
     Accepted(Box<Accepted>),
-    /// It is refused, with more details than fit into the end of a call.
+    /// It is refused, with details that may not fit into the trailers of a call.
     Refused(Status),
 }
 
-/// The group and priority of a request: as the instance name says; a build of this farm is always of its own group.
+/// The group and priority of a request, by the rule of its instance name. A build of this farm may always
+/// use its own group.
 async fn admit(
     core: &Core,
     headers: &MetadataMap,
@@ -63,7 +64,7 @@ async fn admit(
     Err(refused(refusal))
 }
 
-/// What is asked for of a pool, where the instance name stands for `pool` unless the action names one.
+/// The requested platform properties, with the `pool` of the instance name added unless the action names a pool.
 fn with_pool<'a>(
     platform: &'a [(String, String)],
     pool: Option<&PoolName>,
@@ -74,7 +75,7 @@ fn with_pool<'a>(
     }
 }
 
-/// Takes a request as far as it goes at once.
+/// Submits a request: looks up the cache, validates the action, and accepts or joins an execution.
 pub(crate) async fn submit(
     core: &Core,
     headers: &MetadataMap,
@@ -90,7 +91,7 @@ pub(crate) async fn submit(
     let content = core.cas.get(&action).await.map_err(|error| faults::store(&error))?;
     let message = content.map(|content| validate::decode_action(&action, &content)).transpose()?;
     let may_be_cached = !request.skip_cache_lookup && !message.as_ref().is_some_and(|m| m.do_not_cache);
-    // What has a result needs no inputs any more, not even the action itself.
+    // An action with a cached result needs no inputs, not even the action itself.
     if may_be_cached && let Some(result) = look_up(core, instance, &action).await? {
         count(Counter::ActionsCached, &[], 1);
         return Ok(Submitted::Cached(Box::new(result)));
@@ -154,18 +155,18 @@ pub(crate) async fn submit(
     })
 }
 
-/// The result of an action, if there is one that is complete.
+/// The cached result of an action, if it is complete and successful.
 pub(crate) async fn look_up(
     core: &Core,
     instance: &str,
     action: &BlobDigest,
 ) -> Result<Option<ActionResult>, Status> {
     let found = core.cas.get_action(instance, action).await.map_err(|error| faults::store(&error))?;
-    // A failure that a client has put there is no reason to fail again.
+    // A failure stored by a client does not count: the action is executed again.
     Ok(found.filter(|result| result.exit_code == 0).map(|result| (*result).clone()))
 }
 
-/// Checks the command and the input tree; the command, or everything that is missing.
+/// Checks the command and the input tree. Returns the command, or all missing blobs.
 async fn check_inputs(
     core: &Core,
     action: &CheckedAction,
@@ -183,7 +184,7 @@ async fn check_inputs(
         TreeCheck::Missing { digests, .. } => missing.extend(digests),
         TreeCheck::Faulty(fault) => {
             refused("invalid");
-            return Err(Status::invalid_argument(format!("the input root is not valid: {fault}")));
+            return Err(Status::invalid_argument(format!("invalid input root: {fault}")));
         }
     }
     match command {
@@ -192,13 +193,13 @@ async fn check_inputs(
     }
 }
 
-/// The client uploads what is named and asks again.
+/// Refuses a request with missing blobs: the client uploads them and retries.
 fn refuse_missing(missing: &[BlobDigest]) -> Submitted {
     refused("missing blobs");
     Submitted::Refused(status::missing(missing))
 }
 
-/// Whether the details of an error fit into the end of a call. If not, they go into a response.
+/// Whether the details of an error fit into the trailers of a call. If not, they are sent in a response.
 pub(crate) fn fits_into_trailers(status: &Status) -> bool {
     status.details().len() <= DETAILS_MAX
 }

@@ -1,14 +1,14 @@
-//! The trace that an execution belongs to: the client's, or one that begins here.
+//! The trace of an execution: the client's, or a new one that starts here.
 
 use tonic::metadata::MetadataMap;
 use tracing::Span;
 
-/// The span of an execution at the gateway, and the trace context that goes along with it.
+/// The span of an execution at the gateway, and the trace context passed on with it.
 #[derive(Debug, Clone)]
 pub(crate) struct ExecuteTrace {
-    /// Ends when the last of those who hold it drops it.
+    /// Ends when its last owner drops it.
     pub(crate) span: Span,
-    /// `traceparent` for whoever works on it.
+    /// `traceparent` for the processes that work on the execution.
     pub(crate) parent: String,
 }
 
@@ -17,7 +17,7 @@ impl ExecuteTrace {
     pub(crate) fn of(headers: &MetadataMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let given = text("traceparent").filter(|parent| telemetry::is_valid_traceparent(parent));
-        // Costs one load where tracing is off.
+        // Costs one atomic load when tracing is off.
         let span = tracing::debug_span!("execute", execution = tracing::field::Empty);
         telemetry::set_parent(&span, given, text("tracestate"));
         let parent = telemetry::context_of(&span)
@@ -28,7 +28,7 @@ impl ExecuteTrace {
     }
 }
 
-/// A trace that nobody samples: its id still joins the log lines of one execution.
+/// An unsampled trace, whose id still links the log lines of one execution.
 fn begin() -> String {
     let trace = uuid::Uuid::new_v4().simple();
     let span = uuid::Uuid::new_v4().as_u64_pair().0;

@@ -1,4 +1,4 @@
-//! What an `Action` and its `Command` must be, before any executor sees them.
+//! Validation of an `Action` and its `Command` before they reach an executor.
 
 use std::time::Duration;
 
@@ -10,30 +10,28 @@ use reapi::{
 };
 use tonic::Status;
 
-/// Properties of output files that can be asked for.
+/// Properties of output files that clients can request.
 const NODE_PROPERTIES: [&str; 2] = ["mtime", "unix_mode"];
 
-/// How long a command may run.
+/// Default and maximum run time of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimeoutLimits {
-    /// When the client says nothing.
+    /// Used if the client sets no timeout.
     pub(crate) default: Duration,
-    /// At most.
+    /// Maximum timeout that a client may request.
     pub(crate) max: Duration,
 }
 
-/// What an `Action` says, checked.
+/// The validated contents of an `Action`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CheckedAction {
-    /// Its command.
     pub(crate) command: BlobDigest,
-    /// Its input root.
     pub(crate) input_root: BlobDigest,
-    /// How long the command may run.
+    /// Run time limit of the command.
     pub(crate) timeout: Duration,
     /// Whether its result must not be cached.
     pub(crate) do_not_cache: bool,
-    /// Its own platform.
+    /// The platform of the action, if it sets one.
     pub(crate) platform: Option<Platform>,
 }
 
@@ -42,7 +40,7 @@ pub(crate) fn decode_action(digest: &BlobDigest, content: &[u8]) -> Result<Actio
     Action::decode(content).map_err(|error| malformed("Action", digest, &error.to_string()))
 }
 
-/// Checks an `Action`.
+/// Checks the fields of an `Action`.
 pub(crate) fn check_action(
     digest: &BlobDigest,
     action: &Action,
@@ -70,15 +68,15 @@ fn timeout(asked: Option<&protobuf::Duration>, limits: TimeoutLimits) -> Result<
     let (Ok(seconds), Ok(nanos @ 0..=999_999_999)) =
         (u64::try_from(asked.seconds), u32::try_from(asked.nanos))
     else {
-        let why = format!("{} s and {} ns are no time; 0 or more is expected", asked.seconds, asked.nanos);
+        let why = format!("invalid duration {} s and {} ns: expected 0 or more", asked.seconds, asked.nanos);
         return Err(wrong(why));
     };
     let asked = Duration::new(seconds, nanos);
     if asked > limits.max {
         let max = limits.max.as_secs();
-        return Err(wrong(format!("{seconds} s is longer than an action may run here: at most {max} s")));
+        return Err(wrong(format!("{seconds} s exceeds the maximum run time of an action: at most {max} s")));
     }
-    // Zero is what a client sends that sets the field without meaning a time.
+    // Some clients set the field to zero without meaning a limit.
     Ok(if asked.is_zero() { limits.default } else { asked })
 }
 
@@ -87,15 +85,15 @@ pub(crate) fn check_command(digest: &BlobDigest, content: &[u8]) -> Result<Comma
     let wrong = |why: &str| malformed("Command", digest, why);
     let command = Command::decode(content).map_err(|error| wrong(&error.to_string()))?;
     if command.arguments.first().is_none_or(String::is_empty) {
-        return Err(wrong("it has no arguments; the program is expected as the first"));
+        return Err(wrong("it has no arguments; the first argument must be the program"));
     }
     if command.arguments.iter().any(|argument| argument.contains('\0')) {
-        return Err(wrong("an argument contains a NUL"));
+        return Err(wrong("an argument contains a NUL byte"));
     }
     for variable in &command.environment_variables {
         let name = &variable.name;
         if name.is_empty() || name.contains(['=', '\0']) || variable.value.contains('\0') {
-            return Err(wrong(&format!("environment variable {:?} is not valid", shown(name))));
+            return Err(wrong(&format!("invalid environment variable {:?}", shown(name))));
         }
     }
     let depth = inside(&command.working_directory, 0)
@@ -106,16 +104,16 @@ pub(crate) fn check_command(digest: &BlobDigest, content: &[u8]) -> Result<Comma
     if let Some(name) = unknown {
         let known = NODE_PROPERTIES.join(", ");
         return Err(wrong(&format!(
-            "output_node_properties: {:?} is not supported; {known} are",
+            "output_node_properties: {:?} is not supported; supported: {known}",
             shown(name)
         )));
     }
     Ok(command)
 }
 
-/// Every output has a path inside the input root. One path may stand in both of the older lists: Buck2 asks so for what
-/// may be a file or a directory.
-#[expect(deprecated, reason = "clients of 2.0 name files and directories apart")]
+/// Checks that every output path is inside the input root. A path may be in both of the older lists: Buck2 does this
+/// for an output that may be a file or a directory.
+#[expect(deprecated, reason = "clients of 2.0 list files and directories separately")]
 fn check_outputs(command: &Command, depth: usize) -> Result<(), String> {
     let lists: &[(&str, &[String])] = if command.output_paths.is_empty() {
         &[("output_files", &command.output_files), ("output_directories", &command.output_directories)]
@@ -134,16 +132,16 @@ fn check_outputs(command: &Command, depth: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a relative path taken `depth` folders below the input root; how deep it ends.
+/// Checks a path relative to a directory `depth` levels below the input root. Returns the depth at which it ends.
 fn inside(path: &str, depth: usize) -> Result<usize, &'static str> {
     if path.is_empty() {
         return Ok(depth);
     }
     if path.starts_with('/') {
-        return Err("is absolute; a path relative to the working directory is expected");
+        return Err("is absolute; expected a path relative to the working directory");
     }
     if path.contains('\0') {
-        return Err("contains a NUL");
+        return Err("contains a NUL byte");
     }
     path.split('/').try_fold(depth, |depth, segment| match segment {
         "" => Err("has an empty segment"),
@@ -153,7 +151,7 @@ fn inside(path: &str, depth: usize) -> Result<usize, &'static str> {
     })
 }
 
-/// The platform properties asked for: the action's own, or else the command's.
+/// The requested platform properties: the action's, or the command's if the action has none.
 #[expect(deprecated, reason = "clients of 2.1 set the platform of the command only")]
 pub(crate) fn platform(action: Option<&Platform>, command: &Command) -> Vec<(String, String)> {
     let own = action.filter(|platform| !platform.properties.is_empty()).or(command.platform.as_ref());
@@ -161,19 +159,19 @@ pub(crate) fn platform(action: Option<&Platform>, command: &Command) -> Vec<(Str
     properties.iter().map(|property| (property.name.clone(), property.value.clone())).collect()
 }
 
-/// The variables of a command.
+/// The environment variables of a command.
 pub(crate) fn environment(command: &Command) -> Vec<(String, String)> {
     let variables = command.environment_variables.iter();
     variables.map(|variable| (variable.name.clone(), variable.value.clone())).collect()
 }
 
 /// The outputs of a command: paths, files, directories.
-#[expect(deprecated, reason = "clients of 2.0 name files and directories apart")]
+#[expect(deprecated, reason = "clients of 2.0 list files and directories separately")]
 pub(crate) fn outputs(command: &Command) -> [&[String]; 3] {
     [&command.output_paths, &command.output_files, &command.output_directories]
 }
 
-/// The digest that an execution's request names.
+/// The action digest of an `Execute` request, and its digest function.
 pub(crate) fn action_digest(
     digest: Option<&reapi::execution::Digest>,
     function: i32,
@@ -183,7 +181,7 @@ pub(crate) fn action_digest(
 }
 
 fn malformed(what: &str, digest: &BlobDigest, why: &str) -> Status {
-    Status::invalid_argument(format!("the {what} {digest} is not valid: {why}"))
+    Status::invalid_argument(format!("invalid {what} {digest}: {why}"))
 }
 
 fn shown(text: &str) -> String {

@@ -1,8 +1,8 @@
-//! Who waits for which execution here, and what is known of each.
+//! The clients that wait for executions at this gateway, and the known state of each execution.
 //!
-//! All who wait for one execution share a subscription to its live subject. A push that gets lost costs at most one
-//! slow re-read: everything that is waited for is read again, many to a request, every few seconds (less often where it is
-//! much) and whenever the connection to the bus came back.
+//! All clients that wait for one execution share a subscription to its live subject. A lost message causes a short
+//! delay at most: all awaited executions are re-read in batches every few seconds (less often if there are many) and
+//! whenever the connection to the bus is restored.
 
 use std::{
     collections::HashMap,
@@ -27,15 +27,15 @@ use super::{
     state::Known,
 };
 
-/// How long a lost push may go unnoticed, but for how many are read again at a time.
+/// Minimum interval between re-reads, and so the maximum delay of a lost message while few executions are awaited.
 const REPAIR: Duration = Duration::from_secs(5);
-/// Time for each of these: they must be no load for the bus.
+/// Re-read interval for each awaited execution, which bounds the load on the bus.
 const REPAIR_EACH: Duration = Duration::from_millis(1);
 const RETRY: Duration = Duration::from_millis(250);
-/// How long it may take from a gateway's question to the write by which it ends what nobody wants.
+/// Maximum time from a gateway's question to its write that ends an unwanted execution.
 const DOUBT: Duration = Duration::from_secs(15);
 
-/// All executions that somebody waits for at this gateway. Cheap to clone.
+/// The executions that clients wait for at this gateway. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiters {
     pub(super) shared: Arc<Shared>,
@@ -44,22 +44,22 @@ pub(crate) struct Waiters {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) bus: Bus,
-    /// Tells this gateway from others.
+    /// Distinguishes this gateway from the others.
     pub(super) id: uuid::Uuid,
-    /// How long an execution goes on for nobody.
+    /// How long an execution continues without waiting clients.
     grace: Duration,
     pub(super) stop: CancellationToken,
     table: Mutex<Table>,
-    /// There is something to re-read again.
+    /// Notified when the table is no longer empty.
     filled: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     watched: HashMap<ExecutionKey, Arc<Watched>>,
-    /// What a gateway may be about to end, on the strength of what it was told here, and until when.
+    /// Executions that a gateway may be about to end because of an answer given here, and until when.
     doubted: HashMap<ExecutionKey, Instant>,
-    /// As many of these are sorted out when they are reached.
+    /// Number of entries at which expired ones are removed.
     doubted_max: usize,
 }
 
@@ -70,7 +70,7 @@ struct Watched {
     interest: Mutex<Interest>,
 }
 
-/// One who waits for an execution. When the last one is dropped, everywhere, the execution is ended.
+/// A client that waits for an execution. The execution ends when the last waiter at any gateway is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     watched: Arc<Watched>,
@@ -79,19 +79,19 @@ pub(crate) struct Waiter {
     doubted: bool,
 }
 
-/// What is here of an execution that others went to.
+/// The state of an execution at this gateway.
 #[derive(Debug)]
 pub(crate) enum Here {
-    /// It goes on; this waits for it too.
+    /// It is not over; the waiter was added.
     Runs(Waiter),
-    /// It has ended.
+    /// It has a result or is lost.
     Over,
-    /// Nobody follows it any more.
+    /// No client follows it here.
     Unwatched,
 }
 
 impl Waiters {
-    /// Nobody waits yet. Runs until `stop`.
+    /// Creates an empty set, which is kept up to date until `stop`.
     pub(crate) fn new(bus: Bus, grace: Duration, stop: CancellationToken) -> Self {
         let (id, table) = (uuid::Uuid::new_v4(), Mutex::default());
         let shared = Shared { bus, id, grace, stop, table, filled: Notify::new() };
@@ -100,7 +100,7 @@ impl Waiters {
         this
     }
 
-    /// Waits for `key`. What is written from now on is heard.
+    /// Adds a waiter for `key`, which sees everything written from now on.
     pub(crate) async fn wait(&self, key: &ExecutionKey, role: &Role) -> Result<Waiter, BusError> {
         if let Some(waiter) = self.shared.lock().waiter(key, role) {
             return Ok(waiter);
@@ -121,7 +121,7 @@ impl Waiters {
         Ok(waiter)
     }
 
-    /// Waits for `key` too if it is followed here and goes on.
+    /// Adds a waiter for `key` if it is followed here and not over.
     pub(crate) fn join(&self, key: &ExecutionKey, role: &Role) -> Here {
         let table = self.shared.lock();
         match table.watched.get(key) {
@@ -131,12 +131,12 @@ impl Waiters {
         }
     }
 
-    /// What is known of `key`, if anybody waits for it here.
+    /// The known state of `key`, if a client waits for it here.
     pub(crate) fn known(&self, key: &ExecutionKey) -> Option<Known> {
         self.shared.lock().watched.get(key).map(|watched| watched.known.borrow().clone())
     }
 
-    /// Whether anybody waits for `key` here. If not, whoever comes from now on knows that it is doubted.
+    /// Whether a client waits for `key` here. If not, marks `key` as doubted, which later waiters see.
     pub(super) fn has(&self, key: &ExecutionKey) -> bool {
         let mut table = self.shared.lock();
         let has = table.watched.get(key).is_some_and(|watched| watched.known.receiver_count() > 0);
@@ -146,13 +146,13 @@ impl Waiters {
         has
     }
 
-    /// It stands in the log that somebody waits for `key`.
+    /// Clears the doubt: the log records that a client waits for `key`.
     pub(super) fn settle(&self, key: &ExecutionKey) {
         self.shared.lock().doubted.remove(key);
     }
 
-    /// How much `key` is wanted here besides by `caller`; `None` when nobody follows it. Whoever comes from now on knows
-    /// that it is doubted.
+    /// How many clients other than `caller` want `key` here; `None` if it is not followed here. Marks `key` as
+    /// doubted, which later waiters see.
     pub(super) fn standing(&self, key: &ExecutionKey, caller: &Invocation) -> Option<Standing> {
         let mut table = self.shared.lock();
         table.doubt(key);
@@ -165,7 +165,7 @@ impl Waiters {
         heard.map_err(|error| failed(Box::new(error)))
     }
 
-    /// Follows one execution as long as somebody waits, and ends it when nobody does any more.
+    /// Follows one execution while clients wait for it, and ends it when none is left.
     async fn follow(self, watched: Arc<Watched>, mut heard: Subscriber) {
         let mut alone_since: Option<Instant> = None;
         loop {
@@ -191,10 +191,10 @@ impl Waiters {
                         alone_since = None;
                         continue;
                     }
-                    // What is heard meanwhile no longer matters: the end is written behind the last record.
+                    // Later messages do not matter: the end is written after the last known record or not at all.
                     drop(heard);
                     let known = watched.known.borrow().clone();
-                    // What is rare takes no room in what all have: there are tens of thousands of these.
+                    // Boxed, because this case is rare and there are tens of thousands of these futures.
                     Box::pin(nobody::waits(&self, &watched.key, &known)).await;
                     return;
                 }
@@ -203,7 +203,7 @@ impl Waiters {
         self.forget(&watched);
     }
 
-    /// Takes it out of the list if really nobody waits.
+    /// Removes the entry if no client waits, and returns whether it did.
     fn leave(&self, watched: &Watched) -> bool {
         let mut table = self.shared.lock();
         let alone = watched.known.receiver_count() == 0;
@@ -213,12 +213,12 @@ impl Waiters {
         alone
     }
 
-    /// Takes it out of the list. Whoever came in the last moment has what is known.
+    /// Removes the entry. Waiters that were just added keep the known state.
     fn forget(&self, watched: &Watched) {
         self.shared.lock().watched.remove(&watched.key);
     }
 
-    /// Reads again what is waited for, as long as anything is.
+    /// Re-reads all awaited executions at intervals, while there are any.
     async fn repair(self) {
         let mut reconnects = self.shared.bus.reconnects();
         let mut pause = REPAIR;
@@ -237,14 +237,14 @@ impl Waiters {
             pause = match self.read_again().await {
                 Ok(count) => REPAIR.max(REPAIR_EACH.saturating_mul(count)),
                 Err(error) => {
-                    debug!(error = telemetry::error_chain(&error), "reading again what is waited for");
+                    debug!(error = telemetry::error_chain(&error), "re-reading awaited executions failed");
                     RETRY
                 }
             };
         }
     }
 
-    /// How many there were.
+    /// Re-reads the awaited executions and returns their number.
     async fn read_again(&self) -> Result<u32, BusError> {
         let open: Vec<Arc<Watched>> = self
             .shared
@@ -271,7 +271,7 @@ impl Waiters {
         Ok(u32::try_from(open.len()).unwrap_or(u32::MAX))
     }
 
-    /// What was known and is not there any more will never end.
+    /// Marks an execution as lost if it was known and is no longer stored: it will never end.
     async fn check_lost(&self, watched: &Watched) -> Result<(), BusError> {
         if watched.known.borrow().last.is_none() {
             return Ok(());
@@ -279,7 +279,7 @@ impl Waiters {
         if let Some((sequence, record)) = self.shared.bus.latest_execution(&watched.key).await? {
             watched.learn(sequence, record);
         } else {
-            warn!(execution = %watched.key, "an execution that is waited for is stored no more");
+            warn!(execution = %watched.key, "an awaited execution is no longer stored");
             watched.known.send_modify(|known| known.lost = true);
         }
         Ok(())
@@ -293,7 +293,7 @@ impl Shared {
 }
 
 impl Table {
-    /// One more who waits for what is followed already.
+    /// Adds a waiter for `key` if it is already followed.
     fn waiter(&self, key: &ExecutionKey, role: &Role) -> Option<Waiter> {
         Some(Waiter::of(self.watched.get(key)?, role, self.doubts(key)))
     }
@@ -323,7 +323,7 @@ impl Watched {
             Some(Live::Progress(progress)) => self.progress(progress),
             Some(Live::Stored(stored)) => match stored.execution() {
                 Ok(record) => self.learn(stored.sequence, record),
-                Err(error) => warn!(error = telemetry::error_chain(&error), "a record is left out"),
+                Err(error) => warn!(error = telemetry::error_chain(&error), "skipping an unreadable record"),
             },
         }
     }
@@ -338,42 +338,41 @@ impl Watched {
 }
 
 impl Waiter {
-    /// Only under the lock of the table: it is there that the last one is found to be gone.
+    /// Call only under the lock of the table, which also guards the check for the last waiter.
     fn of(watched: &Arc<Watched>, role: &Role, doubted: bool) -> Self {
         watched.interest().come(role);
         let (watched, known) = (Arc::clone(watched), watched.known.subscribe());
         Self { watched, known, role: role.clone(), doubted }
     }
 
-    /// Whether a gateway may be about to end this execution, not knowing of this one who waits.
+    /// Whether a gateway that does not know of this waiter may be about to end the execution.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted
     }
 
-    /// Which execution.
     pub(crate) fn key(&self) -> &ExecutionKey {
         &self.watched.key
     }
 
-    /// What is known now; [`Self::changed`] returns when there is more.
+    /// The current known state; [`Self::changed`] returns when it changes.
     pub(crate) fn known(&mut self) -> Known {
         self.known.borrow_and_update().clone()
     }
 
-    /// Returns when more is known.
+    /// Waits until the known state changes.
     pub(crate) async fn changed(&mut self) {
         if self.known.changed().await.is_err() {
-            // Whoever tells us lives as long as this does.
+            // Unreachable: this waiter keeps the sender alive.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Tells all who wait of a record that was read.
+    /// Passes a record that was read to all waiters.
     pub(crate) fn learn(&self, sequence: Sequence, record: ExecutionRecord) {
         self.watched.learn(sequence, record);
     }
 
-    /// Tells all who wait what an executor was found doing.
+    /// Passes the progress of an executor to all waiters.
     pub(crate) fn learn_progress(&self, progress: ExecutionProgress) {
         self.watched.progress(progress);
     }

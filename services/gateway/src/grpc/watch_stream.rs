@@ -1,4 +1,4 @@
-//! The stream of operations that `Execute` and `WaitExecution` answer with.
+//! The stream of operations that `Execute` and `WaitExecution` return.
 
 use std::{pin::Pin, time::Duration};
 
@@ -21,12 +21,12 @@ use super::{
     waiting::Waiter,
 };
 
-/// A client hears at least as often: balancers and Bazel's keepalive cut streams that are silent.
+/// Maximum interval between messages to a client: load balancers and Bazel's keepalive close silent streams.
 const BEAT: Duration = Duration::from_secs(10);
-/// What has its executor before is not worth explaining.
+/// Delay before the reason for waiting is determined, as most executions start sooner.
 const WHY_AFTER: Duration = Duration::from_secs(1);
 
-/// What `Execute` and `WaitExecution` answer with.
+/// The response stream of `Execute` and `WaitExecution`.
 pub(crate) type Operations = Pin<Box<dyn Stream<Item = Result<Operation, Status>> + Send>>;
 
 /// One client that waits for one execution.
@@ -35,9 +35,9 @@ pub(crate) struct Watching {
     name: OperationName,
     waiter: Waiter,
     inline: Inline,
-    /// As long as the client waits that asked for it.
+    /// Keeps the span open while the requesting client waits.
     _trace: Option<ExecuteTrace>,
-    /// Whether that client's request began it.
+    /// Whether that client's request started the execution.
     began: bool,
     _door: Option<Door>,
     told: Option<Told>,
@@ -49,7 +49,7 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Waits with `waiter` for what somebody asked for.
+    /// Waits with `waiter` for an execution that any client requested.
     pub(crate) fn new(core: &Core, name: OperationName, waiter: Waiter) -> Self {
         let now = Instant::now();
         Self {
@@ -69,14 +69,14 @@ impl Watching {
         }
     }
 
-    /// Waits for what the client asked for itself.
+    /// Waits for an execution that this client requested.
     pub(crate) fn asked(core: &Core, accepted: Accepted, inline: Inline, trace: ExecuteTrace) -> Self {
         let Accepted { name, waiter, joined, door } = accepted;
         let waiting = Self::new(core, name, waiter);
         Self { inline, _trace: Some(trace), began: !joined, _door: door, ..waiting }
     }
 
-    /// As a stream that is pulled by the connection: when that goes away, so does the waiting.
+    /// Converts into a stream pulled by the connection; the waiter is dropped when the connection closes.
     pub(crate) fn stream(self) -> Operations {
         Box::pin(futures::stream::unfold(self, async |mut watching| {
             let next = watching.next().await?;
@@ -84,20 +84,20 @@ impl Watching {
         }))
     }
 
-    /// The next operation to tell; `None` behind the one that is done.
+    /// The next operation to send; `None` after the one that is done.
     pub(crate) async fn next(&mut self) -> Option<Result<Operation, Status>> {
         while !self.ended {
             let known = self.waiter.known();
             if known.lost {
                 self.ended = true;
-                let text = format!("operation {} is stored no more; execute the action again", self.name);
+                let text = format!("operation {} is no longer stored; execute the action again", self.name);
                 return Some(Err(Status::not_found(text)));
             }
             if let Some(record) = known.record()
                 && let Some(outcome) = record.outcome()
             {
                 self.ended = true;
-                // In boxes, as they take much room and a stream is mostly not there.
+                // Boxed, because this future is large and rarely in use.
                 return Some(Ok(Box::pin(self.done(&known, record, outcome)).await));
             }
             if self.told.is_none() {
@@ -132,7 +132,7 @@ impl Watching {
         finished(&self.core, &self.name, known, &self.inline).await
     }
 
-    /// What is plain without asking anybody: that nobody lives who could run it.
+    /// The reason that is known without a query: the pool has no live executor.
     fn why_at_once(&self, known: &Known) -> Option<String> {
         let record = known.record().filter(|_| known.waits())?;
         let seen = self.core.pools.remembered()?;
@@ -141,7 +141,7 @@ impl Watching {
         Some(why)
     }
 
-    /// Finds out what a waiting execution waits for, or that it runs and the news of it were missed.
+    /// Determines why an execution waits, or that it runs and its progress message was lost.
     async fn find_why(&mut self, known: &Known) {
         self.look = Some(Instant::now() + BEAT);
         let Some(record) = known.record().filter(|_| known.waits()) else {
@@ -164,7 +164,7 @@ impl Watching {
     }
 }
 
-/// The operation of an execution as it stands, done or not.
+/// The current operation of an execution, done or not.
 pub(crate) async fn as_it_stands(core: &Core, name: &OperationName, known: &Known) -> Operation {
     if known.is_over() {
         return finished(core, name, known, &Inline::default()).await;
@@ -187,7 +187,7 @@ pub(crate) async fn as_it_stands(core: &Core, name: &OperationName, known: &Know
 async fn finished(core: &Core, name: &OperationName, known: &Known, inline: &Inline) -> Operation {
     let metadata = state::metadata(name, known, None);
     let Some((record, outcome)) = known.record().and_then(|record| Some((record, record.outcome()?))) else {
-        let gone = Status::not_found(format!("operation {name} is stored no more"));
+        let gone = Status::not_found(format!("operation {name} is no longer stored"));
         return state::done(&name.to_string(), metadata, &response::failed(&gone));
     };
     let (action, trace) = (&record.execution.action, record.execution.traceparent.as_deref());
@@ -195,7 +195,7 @@ async fn finished(core: &Core, name: &OperationName, known: &Known, inline: &Inl
     state::done(&name.to_string(), metadata, &response)
 }
 
-/// How it ended, in a word.
+/// The metric label of an outcome.
 fn word(outcome: &ExecutionOutcome) -> &'static str {
     match (Code::from_i32(outcome.code), outcome.exit_code) {
         (Code::Ok, Some(0)) => "succeeded",
@@ -214,7 +214,7 @@ async fn look_at(at: Option<Instant>) {
     }
 }
 
-/// Counts the streams that are open.
+/// Counts the open streams in a gauge.
 struct Counted;
 
 impl Counted {

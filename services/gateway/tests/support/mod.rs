@@ -1,4 +1,4 @@
-//! Gateways against real servers, and an executor that only pretends to run.
+//! Gateways against real servers, and a simulated executor.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![expect(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -37,7 +37,7 @@ use tonic::{Code, Status, Streaming, metadata::MetadataValue, transport::Channel
 
 pub(crate) const SOON: Duration = farm::SOON;
 
-/// Servers, a bus and a store; gateways and executors as they are asked for.
+/// Servers, a bus and a store; gateways and executors are started on demand.
 pub(crate) struct Farm {
     pub(crate) servers: Servers,
     pub(crate) settings: Settings,
@@ -45,7 +45,7 @@ pub(crate) struct Farm {
     pub(crate) cas: Cas,
 }
 
-/// A gateway of its own, in this process.
+/// A gateway running in this process.
 pub(crate) struct Gateway {
     pub(crate) channel: Channel,
     pub(crate) address: std::net::SocketAddr,
@@ -79,7 +79,7 @@ impl Farm {
         Gateway { channel, address: serving.address, stop: context.stop, _serving: serving }
     }
 
-    /// Makes the pool `default` known.
+    /// Announces the pool named `default`.
     pub(crate) async fn pool(&self) {
         let properties = BTreeMap::from([("OSFamily".to_owned(), vec!["linux".to_owned()])]);
         let gpu = BTreeMap::from([("gpu".parse().unwrap(), Amount::whole(2))]);
@@ -88,16 +88,16 @@ impl Farm {
         self.bus.announce_pool(&pool).await.unwrap();
     }
 
-    /// Questions of gateways to each other from now on.
+    /// The questions that gateways ask each other from now on.
     pub(crate) async fn questions(&self) -> async_nats::Subscriber {
         let subject = bus::Subject::ExecutionWaiters.to_string();
         let questions = self.bus.client().subscribe(subject).await.unwrap();
-        // The server knows of it when it answers.
+        // The server has processed the subscription when it answers this query.
         self.bus.jetstream().query_account().await.unwrap();
         questions
     }
 
-    /// An executor that holds its lease and says what comes to it; it runs nothing by itself.
+    /// An executor that holds its lease and reports the executions offered to it; it runs nothing.
     pub(crate) async fn executor(&self) -> Executor {
         self.pool().await;
         Executor::start(&self.bus, self.cas.clone()).await
@@ -124,7 +124,7 @@ impl Farm {
         self.cas.put_bytes(DigestFunction::Sha256, content.into()).await.unwrap()
     }
 
-    /// The lines of a section of what Redis says of itself.
+    /// The lines of one section of the Redis command `INFO`.
     pub(crate) async fn redis_info(&self, section: &str) -> String {
         let mut connection = TcpStream::connect(self.servers.redis_url().trim_start_matches("redis://"))
             .await
@@ -193,7 +193,7 @@ pub(crate) fn request(action: &BlobDigest) -> ExecuteRequest {
     }
 }
 
-/// A request of the invocation that names itself so.
+/// A request with this invocation id.
 pub(crate) fn of_invocation<T>(invocation: &str, message: T) -> tonic::Request<T> {
     let metadata = RequestMetadata { tool_invocation_id: invocation.into(), ..Default::default() };
     let mut request = tonic::Request::new(message);
@@ -202,7 +202,7 @@ pub(crate) fn of_invocation<T>(invocation: &str, message: T) -> tonic::Request<T
     request
 }
 
-/// The stream of a client that waits.
+/// The operation stream of a waiting client.
 pub(crate) struct Operations(pub Streaming<Operation>);
 
 impl Operations {
@@ -211,7 +211,7 @@ impl Operations {
         next.unwrap().expect("the stream goes on")
     }
 
-    /// The operations until one that `wanted` holds for, which is the last.
+    /// The operations up to the first for which `wanted` is true, including it.
     pub(crate) async fn until(&mut self, wanted: impl Fn(&Operation) -> bool) -> Vec<Operation> {
         let mut all = Vec::new();
         loop {
@@ -245,7 +245,7 @@ pub(crate) fn metadata(operation: &Operation) -> ExecuteOperationMetadata {
     ExecuteOperationMetadata::decode(&*any.value).unwrap()
 }
 
-/// A client that has been told the name of its operation.
+/// Executes a request; returns the operation name and the stream.
 pub(crate) async fn begun(
     gateway: &Gateway,
     request: impl tonic::IntoRequest<ExecuteRequest>,
@@ -255,17 +255,17 @@ pub(crate) async fn begun(
     (name, stream)
 }
 
-/// How it ended for a client that waits.
+/// The final status code of a waiting client.
 pub(crate) async fn code(stream: Operations) -> Code {
     Code::from(stream.response().await.status.unwrap().code)
 }
 
-/// The execution that an operation's name names.
+/// The execution key in an operation name.
 pub(crate) fn key(name: &str) -> ExecutionKey {
     name.split_once("operations/").unwrap().1.parse().unwrap()
 }
 
-/// An executor as the bus sees one.
+/// An executor as seen on the bus.
 pub(crate) struct Executor {
     bus: Bus,
     cas: Cas,
@@ -296,7 +296,7 @@ impl Executor {
         };
         bus.acquire_lease(&id, heartbeat, SOON).await.unwrap();
         let mut live = bus.client().subscribe("forebay.action.live.>").await.unwrap();
-        // The server knows of it when it answers.
+        // The server has processed the subscription when it answers this query.
         bus.jetstream().query_account().await.unwrap();
         let (sender, offered) = mpsc::unbounded_channel();
         tokio::spawn(async move {
@@ -338,7 +338,7 @@ impl Executor {
         assert!(matches!(written, Written::Won(_)), "{written:?}");
     }
 
-    /// Takes the next execution and ends it with `stdout`.
+    /// Claims the next execution and ends it with `stdout`.
     pub(crate) async fn run_one(&mut self, stdout: &str) {
         let offer = self.offer().await;
         self.progress(&offer.1.execution.key(), ExecutionStage::Running).await;
@@ -357,7 +357,7 @@ impl Executor {
         }
     }
 
-    /// Answers questions for the output with what `written` holds.
+    /// Answers requests for live output from the content of `written`.
     pub(crate) async fn serve_output(&self, written: Arc<std::sync::Mutex<Vec<u8>>>) {
         let subject = bus::Subject::ExecutorOutput(self.id.clone()).to_string();
         let mut questions = self.bus.client().subscribe(subject).await.unwrap();

@@ -64,7 +64,7 @@ fn whoever_was_told_forgets_what_another_claimed() {
 fn a_claim_heard_of_late_does_not_take_back_what_was_told_since() {
     let view = of(&["one", "two"]);
     view.told(&execution(), Sequence(5), vec![id("one"), id("two")], 0);
-    // One copy more of it is wanted before the claim of the first is heard of.
+    // Another copy is requested before the claim of the first arrives.
     view.waits_again(&execution());
     view.told(&execution(), Sequence(6), vec![id("one"), id("two")], 0);
     assert_eq!(view.answered(&claimed("one", 5)), HashMap::new());
@@ -78,7 +78,7 @@ fn who_has_a_copy_is_not_woken_for_another() {
     let demand = Demand { size: size(), ..Demand::default() };
     let waiting = Waiting { key: execution(), demand, holders: vec![id("one")] };
     assert_eq!(view.with_room(&pool(), &[&waiting]), [id("two")]);
-    // Something else that it can take is for it as well.
+    // It is woken for another execution that it can run.
     let other = Waiting { holders: Vec::new(), ..waiting.clone() };
     assert_eq!(view.with_room(&pool(), &[&waiting, &other]).len(), 2);
 }

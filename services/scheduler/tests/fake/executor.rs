@@ -1,4 +1,4 @@
-//! An executor that does as the test says.
+//! A fake executor that behaves as the test prescribes.
 
 use std::{
     collections::HashMap,
@@ -17,14 +17,14 @@ use tokio::{sync::Notify, task::JoinHandle};
 
 use super::{LEASE_SECONDS, PATIENCE, Test, outcome, pool};
 
-/// What an executor does when something waits.
+/// How an executor reacts when something waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
-    /// Asks for it and writes its result.
+    /// Claims it and writes its result.
     Finish,
-    /// Asks for it and keeps it in hand.
+    /// Claims it and keeps it.
     Hold,
-    /// Hears of it, and does not ask.
+    /// Receives the reservation, and does not ask.
     Deaf,
 }
 
@@ -61,9 +61,9 @@ impl FakeExecutor {
         Self::start_with(test, id, slots, Resources::default(), manner).await
     }
 
-    /// One that also has `custom` resources.
+    /// Starts an executor that also has `custom` resources.
     pub async fn start_with(test: &Test, id: &str, slots: u16, custom: Resources, manner: Manner) -> Self {
-        // A connection of its own, so that its subscriptions end with it.
+        // It has a separate connection, so that its subscriptions end with it.
         let bus = Bus::connect(&test.servers.nats_url(), id, Patience::Wait).await.unwrap();
         let inner = Arc::new(Inner {
             bus: bus.clone(),
@@ -87,7 +87,7 @@ impl FakeExecutor {
         let holder =
             ExecutorHeartbeat { ttl_ms: LEASE_SECONDS * 1000, ..inner.content(ExecutorStatus::Ready) };
         let Acquired::Held(lease) = bus.acquire_lease(&inner.id, holder, PATIENCE).await.unwrap() else {
-            panic!("the lease is taken")
+            panic!("the lease is already held")
         };
         let lease = Arc::new(tokio::sync::Mutex::new(lease));
         client.flush().await.unwrap();
@@ -108,13 +108,13 @@ impl FakeExecutor {
         &self.inner.id
     }
 
-    /// Dies: says nothing more, and its lease runs out.
+    /// Kills it: it sends nothing more, and its lease expires.
     pub fn kill(&self) {
         *self.inner.gone.lock().unwrap() = true;
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 
-    /// Dies, and whoever comes after it gives its lease back.
+    /// Kills it and deletes its lease, as its successor would.
     pub async fn release(&self) {
         self.kill();
         let lease = self.lease.lock().await;
@@ -133,7 +133,7 @@ impl FakeExecutor {
         self.inner.say(status).await;
     }
 
-    /// Gives back what it has in hand, in one message, and takes nothing more.
+    /// Returns the executions it holds in one message, and claims nothing more.
     pub async fn hand_over(&self) {
         self.set_manner(Manner::Deaf);
         let claimed = self.inner.held.lock().unwrap().drain().map(|(key, _)| key).collect();
@@ -158,7 +158,7 @@ impl FakeExecutor {
         }
     }
 
-    /// Ends what it has in hand with this.
+    /// Ends the executions it holds with this outcome.
     pub async fn end_held(&self, end: ExecutionOutcome) {
         for (sequence, record) in self.holding() {
             self.inner.finish(sequence, record, end.clone()).await;
@@ -173,17 +173,17 @@ impl FakeExecutor {
         self.inner.history.lock().unwrap().clone()
     }
 
-    /// What it was told of.
+    /// Executions it was notified of.
     pub fn reserved(&self) -> Vec<ExecutionKey> {
         self.inner.reserved.lock().unwrap().clone()
     }
 
-    /// What it was told to forget.
+    /// Executions it was told to forget.
     pub fn trimmed(&self) -> Vec<ExecutionKey> {
         self.inner.trimmed.lock().unwrap().clone()
     }
 
-    /// How many it got by each answer.
+    /// Number of claims in each answer.
     pub fn answers(&self) -> Vec<usize> {
         self.inner.answers.lock().unwrap().clone()
     }
@@ -237,11 +237,11 @@ impl Inner {
     async fn say(&self, status: ExecutorStatus) {
         let payload = encode(Encoding::Json, &self.content(status));
         self.bus.client().publish(Subject::ExecutorHeartbeat.to_string(), payload).await.unwrap();
-        // Without a server there is nobody to hear it; it is said again when there is.
+        // Without a server the message is lost; it is sent again after the reconnect.
         let _ = self.bus.client().flush().await;
     }
 
-    /// Says what it has when the connection is back, as every executor does: a question may have come before.
+    /// Sends a heartbeat when the connection is back, as every executor does: it may have missed a request for one.
     async fn serve_reconnects(self: Arc<Self>) {
         let mut reconnects = self.bus.reconnects();
         loop {
@@ -273,7 +273,7 @@ impl Inner {
     async fn serve_reservations(self: Arc<Self>, mut told: async_nats::Subscriber) {
         while let Some(message) = told.next().await {
             let told: Reservations = decode(Encoding::Json, &message.payload).unwrap();
-            // Others that suit them better may be sooner.
+            // Other executors where the execution is warm may ask earlier.
             let after = told.reserve.iter().map(|it| it.after_ms).min().unwrap_or_default();
             self.reserved.lock().unwrap().extend(told.reserve.into_iter().map(|it| it.execution));
             self.trimmed.lock().unwrap().extend(told.trim);
@@ -292,7 +292,7 @@ impl Inner {
         }
     }
 
-    /// Whether to ask again at once.
+    /// Asks once; returns whether to ask again immediately.
     async fn ask(self: &Arc<Self>) -> bool {
         let manner = *self.manner.lock().unwrap();
         let content = self.content(ExecutorStatus::Ready);
@@ -340,7 +340,7 @@ impl Inner {
         self.finish(sequence, record, end).await;
     }
 
-    /// Writes the result, behind whatever was written meanwhile.
+    /// Writes the result, after any record that was written in between.
     async fn finish(&self, mut sequence: Sequence, mut record: ExecutionRecord, end: ExecutionOutcome) {
         let key = record.execution.key();
         loop {

@@ -1,4 +1,4 @@
-//! Servers, in-process schedulers, and executors that do as the test says.
+//! Servers, in-process schedulers, and executors that behave as the test prescribes.
 #![allow(unreachable_pub, missing_docs, reason = "a part of the test")]
 #![expect(
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ pub use executor::{FakeExecutor, Manner};
 const PATIENCE: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: u64 = 2;
 
-/// Servers of the test's own.
+/// Servers that only this test uses.
 pub struct Test {
     pub bus: Bus,
     pub actions: Actions,
@@ -42,13 +42,13 @@ pub struct Test {
     pub servers: Servers,
 }
 
-/// A scheduler in a runtime of its own, which is dropped as a kill drops a process.
+/// A scheduler in its own runtime; dropping the runtime has the effect of killing a process.
 pub struct Scheduler {
     runtime: Option<tokio::runtime::Runtime>,
 }
 
 impl Scheduler {
-    /// Nothing more is done, wherever it is.
+    /// Stops it at once, wherever it is.
     pub fn kill(mut self) {
         self.end();
     }
@@ -107,7 +107,7 @@ impl Test {
         Self { bus: context.bus, actions, settings, servers }
     }
 
-    /// A scheduler that is ready.
+    /// Starts a scheduler and waits until it is ready.
     pub async fn scheduler(&self) -> Scheduler {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -156,14 +156,14 @@ impl Test {
         record.execution.key()
     }
 
-    /// Writes an end behind whatever stands there.
+    /// Writes an end after the last record of the execution.
     pub async fn finish(&self, key: &ExecutionKey, outcome: ExecutionOutcome) -> Written<ExecutionRecord> {
         let (sequence, record) = self.bus.latest_execution(key).await.unwrap().unwrap();
         let ended = record.finished(sequence, outcome, Millis::of_this_machine());
         self.bus.transition(&ended, sequence, PATIENCE).await.unwrap()
     }
 
-    /// Waits until each has its result, and checks in the log that it has one only.
+    /// Waits until each has its result, and checks in the log that it has only one.
     pub async fn all_finished(&self, keys: &[ExecutionKey]) -> HashMap<ExecutionKey, ExecutionOutcome> {
         let mut follower = bus::Follower::new(
             &self.bus,
@@ -190,7 +190,7 @@ impl Test {
         }
     }
 
-    /// Waits for the end of one by the live subject, as a gateway does.
+    /// Waits for the end of one execution on the live subject, as a gateway does.
     pub async fn latest_finished(&self, key: &ExecutionKey) {
         let mut live = self.bus.client().subscribe(ActionSubject::live(key)).await.unwrap();
         self.bus.client().flush().await.unwrap();
@@ -203,7 +203,7 @@ impl Test {
         }
     }
 
-    /// Processor time that Redis has used.
+    /// Processor time in seconds that Redis has used.
     pub fn redis_seconds(&self) -> f64 {
         let pid = self.servers.redis_pid().unwrap();
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -215,7 +215,7 @@ impl Test {
     pub async fn until(&self, condition: impl Fn() -> bool) {
         let deadline = Instant::now() + SOON;
         while !condition() {
-            assert!(Instant::now() < deadline, "it does not come to that");
+            assert!(Instant::now() < deadline, "the condition is not met in time");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -225,7 +225,7 @@ impl Test {
         loop {
             match self.actions.queue(&pool(), None, Millis::of_this_machine()).await {
                 Ok(queue) if condition(&queue) => return,
-                other => assert!(Instant::now() < deadline, "it does not come to that: {other:?}"),
+                other => assert!(Instant::now() < deadline, "the condition is not met in time: {other:?}"),
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -234,7 +234,7 @@ impl Test {
     pub async fn lease_ended(&self, executor: &ExecutorId) {
         let deadline = Instant::now() + SOON;
         while self.bus.lease(executor).await.unwrap().is_some() {
-            assert!(Instant::now() < deadline, "the lease of {executor} does not end");
+            assert!(Instant::now() < deadline, "the lease of {executor} does not expire");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

@@ -4,7 +4,7 @@ fn kind(name: &str) -> ExecutorType {
     name.parse().unwrap()
 }
 
-/// Lessons of so many builds of a rule, of which so many used Macs.
+/// Adds `builds` builds of a rule, of which `macs` used Macs.
 fn teach(lessons: &mut Lessons, rule: &str, builds: u64, macs: u64) {
     let mac = kind("mac");
     for number in 0..builds {
@@ -35,13 +35,13 @@ fn rules_are_bounded() {
     }
     let told = lessons.types_by_rule();
     assert_eq!(told.len(), RULES_TOLD_MAX);
-    assert!(told.contains_key("z_most"), "those of most builds are told");
+    assert!(told.contains_key("z_most"), "the rules with the most builds are included");
     for number in 0..RULES_MAX {
         lessons.learn_rule(&format!("made_up{number}"), &[]);
     }
     assert_eq!(lessons.rules.len(), RULES_MAX);
     teach(&mut lessons, "z_most", 1, 1);
-    assert_eq!(lessons.rules.get("z_most").map(|used| used.builds), Some(41), "known ones go on");
+    assert_eq!(lessons.rules.get("z_most").map(|used| used.builds), Some(41), "known rules still count");
 }
 
 #[test]

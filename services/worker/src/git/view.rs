@@ -1,4 +1,4 @@
-//! The `.git` that a build in a warm workspace is given: its own configuration, references and index, made again each time, and
+//! The `.git` of a build in a warm workspace: its own configuration, references and index, made again each time, and
 //! the objects of the worker's repository, which git reads there and never writes to.
 
 use std::{
@@ -8,14 +8,14 @@ use std::{
 
 use super::CONFIG;
 
-/// What is as in the worker's repository. Files keep their times: a build may go by those of `HEAD`.
+/// Files copied from the worker's repository. They keep their times: a build may compare with that of `HEAD`.
 const SAME: [&str; 5] = ["HEAD", "index", "packed-refs", "shallow", "FETCH_HEAD"];
 
-/// Puts it into `work`, and replaces what is there.
+/// Creates the `.git` in `work`, replacing the existing one.
 pub(super) fn make(git: &Path, work: &Path) -> io::Result<()> {
     let view = work.join(".git");
     remove(&view)?;
-    // Made elsewhere and moved: it is there as a whole or not at all.
+    // Built elsewhere and then renamed, so that it is either complete or missing.
     let new = git.with_extension("view");
     remove(&new)?;
     for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags"] {
@@ -32,7 +32,7 @@ pub(super) fn make(git: &Path, work: &Path) -> io::Result<()> {
     fs::rename(&new, &view)
 }
 
-/// Removes whatever is there; not what a link leads to.
+/// Removes a file or folder; a link is removed, not its target.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -42,7 +42,7 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A copy with the time of the original, if there is one.
+/// Copies a file with its modification time, if it exists.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     match fs::copy(from, to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

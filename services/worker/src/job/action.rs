@@ -1,4 +1,4 @@
-//! A task's command as an action.
+//! Encodes a task's command as an action.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use remote::Source;
 
 use super::tree::FUNCTION;
 
-/// Where programs are found, unless a task says otherwise: it has no variables but its own.
+/// Default search path of programs: a task gets no variables from the worker.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// An action and what it consists of, beside its input root.
+/// An action and its blobs, except the input root.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskAction {
-    /// Its digest.
+    /// Digest of the action.
     pub(crate) digest: BlobDigest,
-    /// Itself and its command.
+    /// The encoded action and command.
     pub(crate) blobs: HashMap<BlobDigest, Source>,
 }
 
@@ -58,7 +58,7 @@ fn command(step: &CommandStep) -> Command {
     command
 }
 
-/// `path` as it is named from `folder`; both are relative to the workspace.
+/// `path` relative to `folder`; both are relative to the workspace.
 pub(crate) fn relative(folder: &JobPath, path: &JobPath) -> String {
     let (from, to): (Vec<&str>, Vec<&str>) = (folder.names().collect(), path.names().collect());
     let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
@@ -86,7 +86,7 @@ fn duration(ms: u64) -> reapi::protobuf::Duration {
     }
 }
 
-/// What the farm calls sooner is lower; a task that says nothing has 1, and 0 there.
+/// In the Remote Execution API a lower priority runs earlier; the default priority of a task is 1, which is 0 there.
 pub(crate) fn priority(task: i32) -> i32 {
     1_i32.saturating_sub(task)
 }

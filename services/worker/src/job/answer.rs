@@ -1,4 +1,4 @@
-//! What an execution says of a task: how it ended, what it used, what it made, and what it printed.
+//! Reads the result of an execution: how the task ended, its usage, its outputs, and what it printed.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -20,7 +20,7 @@ use super::{
     tree::{Content, FUNCTION, Folder, Node},
 };
 
-/// The field of a result's metadata that names the limit which the command ran into.
+/// The metadata field that names the limit which the command exceeded.
 const LIMIT: &str = "limit";
 const STRUCT: &str = "/google.protobuf.Struct";
 
@@ -46,7 +46,7 @@ pub(crate) fn report(
     }
     let Some(result) = result else {
         report.status = TaskStatus::FarmFailed;
-        report.reason = Some("its execution ended well and left no result".to_owned());
+        report.reason = Some("the execution succeeded without a result".to_owned());
         return report;
     };
     if task.judge.is_some() {
@@ -60,16 +60,16 @@ pub(crate) fn report(
     report
 }
 
-/// Makes it a failure of the task's own.
+/// Marks the task itself as failed.
 pub(crate) fn fail(report: &mut TaskReport, reason: String) {
     report.status = TaskStatus::Failed;
     report.reason = Some(model::brief(reason));
 }
 
-/// Whose fault it is that an action has no result of its command.
+/// Classifies the failure of an action without a result of its command.
 fn fault(code: Code, used: &Used) -> TaskStatus {
     let ran = used.limit || used.executor.is_some();
-    // RESOURCE_EXHAUSTED also says that the farm is full: then nothing ran.
+    // RESOURCE_EXHAUSTED may also mean that the farm is full: then no executor ran it.
     if code == Code::DeadlineExceeded || (code == Code::ResourceExhausted && ran) {
         TaskStatus::OverLimit
     } else if is_own(code) {
@@ -79,7 +79,7 @@ fn fault(code: Code, used: &Used) -> TaskStatus {
     }
 }
 
-/// Whether a refusal with this code is the task's own fault: it would be refused again.
+/// Whether a refusal with this code is the task's own fault: a retry would be refused too.
 pub(crate) fn is_own(code: Code) -> bool {
     matches!(
         code,
@@ -96,14 +96,14 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a run used, as the metadata of its result say.
+/// Usage of a run, from the metadata of its result.
 #[derive(Debug, Default)]
 struct Used {
     executor: Option<String>,
     wall: Option<Duration>,
     cpu: Option<Duration>,
     memory_bytes: Option<u64>,
-    /// Whether it names a limit that it ran into.
+    /// Whether the metadata names an exceeded limit.
     limit: bool,
 }
 
@@ -145,13 +145,13 @@ impl Used {
 
 /// An output of a task.
 pub(crate) enum Made {
-    /// It is known what it is.
+    /// The output is fully known.
     Node(Node),
-    /// A folder, whose tree has to be read.
+    /// A folder whose tree must be read.
     Tree(BlobDigest),
 }
 
-/// What of the outputs of `step` is in a result, with their paths; the first that is missing as an error.
+/// The outputs of `step` in a result, with their paths; fails with the first one that is missing.
 pub(crate) fn outputs(step: &CommandStep, result: &ActionResult) -> Result<Vec<(String, Made)>, String> {
     let mut found: HashMap<&str, Made> = HashMap::new();
     for file in &result.output_files {
@@ -168,28 +168,28 @@ pub(crate) fn outputs(step: &CommandStep, result: &ActionResult) -> Result<Vec<(
     let mut made = Vec::with_capacity(step.outputs.len());
     for path in &step.outputs {
         let name = relative(&step.folder, path);
-        let output = found.remove(name.as_str()).ok_or_else(|| format!("it did not make {path}"))?;
+        let output = found.remove(name.as_str()).ok_or_else(|| format!("output {path} is missing"))?;
         made.push((path.as_str().to_owned(), output));
     }
     Ok(made)
 }
 
 fn digest(digest: Option<&reapi::execution::Digest>) -> Result<BlobDigest, String> {
-    let digest = digest.ok_or("an output of its result has no digest")?;
+    let digest = digest.ok_or("an output in the result has no digest")?;
     from_proto(digest, FUNCTION)
-        .map_err(|error| format!("an output of its result has no valid digest: {error}"))
+        .map_err(|error| format!("an output in the result has an invalid digest: {error}"))
 }
 
-/// The folder that a `Tree` message says.
+/// The folder that a `Tree` message describes.
 pub(crate) fn folder_of(tree: &[u8]) -> Result<Arc<Folder>, String> {
-    let tree = Tree::decode(tree).map_err(|error| format!("an output folder cannot be decoded: {error}"))?;
+    let tree = Tree::decode(tree).map_err(|error| format!("cannot decode an output folder: {error}"))?;
     let children: HashMap<BlobDigest, &Directory> =
         tree.children.iter().map(|child| (FUNCTION.digest(&child.encode_to_vec()), child)).collect();
     let mut made = HashMap::new();
     unfold(&tree.root.unwrap_or_default(), &children, &mut made, 0)
 }
 
-/// Folders that are equal are one. No message can hold its own digest, so this ends.
+/// Equal folders are shared. No message can hold its own digest, so the recursion ends.
 fn unfold(
     directory: &Directory,
     children: &HashMap<BlobDigest, &Directory>,
@@ -197,10 +197,10 @@ fn unfold(
     depth: usize,
 ) -> Result<Arc<Folder>, String> {
     if depth >= DEPTH_MAX {
-        return Err(format!("an output folder has more than {DEPTH_MAX} folders in each other"));
+        return Err(format!("an output folder is nested deeper than {DEPTH_MAX} folders"));
     }
     check_with(directory, AbsoluteTargets::Allowed)
-        .map_err(|fault| format!("an output folder is not sound: {fault}"))?;
+        .map_err(|fault| format!("an output folder is invalid: {fault}"))?;
     let mut folder = Arc::default();
     for file in &directory.files {
         let content = Arc::new(Content::remote(digest(file.digest.as_ref())?));
@@ -214,7 +214,7 @@ fn unfold(
         let below = if let Some(known) = made.get(&digest) {
             Arc::clone(known)
         } else {
-            let found = children.get(&digest).ok_or("an output folder lacks one that is in it")?;
+            let found = children.get(&digest).ok_or("the tree of an output folder lacks a subfolder")?;
             let below = unfold(found, children, made, depth + 1)?;
             made.insert(digest, Arc::clone(&below));
             below

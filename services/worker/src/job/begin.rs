@@ -1,4 +1,4 @@
-//! What stands before the first task: the job, the way to the farm, and what the workspace holds.
+//! The steps before the first task: read the job, connect to the farm, and scan the workspace.
 
 use std::{collections::HashMap, fs, io, sync::Arc, time::Duration};
 
@@ -24,18 +24,18 @@ use crate::{
 
 /// The instance name whose cache jobs use.
 const INSTANCE: &str = "";
-/// How often it is asked where the farm's gateway is.
+/// Time between two requests for the gateway's address.
 const ASKING: Duration = Duration::from_secs(1);
-/// How long a run waits for a gateway before the build is given back.
+/// How long a run waits for a gateway before the build is requeued.
 const GATEWAY_PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long whoever a file is fetched from may be silent.
+/// Maximum time without data from the server of a fetched file.
 const SILENCE: Duration = Duration::from_secs(60);
-/// The folder of jobs' own files, among those of the preparation.
+/// Name of the folder with the job's files, inside the folder of the preparation.
 const FOLDER: &str = "job";
 
 impl Run<'_> {
-    /// Gets everything ready for the tasks of `job`; how the run ends where that fails.
+    /// Prepares the tasks of `job`; returns how the run ends if that fails.
     pub(super) async fn begin_job(&mut self, job: &BuildJob) -> Result<Result<Runner, Ending>, ChunkFault> {
         let graph = match self.unless_over(self.read_job(&job.digest)).await {
             Ok(Ok(graph)) => graph,
@@ -51,12 +51,12 @@ impl Run<'_> {
         };
         let runner = async {
             let all = self.folder.own()?.join(FOLDER);
-            // Of a run before, in a workspace that was left.
+            // Files of an earlier run in a reused workspace.
             match fs::remove_dir_all(&all) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 Ok(()) | Err(_) => {}
             }
-            // What that run may still be writing has another name.
+            // A unique name, because an earlier run may still be writing to its folder.
             let folder = all.join(format!("{}-{}", self.record.build.id, self.record.attempt));
             fs::create_dir_all(&folder)?;
             let world = self.look(graph).await?;
@@ -77,7 +77,7 @@ impl Run<'_> {
         match self.unless_over(runner).await {
             Ok(Ok(runner)) => Ok(Ok(runner)),
             Ok(Err(error)) => {
-                let reason = prepare::broken("looking through the workspace", &error);
+                let reason = prepare::broken("scanning the workspace", &error);
                 self.console.say(&reason.message).await?;
                 Ok(Err(Ending::Failed(reason, None)))
             }
@@ -85,7 +85,7 @@ impl Run<'_> {
         }
     }
 
-    /// Does something unless the run is to end meanwhile.
+    /// Runs `work` unless the run is stopped first.
     pub(super) async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Result<T, Ending> {
         tokio::select! {
             done = work => Ok(done),
@@ -95,7 +95,7 @@ impl Run<'_> {
     }
 
     async fn read_job(&self, digest: &Digest) -> Result<Arc<Graph>, String> {
-        let unreadable = |why: String| format!("the job {digest} of the build cannot be read: {why}");
+        let unreadable = |why: String| format!("cannot read the build's job {digest}: {why}");
         let failed = |error: store::StoreError| unreadable(telemetry::error_chain(&error));
         let json = self.shared.store.read(digest, u64::MAX).await.map_err(failed)?;
         let job: Job = serde_json::from_slice(&json).map_err(|error| unreadable(error.to_string()))?;
@@ -104,7 +104,7 @@ impl Run<'_> {
         Ok(Arc::new(graph))
     }
 
-    /// The way to a gateway that lives. Waits for one, for a while.
+    /// Connects to a live gateway, waiting for one if necessary.
     async fn connect(&mut self) -> Result<Result<Remote, Ending>, ChunkFault> {
         let until = Instant::now() + GATEWAY_PATIENCE;
         let mut told = false;
@@ -125,7 +125,7 @@ impl Run<'_> {
                 return Ok(Err(Ending::GiveBack(Reason { code: ReasonCode::GatewayUnreachable, message })));
             }
             if !std::mem::replace(&mut told, true) {
-                let line = format!("no gateway of the farm answers: waiting for one, {seconds} s at most");
+                let line = format!("no gateway of the farm answers: waiting at most {seconds} s for one");
                 self.console.say(&line).await?;
             }
             if let Err(ending) = self.unless_over(tokio::time::sleep(ASKING)).await {
@@ -134,7 +134,7 @@ impl Run<'_> {
         }
     }
 
-    /// The files of the workspace. What tasks read of them is hashed.
+    /// Scans the files of the workspace, and hashes those that tasks read.
     async fn look(&self, graph: Arc<Graph>) -> io::Result<World> {
         let cancel = Cancel::default();
         let (flag, root) = (cancel.flag(), self.folder.build.clone());
@@ -148,8 +148,8 @@ impl Run<'_> {
         world
     }
 
-    /// On whose behalf actions are executed: the build's group and trace, and its use of the executors is counted. Where the
-    /// farm's instance names do not open the group, that of the instance name stands for it.
+    /// Headers of every call: the build's group and trace, and the build that executor usage is counted for. If the
+    /// farm's instance names do not grant the group, the group of the instance name applies.
     fn headers(&self) -> MetadataMap {
         let build = &self.record.build;
         let sender =

@@ -1,4 +1,4 @@
-//! Blobs of the farm's store, verified. As `remote` reads them too, but of use in tasks that move between threads.
+//! Reads blobs of the farm's store and verifies them, as `remote` does, but in futures that can move between threads.
 
 use std::path::Path;
 

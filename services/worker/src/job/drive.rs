@@ -1,4 +1,4 @@
-//! The tasks of a job, from the first to the last.
+//! Runs the tasks of a job, from the first to the last.
 
 use std::{
     collections::HashMap,
@@ -29,24 +29,23 @@ use crate::{
     stop::Cause,
 };
 
-/// What a job came to.
+/// The result of a job.
 pub(crate) struct JobEnd {
-    /// What became of it.
     pub(crate) result: JobResult,
     /// From its first task's start to its end.
     pub(crate) wall: Duration,
-    /// When that began, in microseconds since 1970.
+    /// Start of the first task, in microseconds since 1970.
     pub(crate) started_at_us: Option<u64>,
     /// Processor time of the tasks that ran.
     pub(crate) cpu: Duration,
-    /// The most memory that one of them had.
+    /// The largest peak memory of a task.
     pub(crate) peak_memory_bytes: u64,
 }
 
 /// Why no more tasks are run.
 enum Over {
     Done,
-    /// The run is to end.
+    /// The run was stopped.
     Stopped,
     TimedOut,
     /// The farm does not answer the tasks' calls.
@@ -61,7 +60,7 @@ struct Drive<'r, 'a> {
     graph: GraphRun,
     behind: Behind,
     tasks: JoinSet<Went>,
-    /// Of those: which is which, for those that are cut short.
+    /// The task index of each running future, for those that are aborted.
     indices: HashMap<Id, TaskIndex>,
     handles: HashMap<TaskIndex, AbortHandle>,
     untold: Untold,
@@ -72,7 +71,7 @@ struct Drive<'r, 'a> {
 }
 
 impl Run<'_> {
-    /// Runs the graph of `job` in the workspace, which is prepared.
+    /// Runs the graph of `job` in the prepared workspace.
     pub(crate) async fn run_job(&mut self, job: &BuildJob) -> Result<Ending, ChunkFault> {
         let runner = match self.begin_job(job).await? {
             Ok(runner) => runner,
@@ -118,7 +117,7 @@ impl Drive<'_, '_> {
                 return Ok(Over::Done);
             }
             tokio::select! {
-                // Before the tasks, which fail of it.
+                // Checked before the tasks, which fail when the farm is unreachable.
                 biased;
                 Ok(()) = answering.changed() => {
                     let now = answering.borrow_and_update().clone();
@@ -137,9 +136,9 @@ impl Drive<'_, '_> {
 
     async fn say_answering(&mut self, now: &Answering) -> Result<(), ChunkFault> {
         let line = match now {
-            Answering::Well => "the farm answers again".to_owned(),
+            Answering::Well => "the farm's gateway answers again".to_owned(),
             Answering::Late(reason) | Answering::NotAtAll(reason) => {
-                format!("the farm's gateway does not answer; it is called again: {reason}")
+                format!("the farm's gateway does not answer, retrying: {reason}")
             }
         };
         self.run.console.say(&line).await
@@ -169,7 +168,7 @@ impl Drive<'_, '_> {
                 if error.is_cancelled() {
                     return Ok(());
                 }
-                warn!(error = telemetry::error_chain(&error), "a task of a job was dropped");
+                warn!(error = telemetry::error_chain(&error), "a task of a job panicked or was aborted");
                 let Some(task) = self.graph.graph().task(index) else { return Ok(()) };
                 (index, Seen::default(), Some(TaskEnd::dropped(task)))
             }
@@ -181,15 +180,15 @@ impl Drive<'_, '_> {
 
     async fn take(&mut self, index: TaskIndex, seen: Seen, end: TaskEnd) -> Result<(), ChunkFault> {
         let TaskEnd { report, effect, output } = end;
-        // Before anything that depends on it can start.
+        // Recorded before a task that depends on it can start.
         if let (TaskStatus::Succeeded, Some(effect)) = (report.status, effect) {
             self.runner.world.done(index, effect);
         }
         match self.graph.ended(index, report.clone()) {
             AfterTask::Nothing => Ok(()),
             AfterTask::Again { wait, tries } => {
-                let reason = report.reason.as_deref().unwrap_or("no reason is known");
-                let line = format!("task {} goes elsewhere (try {tries}): {reason}", report.id);
+                let reason = report.reason.as_deref().unwrap_or("unknown reason");
+                let line = format!("task {} is retried (try {tries}): {reason}", report.id);
                 self.spawn(index, seen, wait);
                 self.run.console.say(&line).await
             }
@@ -214,7 +213,7 @@ impl Drive<'_, '_> {
         if self.untold.is_full() { self.tell().await } else { Ok(()) }
     }
 
-    /// What the end of a task does to others.
+    /// Handles the consequences of a task's end for other tasks.
     async fn follow(&mut self, consequences: Consequences) -> Result<(), ChunkFault> {
         for index in &consequences.cancelled {
             if let Some(handle) = self.handles.remove(index) {
@@ -256,7 +255,7 @@ impl Drive<'_, '_> {
                 Ok(Ending::GiveBack(Reason { code: ReasonCode::GatewayUnreachable, message }))
             }
             Ok(Over::TimedOut) => {
-                let consequences = self.graph.give_up("the build ran longer than it may");
+                let consequences = self.graph.give_up("the build exceeded its timeout");
                 self.follow(consequences).await?;
                 self.tell().await?;
                 self.sum_up().await;
@@ -264,7 +263,7 @@ impl Drive<'_, '_> {
             }
             Ok(Over::Stopped) => {
                 self.tasks.shutdown().await;
-                // Whoever goes on with the build joins what runs; nobody else does.
+                // The next attempt of the build joins the running actions; after any other end they are cancelled.
                 if self.run.stop.cause() == Some(Cause::EndedElsewhere) {
                     self.runner.cancel(None).await;
                 }
@@ -278,7 +277,7 @@ impl Drive<'_, '_> {
         }
     }
 
-    /// Brings what the build's output globs match.
+    /// Fetches the files that match the build's output globs.
     async fn bring(&mut self) -> Result<Ending, ChunkFault> {
         let folder = self.runner.folder.join("outputs");
         let patterns = &self.run.record.build.outputs;
@@ -306,7 +305,7 @@ impl Drive<'_, '_> {
         match told::keep_reports(&self.graph, &self.run.shared.store).await {
             Ok(report) => result.report = Some(report),
             Err(error) => {
-                warn!(error = telemetry::error_chain(&error), "the reports of a job were not kept");
+                warn!(error = telemetry::error_chain(&error), "cannot store the reports of a job");
             }
         }
         let since = self.began_at.duration_since(UNIX_EPOCH).ok();
@@ -320,7 +319,7 @@ impl Drive<'_, '_> {
     }
 }
 
-/// In words, what of a job did not succeed; absent: all did.
+/// A text that lists the tasks that did not succeed; `None` if all did.
 pub(crate) fn shortcoming(result: &JobResult) -> Option<String> {
     if result.failed == 0 && result.skipped == 0 {
         return None;
@@ -328,7 +327,7 @@ pub(crate) fn shortcoming(result: &JobResult) -> Option<String> {
     let failed = format!("{} of {} tasks failed", result.failed, result.tasks);
     let skipped = (result.skipped > 0).then(|| format!(", {} skipped", result.skipped));
     let first = result.failures.first().map(|first| {
-        let reason = first.reason.as_deref().unwrap_or("no reason is known");
+        let reason = first.reason.as_deref().unwrap_or("unknown reason");
         format!("; {}: {reason}", first.id)
     });
     Some([Some(failed), skipped, first].into_iter().flatten().collect())

@@ -1,24 +1,24 @@
-//! How large a tree is. Tasks can copy trees into each other for next to nothing, since what is equal is shared; whoever
-//! walks through them pays for every path.
+//! Limits the size of trees. Tasks can copy trees into each other at almost no cost, because equal parts are shared,
+//! but every walk through them pays for every path.
 
 use super::tree::{Folder, Node, TreeError};
 
-/// Files, folders and symlinks of a tree at most, each counted as often as a path leads to it.
+/// Maximum number of files, folders and symlinks in a tree, each counted once for every path that leads to it.
 const ENTRIES_MAX: u64 = 2_000_000;
-/// Folders in each other at most: as the farm's store has it.
+/// Maximum nesting depth of folders, the same as in the farm's store.
 pub(crate) const DEPTH_MAX: usize = 1000;
 
 /// The size of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Extent {
-    /// Files, folders and symlinks in it, by all paths.
+    /// Number of files, folders and symlinks, counted by path.
     pub(crate) entries: u64,
-    /// Folders in each other in it.
+    /// Nesting depth of its folders.
     pub(crate) depth: usize,
 }
 
 impl Extent {
-    /// Of a folder with such entries.
+    /// The size of a folder with these entries.
     pub(crate) fn of<'a>(nodes: impl Iterator<Item = &'a Node>) -> Self {
         let add = |all: Self, node: &Node| {
             let Self { entries, depth } = node.extent();
@@ -30,7 +30,7 @@ impl Extent {
         nodes.fold(Self::default(), add)
     }
 
-    /// Whether it is small enough to be at `place` and to be walked through.
+    /// Fails if the tree is too large to be placed at `place` and walked.
     fn check(self, place: &str) -> Result<(), TreeError> {
         let depth = self.depth + place.split('/').count();
         let shown = || if place.is_empty() { ".".to_owned() } else { place.to_owned() };
@@ -45,7 +45,7 @@ impl Extent {
 }
 
 impl Node {
-    /// The size of what is in it.
+    /// The size of the node's subtree.
     fn extent(&self) -> Extent {
         match self {
             Self::Folder(folder) => {
@@ -56,7 +56,7 @@ impl Node {
         }
     }
 
-    /// Fails where walking through it, at `place`, would never end in practice.
+    /// Fails if the subtree at `place` is too large to walk.
     pub(crate) fn check(&self, place: &str) -> Result<(), TreeError> {
         match self {
             Self::Folder(folder) => folder.check(place),
@@ -66,7 +66,7 @@ impl Node {
 }
 
 impl Folder {
-    /// Likewise.
+    /// Fails if the folder at `place` is too large to walk.
     pub(crate) fn check(&self, place: &str) -> Result<(), TreeError> {
         self.extent().check(place)
     }

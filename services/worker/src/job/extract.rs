@@ -1,6 +1,7 @@
-//! The internal step `extract`: what is in a tar archive, as it is or packed with gzip or zstd.
+//! The internal step `extract`: unpacks a tar archive, uncompressed or compressed with gzip or zstd.
 //!
-//! Nothing is unpacked to where the archive says: the content of each file goes to a file of ours, and its name into a tree.
+//! No file is written to a path from the archive: the content of each file goes to a file of the worker, and its
+//! name into a tree.
 
 use std::{
     fs::{self, File},
@@ -23,14 +24,14 @@ use super::{
 };
 use crate::preparing::Cancel;
 
-/// Entries of an archive at most.
+/// Maximum number of entries of an archive.
 const ENTRIES_MAX: u64 = 1_000_000;
-/// Bytes of a name, or of what else stands before an entry, at most.
+/// Maximum bytes of a name or of another header that precedes an entry.
 const EXTRA_MAX: u64 = 1 << 20;
 const BUFFER: usize = 256 << 10;
 
-/// What is in the archive `from`, which is called `name`. Files of it are kept in `folder`, which is made; they have at most
-/// the runner's `bytes_max` bytes together.
+/// The content of the archive `from`, which is called `name`. Its files are stored in the new folder `folder`;
+/// together they may have at most the runner's `bytes_max` bytes.
 pub(crate) async fn extract(
     runner: &Runner,
     from: &Node,
@@ -38,7 +39,7 @@ pub(crate) async fn extract(
     folder: PathBuf,
 ) -> Result<Arc<Folder>, Trouble> {
     let Node::File { content, .. } = from else {
-        return Err(Trouble::Own(format!("{name} is no archive: it is a folder or leads nowhere")));
+        return Err(Trouble::Own(format!("{name} is not an archive: it is a folder or a broken link")));
     };
     let ours = |error: io::Error| Trouble::Farm(format!("unpacking {name} failed: {error}"));
     tokio::fs::create_dir_all(&folder).await.map_err(ours)?;
@@ -58,16 +59,16 @@ pub(crate) async fn extract(
     drop(cancel);
     match done {
         Ok(Ok(unpacked)) => Ok(unpacked),
-        Ok(Err(Bad::Archive(why))) => Err(Trouble::Own(format!("{name} cannot be unpacked: {why}"))),
+        Ok(Err(Bad::Archive(why))) => Err(Trouble::Own(format!("cannot unpack {name}: {why}"))),
         Ok(Err(Bad::Disk(error))) => Err(ours(error)),
         Err(panicked) => Err(ours(io::Error::other(panicked))),
     }
 }
 
 enum Bad {
-    /// The archive, or what is in it.
+    /// The archive or its content is at fault.
     Archive(String),
-    /// Our disk.
+    /// The worker's disk failed.
     Disk(io::Error),
 }
 
@@ -77,7 +78,7 @@ impl Bad {
     }
 
     fn unreadable(error: &io::Error) -> Self {
-        Self::Archive(format!("it is damaged, or no tar archive: {error}"))
+        Self::Archive(format!("it is damaged or not a tar archive: {error}"))
     }
 }
 
@@ -88,7 +89,7 @@ struct Unpacking {
     cancelled: Arc<AtomicBool>,
 }
 
-/// What entries before it say of the next one.
+/// Headers that precede an entry and apply to it.
 #[derive(Default)]
 struct Extra {
     path: Option<Vec<u8>>,
@@ -138,7 +139,7 @@ impl Unpacking {
             String::from_utf8(target).map_err(|_| Bad::archive("a target in it is not UTF-8"))
         };
         let kind = entry.header().entry_type();
-        // The oldest archives have folders as files whose name says so.
+        // The oldest format stores folders as files whose names end in a slash.
         let node = if kind.is_dir() || (kind.is_file() && name.ends_with('/')) {
             Node::Folder(Arc::default())
         } else if kind.is_file() || kind.is_contiguous() {
@@ -150,10 +151,10 @@ impl Unpacking {
             let target = link()?;
             let there = JobPath::parse(&target).ok().and_then(|target| root.at(target.as_str()).cloned());
             there.filter(|node| matches!(node, Node::File { .. })).ok_or_else(|| {
-                Bad::Archive(format!("{name:?} is a link to {target:?}, which is no file before it"))
+                Bad::Archive(format!("{name:?} is a link to {target:?}, which is not an earlier file"))
             })?
         } else {
-            return Err(Bad::Archive(format!("{name:?} is neither file nor folder nor link: {kind:?}")));
+            return Err(Bad::Archive(format!("{name:?} is neither a file nor a folder nor a link: {kind:?}")));
         };
         if path.is_workspace() {
             return Ok(());
@@ -163,7 +164,7 @@ impl Unpacking {
         Ok(())
     }
 
-    /// The content of a file, into a file of ours.
+    /// Copies the content of an entry into a file of the worker.
     fn content(&mut self, name: &str, entry: &mut impl Read) -> Result<Content, Bad> {
         let path = self.folder.join(format!("{}", self.files));
         self.files += 1;
@@ -177,7 +178,7 @@ impl Unpacking {
                 return Ok(Content::hashed(path, hasher.finish()));
             }
             self.bytes_left = self.bytes_left.checked_sub(piece.len() as u64).ok_or_else(|| {
-                Bad::Archive(format!("with {name:?} it holds more bytes than a step may unpack"))
+                Bad::Archive(format!("it holds more bytes than a step may unpack, at {name:?}"))
             })?;
             hasher.update(piece);
             file.write_all(piece).map_err(Bad::Disk)?;
@@ -185,7 +186,7 @@ impl Unpacking {
     }
 }
 
-/// What is in an archive, unpacked.
+/// Opens an archive, decompressing it if necessary.
 fn open(path: &Path) -> Result<Box<dyn Read>, Bad> {
     let unreadable = |error: io::Error| Bad::unreadable(&error);
     let mut file = fs::File::open(path).map_err(unreadable)?;
@@ -205,13 +206,13 @@ fn open(path: &Path) -> Result<Box<dyn Read>, Bad> {
             Ok(Box::new(zstd::stream::read::Decoder::with_buffer(file).map_err(unreadable)?))
         }
         [0xfd, b'7', b'z', b'X', b'Z', _] | [b'B', b'Z', b'h', ..] => Err(Bad::archive(
-            "it is packed with xz or bzip2: gzip, zstd or none is expected; a task with the command tar unpacks others",
+            "it is compressed with xz or bzip2, expected gzip, zstd or none: run tar in a command task instead",
         )),
         _ => Ok(Box::new(file)),
     }
 }
 
-/// The content of an entry that says something of the next.
+/// The content of an entry that describes the next one.
 fn small(entry: &mut impl Read) -> Result<Vec<u8>, Bad> {
     let mut content = Vec::new();
     entry.take(EXTRA_MAX + 1).read_to_end(&mut content).map_err(|error| Bad::unreadable(&error))?;
@@ -226,7 +227,7 @@ fn trimmed(mut name: Vec<u8>) -> Vec<u8> {
 }
 
 impl Extra {
-    /// `LENGTH KEY=VALUE\n`, again and again.
+    /// Parses repeated records `LENGTH KEY=VALUE\n`.
     fn take(&mut self, records: &[u8]) -> Result<(), Bad> {
         for record in tar::PaxExtensions::new(records) {
             let record = record.map_err(|error| Bad::unreadable(&error))?;
@@ -244,9 +245,9 @@ impl Extra {
     }
 }
 
-/// A symlink that leads nowhere outside of the archive.
+/// A symlink whose target does not leave the archive.
 fn symlink(path: &JobPath, target: String) -> Result<Node, Bad> {
-    let leaves = || Bad::Archive(format!("symlink {path} leads out of it, to {target:?}"));
+    let leaves = || Bad::Archive(format!("symlink {path} leads out of the archive, to {target:?}"));
     if target.is_empty() || target.starts_with('/') || target.contains('\0') {
         return Err(leaves());
     }
@@ -261,7 +262,7 @@ fn symlink(path: &JobPath, target: String) -> Result<Node, Bad> {
     Ok(Node::Link(target.into()))
 }
 
-/// Nothing is in a file or symlink.
+/// Checks that no parent of `path` is a file or symlink.
 fn check_folders(root: &Folder, path: &JobPath, name: &str) -> Result<(), Bad> {
     let Some((folder, _)) = path.as_str().rsplit_once('/') else { return Ok(()) };
     let mut place = String::new();
@@ -271,7 +272,7 @@ fn check_folders(root: &Folder, path: &JobPath, name: &str) -> Result<(), Bad> {
             None => return Ok(()),
             Some(Node::Folder(_)) => {}
             Some(Node::File { .. } | Node::Link(_)) => {
-                return Err(Bad::Archive(format!("{name:?} lies behind {place:?}, which is no folder")));
+                return Err(Bad::Archive(format!("{name:?} is below {place:?}, which is not a folder")));
             }
         }
     }

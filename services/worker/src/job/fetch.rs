@@ -1,4 +1,4 @@
-//! The internal step `fetch`: a file from a URL.
+//! The internal step `fetch`: downloads a file from a URL.
 
 use std::{path::Path, sync::Arc};
 
@@ -11,7 +11,7 @@ use super::{
     tree::{Content, FUNCTION, Node},
 };
 
-/// Gets what is at `url`, of at most `bytes_max`, into `file`.
+/// Downloads `url`, of at most `bytes_max` bytes, into `file`.
 pub(crate) async fn fetch(
     http: &reqwest::Client,
     url: &str,
@@ -20,7 +20,7 @@ pub(crate) async fn fetch(
     bytes_max: u64,
 ) -> Result<Node, Trouble> {
     let failed = |error: reqwest::Error| {
-        let text = format!("{url} cannot be fetched: {}", telemetry::error_chain(&error));
+        let text = format!("cannot fetch {url}: {}", telemetry::error_chain(&error));
         let refused = error.status().is_some_and(|status| status.is_client_error() && status != 429);
         if refused || error.is_builder() || error.is_redirect() {
             Trouble::Own(text)
@@ -28,14 +28,14 @@ pub(crate) async fn fetch(
             Trouble::Farm(text)
         }
     };
-    let large = || Trouble::Own(format!("{url} is larger than {bytes_max} bytes, which a step may fetch"));
+    let large = || Trouble::Own(format!("{url} is larger than the limit of {bytes_max} bytes"));
     let response =
         http.get(url).send().await.and_then(reqwest::Response::error_for_status).map_err(failed)?;
     if response.content_length().is_some_and(|length| length > bytes_max) {
         return Err(large());
     }
     let unwritable =
-        |error: std::io::Error| Trouble::Farm(format!("what {url} brings cannot be written: {error}"));
+        |error: std::io::Error| Trouble::Farm(format!("cannot write the content of {url}: {error}"));
     let mut out = tokio::fs::File::create(file).await.map_err(unwritable)?;
     let mut hasher = FUNCTION.hasher();
     let mut parts = response.bytes_stream();
@@ -50,7 +50,7 @@ pub(crate) async fn fetch(
     let found = hasher.finish();
     if let Some(wanted) = wanted.filter(|wanted| wanted.hex() != found.hex()) {
         let found = found.hex();
-        return Err(Trouble::Own(format!("what is at {url} has digest sha256:{found}, {wanted} is wanted")));
+        return Err(Trouble::Own(format!("{url} has digest sha256:{found}, expected {wanted}")));
     }
     let content = Arc::new(Content::hashed(file.to_owned(), found));
     Ok(Node::File { content, executable: false })

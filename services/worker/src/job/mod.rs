@@ -1,9 +1,9 @@
-//! Builds that are a job: a graph of tasks in the place of a command.
+//! Builds that are a job: a graph of tasks in place of a command.
 //!
-//! The worker that has such a build keeps a tree of its files by content (`tree`), with what each task may see of what
-//! others made (`world`, `seen`). A task's command is an action of the farm (`action`, `answer`, `runner`); internal steps
-//! need no process and move no bytes but those that come from elsewhere (`fetch`, `extract`). What starts when, and what
-//! follows from an end, says `policy::graph` (`drive`).
+//! The worker keeps a content-addressed tree of the build's files (`tree`), and which effects of other tasks each
+//! task may see (`world`, `seen`). A task's command is an action of the farm (`action`, `answer`, `runner`); internal
+//! steps need no process and transfer only files from other servers (`fetch`, `extract`). `policy::graph` decides
+//! when each task starts and what follows from its end (`drive`).
 
 mod action;
 mod answer;

@@ -1,4 +1,4 @@
-//! What a task printed, for the console of its build: whole where it is short, else its beginning and its end.
+//! The output of a task, for the console of its build: complete if it is short, otherwise its beginning and its end.
 
 use bus::ChunkFault;
 use bytes::Bytes;
@@ -13,10 +13,10 @@ use remote::{Remote, RemoteError};
 use super::{blobs, tree::FUNCTION};
 use crate::console::Console;
 
-/// Bytes of each output that are kept of its beginning, and as many of its end.
+/// Bytes kept of the beginning of each output, and the same number of its end.
 const KEPT: usize = 32 << 10;
 
-/// What a task printed.
+/// The output of a task.
 #[derive(Debug, Default)]
 pub(crate) struct TaskOutput {
     stdout: Bytes,
@@ -24,7 +24,7 @@ pub(crate) struct TaskOutput {
 }
 
 impl TaskOutput {
-    /// What is said in `result`, and where it says only where it is, what is there.
+    /// Reads the output of `result`: embedded in it, or from the store by digest.
     pub(crate) async fn of(remote: &Remote, result: &ActionResult) -> Result<Self, RemoteError> {
         Ok(Self {
             stdout: one(remote, &result.stdout_raw, result.stdout_digest.as_ref()).await?,
@@ -32,22 +32,22 @@ impl TaskOutput {
         })
     }
 
-    /// What it wrote to standard output: the beginning at least.
+    /// Standard output; if it is long, at least its beginning.
     pub(crate) fn stdout(&self) -> &[u8] {
         &self.stdout
     }
 
-    /// Writes it to the console under the task's name, with how it ended where it failed.
+    /// Writes the output to the console under the task's name, with the reason if the task failed.
     pub(crate) async fn write(self, report: &TaskReport, console: &mut Console) -> Result<(), ChunkFault> {
         let silent = self.stdout.is_empty() && self.stderr.is_empty();
         let head = match (report.status, report.reason.as_deref()) {
             (TaskStatus::Succeeded, _) if silent => return Ok(()),
             (TaskStatus::Succeeded, _) => format!("task {}:", report.id),
             (TaskStatus::OverLimit, reason) => {
-                format!("task {} went over a limit: {}", report.id, reason.unwrap_or("no reason is known"))
+                format!("task {} exceeded a limit: {}", report.id, reason.unwrap_or("unknown reason"))
             }
             (TaskStatus::Failed | TaskStatus::FarmFailed | TaskStatus::Skipped, reason) => {
-                format!("task {} failed: {}", report.id, reason.unwrap_or("no reason is known"))
+                format!("task {} failed: {}", report.id, reason.unwrap_or("unknown reason"))
             }
         };
         console.say(&head).await?;
@@ -80,7 +80,7 @@ async fn one(remote: &Remote, raw: &[u8], digest: Option<&Digest>) -> Result<Byt
     Ok(with_gap(&start, &end, digest.size - 2 * kept))
 }
 
-/// So many bytes as are kept, from `offset` on.
+/// Reads at most the number of bytes to keep, from `offset` on.
 async fn part(remote: &Remote, digest: &BlobDigest, offset: u64) -> Result<Vec<u8>, RemoteError> {
     let Some(mut pieces) = remote.open(digest, offset).await? else {
         return Err(RemoteError::Missing { digest: *digest });
@@ -104,7 +104,7 @@ fn shorten(text: &[u8]) -> Bytes {
 }
 
 fn with_gap(start: &[u8], end: &[u8], left_out: u64) -> Bytes {
-    let gap = format!("\nforebay: {left_out} bytes are left out here\n");
+    let gap = format!("\nforebay: {left_out} bytes omitted\n");
     [start, gap.as_bytes(), end].concat().into()
 }
 
@@ -117,7 +117,7 @@ mod tests {
         let text: Vec<u8> = (0..2 * KEPT + 7).map(|at| b'a' + u8::try_from(at % 26).unwrap()).collect();
         let short = shorten(&text);
         assert!(short.starts_with(&text[..KEPT]) && short.ends_with(&text[KEPT + 7..]));
-        assert!(String::from_utf8_lossy(&short).contains("\nforebay: 7 bytes are left out here\n"));
+        assert!(String::from_utf8_lossy(&short).contains("\nforebay: 7 bytes omitted\n"));
         assert_eq!(shorten(&text[..2 * KEPT]), text[..2 * KEPT]);
     }
 }

@@ -1,4 +1,5 @@
-//! What a build's output globs match of what its job made: brought into a folder, to be kept as any build's outputs.
+//! Fetches the files of a job that match the build's output globs into a folder, to be stored like the
+//! outputs of any build.
 
 use std::{
     io,
@@ -17,35 +18,35 @@ use super::{
     tree::{Content, Folder, Node, join},
 };
 
-/// Files that are fetched at a time.
+/// Maximum number of concurrent fetches.
 const FETCHES: usize = 16;
 
-/// A file that is wanted.
+/// A file to fetch.
 struct Wanted {
     path: String,
     content: Arc<Content>,
     executable: bool,
 }
 
-/// Brings the files of `tree` that match into `folder`, which is empty or not there. A symlink comes as the file that it
-/// leads to.
+/// Writes the matching files of `tree` into `folder`, which is empty or missing. A symlink is replaced by the file
+/// that it leads to.
 pub(crate) async fn bring(
     runner: &Runner,
     tree: &Arc<Folder>,
     globs: &GlobSet,
     folder: &Path,
 ) -> Result<(), String> {
-    // Also where nothing matches: then there are no outputs, and that is no fault.
+    // Also created if no file matches: a job without outputs is valid.
     let made = tokio::fs::create_dir_all(folder).await;
-    made.map_err(|error| format!("the folder for outputs cannot be made: {error}"))?;
-    tree.check("").map_err(|error| format!("the outputs cannot be looked for: {error}"))?;
+    made.map_err(|error| format!("cannot create the folder for outputs: {error}"))?;
+    tree.check("").map_err(|error| format!("cannot search for the outputs: {error}"))?;
     let mut wanted = Vec::new();
     find(tree, tree, "", globs, &mut wanted);
     let brought = wanted.into_iter().map(|file| {
         let to = folder.join(&file.path);
         async move {
             let brought = one(runner, &file, to).await;
-            brought.map_err(|why| format!("output {} cannot be brought: {why}", file.path))
+            brought.map_err(|why| format!("cannot fetch output {}: {why}", file.path))
         }
     });
     stream::iter(brought).buffer_unordered(FETCHES).try_collect().await

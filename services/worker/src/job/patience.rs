@@ -1,4 +1,4 @@
-//! Waiting while the farm is away or full: that is no failure of a task.
+//! Retries calls while the farm is unreachable or full: that is not a failure of a task.
 
 use std::{borrow::Borrow, time::Duration};
 
@@ -6,44 +6,43 @@ use remote::RemoteError;
 use tokio::{sync::watch, time::Instant};
 use tonic::Code;
 
-/// How long the farm may be away.
+/// Maximum time to retry while the farm is unreachable.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The first wait; each further one is twice as long, up to the longest.
+/// First wait; each further wait is twice as long, up to the longest.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A call that waits longer is told of.
+/// A call that is retried longer than this is reported.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// How the farm answers the calls of a job.
+/// Whether the farm answers the calls of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answering {
-    /// It answers.
     Well,
-    /// It does not, for this reason: calls are repeated.
+    /// It does not answer, for this reason: calls are retried.
     Late(String),
-    /// It did not for as long as may be waited.
+    /// It did not answer for the maximum time.
     NotAtAll(String),
 }
 
-/// Repeats calls while the farm is away or full, up to a minute, and reports it. Cheap to clone.
+/// Retries calls while the farm is unreachable or full, for up to a minute, and reports the state. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Patience {
     answering: watch::Sender<Answering>,
 }
 
 impl Patience {
-    /// The farm answers.
+    /// Assumes at first that the farm answers.
     pub(crate) fn new() -> Self {
         Self { answering: watch::channel(Answering::Well).0 }
     }
 
-    /// Hears how the farm answers.
+    /// Subscribes to changes of the farm's state.
     pub(crate) fn listen(&self) -> watch::Receiver<Answering> {
         self.answering.subscribe()
     }
 
-    /// Repeats a call while the farm is away or full.
+    /// Retries a call while the farm is unreachable or full.
     pub(crate) async fn patiently<T, E, F>(&self, mut call: impl FnMut() -> F) -> Result<T, E>
     where
         E: Borrow<RemoteError>,
@@ -123,7 +122,7 @@ mod tests {
             std::future::ready(answer)
         });
         assert_eq!(answer.await.unwrap(), 7);
-        assert!(!heard.has_changed().unwrap(), "a moment is not worth a word");
+        assert!(!heard.has_changed().unwrap(), "a short delay is not reported");
     }
 
     #[tokio::test(start_paused = true)]
@@ -151,7 +150,7 @@ mod tests {
         });
         let began = Instant::now();
         heard.changed().await.unwrap();
-        assert!(matches!(&*heard.borrow_and_update(), Answering::Late(_)), "it says so while it waits");
+        assert!(matches!(&*heard.borrow_and_update(), Answering::Late(_)), "it is reported during the wait");
         assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
         heard.changed().await.unwrap();
         assert!(matches!(&*heard.borrow_and_update(), Answering::NotAtAll(_)));

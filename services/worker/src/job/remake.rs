@@ -1,4 +1,4 @@
-//! What tasks made and the farm's store has lost since: it is made again by those who made it.
+//! Files that tasks made and that the farm's store has lost since: the tasks that made them run again.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -10,11 +10,11 @@ use super::{
     world::Effect,
 };
 
-/// Runs of tasks for one that misses something, at most.
+/// Maximum number of reruns for one task with missing inputs.
 const RUNS_MAX: usize = 1000;
 
 impl Runner {
-    /// Has the store have these blobs again. Whoever made them may miss something itself, which is then made first.
+    /// Restores these blobs in the store. A task that made one may itself miss inputs, which are restored first.
     pub(super) async fn remake(&self, lost: &[BlobDigest]) -> Result<(), Trouble> {
         let mut wanted: HashSet<BlobDigest> = lost.iter().copied().collect();
         let mut stack = self.world.makers(&wanted);
@@ -44,16 +44,16 @@ impl Runner {
         if wanted.is_empty() { Ok(()) } else { Err(gone(&wanted)) }
     }
 
-    /// Runs the command of a task that succeeded before; the files that it made now.
+    /// Runs the command of a task that succeeded before; returns the files that it made this time.
     async fn make_again(&self, index: TaskIndex) -> Result<HashSet<BlobDigest>, Trouble> {
         let Some(task) = self.world.graph().task(index) else { return Ok(HashSet::new()) };
         let Step::Command(command) = &task.step else { return Ok(HashSet::new()) };
         let TaskEnd { report, effect, .. } =
             self.command(index, task, command, &self.world.seen_by(index)).await?;
         let Some(Effect::Lays(laid)) = effect else {
-            let why = report.reason.as_deref().unwrap_or("no reason is known");
+            let why = report.reason.as_deref().unwrap_or("unknown reason");
             return Err(Trouble::Farm(format!(
-                "what task {} made is lost, and running it again failed: {why}",
+                "outputs of task {} were lost, and running it again failed: {why}",
                 task.id
             )));
         };
@@ -68,12 +68,12 @@ impl Runner {
 fn gone(lost: &HashSet<BlobDigest>) -> Trouble {
     let example = lost.iter().min().map_or_else(String::new, ToString::to_string);
     Trouble::Farm(format!(
-        "the farm's store lost {} files of earlier tasks, such as {example}, and these tasks do not make the same again",
+        "the farm's store lost {} files of earlier tasks, such as {example}, and rerunning does not reproduce them",
         lost.len()
     ))
 }
 
-/// Gives each file of a tree to `take`, those of equal folders once.
+/// Passes each file of a tree to `take`; equal folders are visited once.
 pub(super) fn each_file(node: &Node, seen: &mut HashSet<usize>, take: &mut impl FnMut(&Content)) {
     match node {
         Node::File { content, .. } => take(content),

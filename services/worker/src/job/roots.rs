@@ -1,4 +1,4 @@
-//! Which tasks have to do with a path.
+//! Finds the tasks that affect a path.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -7,7 +7,7 @@ use roaring::RoaringBitmap;
 
 use super::world::number;
 
-/// Where tasks put or take something: the paths that their effects begin at.
+/// The paths where the effects of tasks begin, with these tasks.
 pub(super) struct Roots {
     tasks: BTreeMap<String, Vec<u32>>,
 }
@@ -34,7 +34,7 @@ impl Roots {
         for place in std::iter::once("").chain(above).chain((!path.is_empty()).then_some(path)) {
             all.extend(self.tasks.get(place).into_iter().flatten());
         }
-        // '0' is what comes after '/'.
+        // '0' is the character after '/'.
         let below = if path.is_empty() {
             self.tasks.range::<str, _>((Bound::Unbounded, Bound::Unbounded))
         } else {

@@ -1,4 +1,4 @@
-//! One task: its action through the farm, or its internal step here.
+//! Runs one task: its action through the farm, or its internal step on the worker.
 
 use std::{
     collections::HashMap,
@@ -35,15 +35,15 @@ use super::{
     world::{Effect, ViewError, World},
 };
 
-/// How often blobs are sent again that the farm's store lost in between.
+/// How often blobs are sent again if the farm's store lost them before their use.
 const SENDINGS: u32 = 3;
-/// How often in a run of a task what it needs of others is made again.
+/// How often the lost inputs of a task are made again during one run of it.
 const REMAKES: u32 = 3;
-/// How long the cancelling of operations may take, and how many are cancelled at once.
+/// Time limit for cancelling operations, and how many are cancelled at once.
 const CANCELLING: Duration = Duration::from_secs(5);
 const CANCELS: usize = 16;
 
-/// Runs tasks of one job.
+/// Runs the tasks of one job.
 pub(crate) struct Runner {
     pub(crate) world: Arc<World>,
     pub(crate) remote: Remote,
@@ -54,41 +54,39 @@ pub(crate) struct Runner {
     pub(crate) headers: MetadataMap,
     /// The run that tasks are executed on behalf of.
     pub(crate) invocation: String,
-    /// For the files of internal steps.
+    /// Folder for the files of internal steps.
     pub(crate) folder: PathBuf,
-    /// Bytes that an internal step may put anywhere.
+    /// Maximum bytes that an internal step may write.
     pub(crate) bytes_max: u64,
-    /// Operations that go on, by task.
+    /// Running operations, by task.
     pub(crate) operations: Mutex<HashMap<TaskIndex, String>>,
 }
 
-/// How a run of a task went.
+/// The end of one try of a task.
 pub(crate) struct TaskEnd {
-    /// How it ended.
     pub(crate) report: TaskReport,
-    /// What it did to the files, if it succeeded.
+    /// Its effect on the files, if it succeeded.
     pub(crate) effect: Option<Effect>,
-    /// What it printed.
     pub(crate) output: TaskOutput,
 }
 
-/// Why a task came to no result of its own.
+/// Why a task has no result of its command.
 pub(crate) enum Trouble {
-    /// It would come to it again.
+    /// The task is at fault: another try would fail too.
     Own(String),
-    /// It may go better elsewhere, or later.
+    /// The farm is at fault: another try may succeed.
     Farm(String),
-    /// The farm's store lost what it needs of what earlier tasks made.
+    /// The farm's store lost these inputs, which earlier tasks made.
     Lost(Vec<BlobDigest>),
 }
 
 impl Trouble {
-    /// In words.
+    /// The reason as text for the user.
     pub(super) fn into_reason(self) -> String {
         match self {
             Self::Own(reason) | Self::Farm(reason) => reason,
             Self::Lost(lost) => {
-                format!("the farm's store lost {} files of earlier tasks again and again", lost.len())
+                format!("the farm's store lost {} files of earlier tasks repeatedly", lost.len())
             }
         }
     }
@@ -127,9 +125,9 @@ impl From<RemoteError> for Trouble {
 }
 
 impl TaskEnd {
-    /// Of a run that a fault of ours cut short.
+    /// The end of a task that an internal fault aborted.
     pub(crate) fn dropped(task: &Task) -> Self {
-        Self::trouble(task, Trouble::Farm("the worker dropped it, by a fault of its own".to_owned()))
+        Self::trouble(task, Trouble::Farm("internal error: the worker dropped the task".to_owned()))
     }
 
     fn trouble(task: &Task, trouble: Trouble) -> Self {
@@ -142,7 +140,7 @@ impl TaskEnd {
 }
 
 impl Runner {
-    /// Runs a task that may see what `seen` says.
+    /// Runs a task that may see the effects in `seen`.
     pub(crate) async fn run(&self, index: TaskIndex, seen: &Seen) -> Option<TaskEnd> {
         let task = self.world.graph().task(index)?;
         let mut ended = self.once(index, task, seen).await;
@@ -202,7 +200,7 @@ impl Runner {
                 Effect::Lays(vec![(path.as_str().to_owned(), Node::Folder(Arc::default()))])
             }
             Step::Remove(path) => Effect::Takes(path.as_str().to_owned()),
-            Step::Command(_) => return Err(Trouble::Own("it is no internal step".to_owned())),
+            Step::Command(_) => return Err(Trouble::Own("it is not an internal step".to_owned())),
         };
         let mut report = TaskReport::new(task.id.clone(), TaskStatus::Succeeded);
         report.wall_ms = Some(u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
@@ -235,7 +233,7 @@ impl Runner {
                 }
                 Err(error) => return Err(error.into()),
             };
-            // Blobs may be evicted between their sending and their use.
+            // Blobs may be evicted between upload and use.
             let missing = missing_blobs(&status);
             all = status.code == i32::from(Code::FailedPrecondition) && !missing.is_empty();
             if !all {
@@ -246,10 +244,10 @@ impl Runner {
                 return Err(Trouble::Lost(lost));
             }
         }
-        Err(Trouble::Farm("the farm's store loses what is sent to it".to_owned()))
+        Err(Trouble::Farm("the farm's store repeatedly lost uploaded blobs".to_owned()))
     }
 
-    /// Has the store have all that an action needs.
+    /// Uploads all blobs that an action needs.
     async fn send(&self, action: &TaskAction, root: &Arc<Folder>, all: bool) -> Result<(), Trouble> {
         let unsent = Unsent::of(root, all);
         let mut blobs = action.blobs.clone();
@@ -296,7 +294,7 @@ impl Runner {
         headers
     }
 
-    /// Makes an end of what the farm answered.
+    /// Converts the farm's answer into the task's end.
     async fn taken(
         &self,
         task: &Task,
@@ -312,7 +310,7 @@ impl Runner {
         let output = match self.patience.patiently(|| TaskOutput::of(&self.remote, &result)).await {
             Ok(output) => output,
             Err(error) if task.judge.is_some() => return Err(error.into()),
-            // What it printed is not what it made: that it is gone is no reason to fail.
+            // Console output is not an output file: a task does not fail because it is missing.
             Err(_) => TaskOutput::default(),
         };
         let mut report = answer::report(task, status, Some(&result), cached, output.stdout());
@@ -345,7 +343,7 @@ impl Runner {
         Ok(laid)
     }
 
-    /// Has the operations of these tasks, or all that go on, end in the farm.
+    /// Cancels the operations of these tasks, or all running ones.
     pub(crate) async fn cancel(&self, tasks: Option<&[TaskIndex]>) {
         let names: Vec<String> = {
             let mut operations = self.operations();
@@ -356,7 +354,7 @@ impl Runner {
         };
         let cancels = names.into_iter().map(|name| {
             let remote = self.remote.clone();
-            // Where this does not come through: nobody waits for them any more, which ends them too, later.
+            // If this call fails, the operations end later, when the farm notices that no client waits for them.
             async move { drop(remote.cancel(&name).await) }
         });
         let all = stream::iter(cancels).buffer_unordered(CANCELS).collect::<Vec<()>>();
@@ -372,7 +370,7 @@ impl Runner {
     }
 }
 
-/// Of what is missing, what we cannot send: earlier tasks made it, and the farm's store alone had it.
+/// The missing blobs that the worker cannot send, because earlier tasks made them and only the farm's store had them.
 fn lost(missing: &[BlobDigest], action: &TaskAction, root: &Arc<Folder>) -> Result<Vec<BlobDigest>, Trouble> {
     let mut ours = action.blobs.clone();
     Unsent::of(root, true).add_to(&mut ours)?;

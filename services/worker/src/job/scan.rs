@@ -1,4 +1,4 @@
-//! What a build's workspace holds before its first task.
+//! Scans a build's workspace before its first task.
 
 use std::{
     fs, io,
@@ -15,13 +15,13 @@ use super::{
     tree::{Content, Folder, Node, TreeError},
 };
 
-/// What belongs to the tool that brought the files, and is not the same twice.
+/// Left out because it belongs to the tool that fetched the files and differs each time.
 const LEFT_OUT: &str = ".git";
 /// Threads that read and hash files.
 const THREADS: usize = 4;
 
-/// Reads which files there are in `root`, and not yet what is in them. What is neither file nor folder nor symlink, or
-/// has no name in UTF-8, is left out: no task could name it. Blocks; ends early when the flag is set.
+/// Lists the files in `root` without reading their content. Entries that are not files, folders or symlinks, or whose
+/// names are not UTF-8, are left out: no task could name them. Blocks; ends early when the flag is set.
 pub(crate) fn scan(root: &Path, cancelled: &AtomicBool) -> io::Result<Arc<Folder>> {
     read(root, 0, cancelled).map(Arc::new)
 }
@@ -31,7 +31,7 @@ fn read(path: &Path, depth: usize, cancelled: &AtomicBool) -> io::Result<Folder>
         return Err(io::ErrorKind::Interrupted.into());
     }
     if depth >= DEPTH_MAX {
-        return Err(io::Error::other(format!("more than {DEPTH_MAX} folders are in each other")));
+        return Err(io::Error::other(format!("folders are nested deeper than {DEPTH_MAX}")));
     }
     let mut folder = Arc::default();
     for entry in fs::read_dir(path)? {
@@ -58,8 +58,8 @@ fn read(path: &Path, depth: usize, cancelled: &AtomicBool) -> io::Result<Folder>
     Ok(Arc::unwrap_or_clone(folder))
 }
 
-/// Hashes what is in files, several at a time. Blocks; ends early when the flag is set. What cannot be read is found out
-/// by the task that needs it.
+/// Hashes the contents of files with several threads. Blocks; ends early when the flag is set. A file that cannot be
+/// read is reported by the task that needs it.
 pub(crate) fn hash_all(contents: &[Arc<Content>], cancelled: &AtomicBool) {
     let next = AtomicUsize::new(0);
     let work = || {

@@ -1,4 +1,4 @@
-//! Which tasks lie behind which, as far as anyone looks at what they did.
+//! Computes the direct and indirect dependencies of tasks, limited to the tasks whose effects are read.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use roaring::RoaringBitmap;
 
 use super::world::number;
 
-/// What one task may see of what others did.
+/// The tasks whose effects one task may see.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// Its dependencies.
+    /// The direct dependencies of the task.
     close: RoaringBitmap,
-    /// Of the tasks that are watched, those that lie behind it.
+    /// The watched tasks among its direct and indirect dependencies.
     far: Arc<RoaringBitmap>,
 }
 
@@ -31,7 +31,7 @@ impl Seen {
 }
 
 impl Seen {
-    /// What `task` may see, for a task that [`Behind`] was asked for before. Cost: all that lies behind it.
+    /// The visible tasks of `task`, for a task that [`Behind`] was already queried for. Cost: all its dependencies.
     pub(crate) fn again(graph: &Graph, task: TaskIndex, watched: &RoaringBitmap) -> Self {
         let dependencies =
             |index: TaskIndex| graph.task(index).map(|task| task.dependencies.as_slice()).unwrap_or_default();
@@ -47,20 +47,20 @@ impl Seen {
     }
 }
 
-/// What lies behind each task. Only tasks that are watched are noted, and a set is kept no longer than somebody may ask
-/// for it: 50,000 tasks in a row hold one set, not 50,000.
+/// The dependencies behind each task. Only watched tasks are recorded, and a set is dropped as soon as all dependents
+/// have read it: a chain of 50,000 tasks holds one set, not 50,000.
 #[derive(Debug)]
 pub(crate) struct Behind {
     watched: RoaringBitmap,
-    /// By task: what whoever depends on it sees through it.
+    /// By task: the effects that its dependents see through it.
     through: Vec<Option<Arc<RoaringBitmap>>>,
-    /// By task: how many that depend on it have not asked yet.
+    /// By task: the number of dependents that have not queried yet.
     asking: Vec<usize>,
     nothing: Arc<RoaringBitmap>,
 }
 
 impl Behind {
-    /// Of a job in which the effects of these tasks are `watched`.
+    /// For a job in which the effects of the `watched` tasks are read.
     pub(crate) fn new(graph: &Graph, watched: RoaringBitmap) -> Self {
         Self {
             watched,
@@ -70,7 +70,7 @@ impl Behind {
         }
     }
 
-    /// What `task` sees. To be asked once for each task, after it was asked for all that it depends on.
+    /// The visible tasks of a task. Call it once for each task, after all tasks that it depends on.
     pub(crate) fn begin(&mut self, graph: &Graph, index: TaskIndex) -> Seen {
         let dependencies = graph.task(index).map(|task| task.dependencies.as_slice()).unwrap_or_default();
         let close: RoaringBitmap = dependencies.iter().map(|it| number(*it)).collect();

@@ -1,5 +1,5 @@
-//! What is told of tasks while others run: `TASKS_ENDED`, a few a second and each of a bounded size; and at the end the report
-//! of all.
+//! Reports about tasks while others run: `TASKS_ENDED` events, a few per second and each of bounded size; and at the
+//! end a file with the reports of all tasks.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use model::{Attempt, OutputFile, TaskReport, ToolEvent};
 use policy::graph::GraphRun;
 use store::{Store, StoreError};
 
-/// How often it is told.
+/// Time between two events.
 pub(crate) const EVERY: Duration = Duration::from_millis(250);
-/// Bytes of reports in one message, about: a message of the bus has room for four times as much.
+/// Approximate maximum bytes of reports in one message: the limit of the bus is four times as much.
 const BYTES_MAX: usize = 256 << 10;
 /// The path of the file with all reports.
 const FILE: &str = ".forebay/tasks.jsonl";
 
-/// Reports that are not told yet.
+/// Reports that are not published yet.
 #[derive(Debug, Default)]
 pub(crate) struct Untold {
     reports: Vec<TaskReport>,
@@ -23,24 +23,24 @@ pub(crate) struct Untold {
 }
 
 impl Untold {
-    /// One more.
+    /// Adds a report to publish.
     pub(crate) fn push(&mut self, report: TaskReport) {
-        // As it will be written: a character may take six bytes there.
+        // Measured as JSON: there a character may need six bytes.
         self.bytes += serde_json::to_vec(&report).map_or(0, |json| json.len() + 1);
         self.reports.push(report);
     }
 
-    /// Whether there is anything to tell.
+    /// Whether there are no reports to publish.
     pub(crate) fn is_empty(&self) -> bool {
         self.reports.is_empty()
     }
 
-    /// Whether it is time to tell them, whatever the clock says.
+    /// Whether the reports must be published now, without waiting for the timer.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes >= BYTES_MAX
     }
 
-    /// The messages that tell them all.
+    /// Removes all reports and returns the events to publish.
     pub(crate) fn take(&mut self, attempt: Attempt, run: &GraphRun) -> Vec<ToolEvent> {
         let tasks = run.graph().len() as u64;
         let mut left = run.tasks_ended().saturating_sub(self.reports.len() as u64);
@@ -62,11 +62,11 @@ impl Untold {
     }
 }
 
-/// Keeps the reports of all tasks that ended.
+/// Stores the reports of all tasks that ended.
 pub(crate) async fn keep_reports(run: &GraphRun, store: &Store) -> Result<OutputFile, StoreError> {
     let mut lines = Vec::new();
     for report in run.reports() {
-        // Reports hold nothing that JSON has not.
+        // A report always encodes as JSON.
         if serde_json::to_writer(&mut lines, report).is_ok() {
             lines.push(b'\n');
         }

@@ -1,7 +1,7 @@
-//! Folders by content: what a job's tasks read and make, without moving a byte.
+//! Content-addressed folders: inputs and outputs of a job's tasks, without moving a byte.
 //!
-//! A tree is never changed in place while anyone else holds it: what two trees have in common they share, with the messages
-//! that it is encoded in.
+//! A tree is never changed in place while it is shared: trees share their common parts,
+//! including the encoded messages.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,110 +24,95 @@ use reapi::{
 
 use super::extent::Extent;
 
-/// How everything here is hashed.
+/// The hash function of all trees and blobs of a job.
 pub(crate) const FUNCTION: DigestFunction = DigestFunction::Sha256;
-/// Symlinks that a path may lead through.
+/// Maximum number of symlinks that a path may lead through.
 const LINKS_MAX: usize = 40;
 const BUFFER: usize = 256 << 10;
 
-/// Something in a folder.
+/// An entry of a folder.
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
-    /// A file.
     File {
-        /// What is in it.
         content: Arc<Content>,
-        /// Whether it can be run.
         executable: bool,
     },
-    /// A symlink and where it points to.
+    /// A symlink, with its target.
     Link(Arc<str>),
-    /// A folder.
     Folder(Arc<Folder>),
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Debug)]
 pub(crate) struct Content {
     digest: OnceLock<BlobDigest>,
-    /// Where it is; absent: in the farm's store.
+    /// Path of the local file; `None` if only the farm's store has it.
     pub(super) path: Option<PathBuf>,
-    /// Whether the farm's store has it, as far as we know.
+    /// Whether the farm's store is known to have it.
     pub(super) sent: AtomicBool,
 }
 
-/// A folder.
 #[derive(Debug, Default)]
 pub(crate) struct Folder {
     entries: BTreeMap<Arc<str>, Node>,
     message: OnceLock<(BlobDigest, Bytes)>,
     extent: OnceLock<Extent>,
-    /// Whether the farm's store has it and all below.
+    /// Whether the farm's store is known to have this folder and everything below it.
     pub(super) sent: AtomicBool,
 }
 
 /// A tree that cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TreeError {
-    /// A file that cannot be read.
-    #[error("file {path} cannot be read")]
+    #[error("cannot read file {path}")]
     Unreadable {
-        /// Which.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// A symlink that is another one elsewhere.
-    #[error("symlink {name:?} points to {target}: absolute targets mean nothing to an executor")]
+    /// A symlink that would lead elsewhere on another machine.
+    #[error("symlink {name:?} points to {target}: absolute targets do not exist on an executor, use a relative one")]
     AbsoluteLink {
-        /// Its name.
         name: String,
-        /// Where it points to.
         target: String,
     },
-    /// Nothing can work in folders so deep.
-    #[error("{place}: {depth} folders in each other are too many, {max} are taken", max = super::extent::DEPTH_MAX)]
+    /// The folders are nested too deeply.
+    #[error("{place}: nesting depth {depth} exceeds {max}", max = super::extent::DEPTH_MAX)]
     Deep {
-        /// Where they begin.
         place: String,
-        /// How many.
         depth: usize,
     },
-    /// It takes too long to walk through it.
-    #[error("{place}: {entries} files and folders are too many, {most} are taken")]
+    /// The tree is too large to walk.
+    #[error("{place}: {entries} files and folders exceed the limit of {most}")]
     Large {
-        /// Where they are.
         place: String,
-        /// How many.
         entries: u64,
-        /// At most.
         most: u64,
     },
 }
 
 impl Content {
-    /// What is in a file on this machine.
+    /// The content of a local file.
     pub(crate) fn local(path: PathBuf) -> Self {
         Self { digest: OnceLock::new(), path: Some(path), sent: AtomicBool::new(false) }
     }
 
-    /// Likewise, whose digest is known.
+    /// The content of a local file whose digest is known.
     pub(crate) fn hashed(path: PathBuf, digest: BlobDigest) -> Self {
         Self { digest: OnceLock::from(digest), path: Some(path), sent: AtomicBool::new(false) }
     }
 
-    /// What the farm's store has.
+    /// Content that the farm's store has.
     pub(crate) fn remote(digest: BlobDigest) -> Self {
         Self { digest: OnceLock::from(digest), path: None, sent: AtomicBool::new(true) }
     }
 
-    /// Its file on this machine, where it has one.
+    /// The local file, if there is one.
     pub(crate) fn path(&self) -> Option<&PathBuf> {
         self.path.as_ref()
     }
 
-    /// Its digest. Reads the file the first time.
+    /// The digest. Reads the file at the first call.
     pub(crate) fn digest(&self) -> Result<BlobDigest, TreeError> {
         if let Some(digest) = self.digest.get() {
             return Ok(*digest);
@@ -138,7 +123,7 @@ impl Content {
         Ok(*self.digest.get_or_init(|| digest))
     }
 
-    /// Notes that the farm's store has it.
+    /// Records that the farm's store has it.
     pub(crate) fn mark_sent(&self) {
         self.sent.store(true, Ordering::Relaxed);
     }
@@ -158,24 +143,22 @@ fn hash(path: &PathBuf) -> io::Result<BlobDigest> {
 }
 
 impl Clone for Folder {
-    /// Made to be changed: what is known of the old one does not hold of it.
+    /// Copies only the entries: the cached values of the original do not apply to a copy that will be changed.
     fn clone(&self) -> Self {
         Self { entries: self.entries.clone(), ..Self::default() }
     }
 }
 
 impl Folder {
-    /// What is in it, by name.
     pub(crate) fn entries(&self) -> &BTreeMap<Arc<str>, Node> {
         &self.entries
     }
 
-    /// Whether nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Ready to be changed.
+    /// Access for a change: copies a shared folder and clears its cached values.
     fn own(this: &mut Arc<Self>) -> &mut Self {
         let own = Arc::make_mut(this);
         own.message = OnceLock::new();
@@ -184,13 +167,13 @@ impl Folder {
         own
     }
 
-    /// Puts an entry in, whatever was there.
+    /// Inserts or replaces an entry.
     pub(crate) fn put(this: &mut Arc<Self>, name: &str, node: Node) {
         Self::own(this).entries.insert(name.into(), node);
     }
 
-    /// Lays `node` at `path`, making the folders above. A folder on a folder leaves what it does not name itself;
-    /// everything else replaces what was there.
+    /// Places `node` at `path` and creates the folders above. A folder placed on a folder keeps the entries that it
+    /// does not contain; any other node replaces what was there.
     pub(crate) fn lay(this: &mut Arc<Self>, path: &str, node: Node) {
         let (name, rest) = split(path);
         if name.is_empty() {
@@ -218,7 +201,7 @@ impl Folder {
         }
     }
 
-    /// Lays everything of `above` on `this`.
+    /// Merges all entries of `above` into `this`.
     pub(crate) fn lay_all(this: &mut Arc<Self>, above: &Arc<Self>) {
         if Arc::ptr_eq(this, above) || above.is_empty() {
             return;
@@ -233,7 +216,7 @@ impl Folder {
         }
     }
 
-    /// Takes away what is at `path`, if anything is.
+    /// Removes the entry at `path`, if it exists.
     pub(crate) fn take(this: &mut Arc<Self>, path: &str) {
         if this.at(path).is_none() {
             return;
@@ -247,7 +230,7 @@ impl Folder {
         }
     }
 
-    /// What is at `path`, without a look at where symlinks lead.
+    /// The entry at `path`, without following symlinks.
     pub(crate) fn at(&self, path: &str) -> Option<&Node> {
         let (name, rest) = split(path);
         let node = self.entries.get(name)?;
@@ -258,8 +241,8 @@ impl Folder {
         }
     }
 
-    /// What it takes to have something at `path`: the symlinks that it leads through, and what is at their end, each with
-    /// its path. A symlink that leads nowhere is itself something; absent: there is nothing.
+    /// The nodes needed for `path` to exist: the symlinks on the way and the final entry, each with its path. A
+    /// broken symlink is itself an entry; `None` if nothing exists there.
     pub(crate) fn resolve(self: &Arc<Self>, path: &str) -> Option<Vec<(String, Node)>> {
         let mut names: VecDeque<String> = path.split('/').map(str::to_owned).collect();
         let mut folders: Vec<(String, Arc<Self>)> = vec![(String::new(), Arc::clone(self))];
@@ -301,12 +284,12 @@ impl Folder {
         Some(found)
     }
 
-    /// Its size.
+    /// The size of the folder's tree.
     pub(crate) fn extent(&self) -> Extent {
         *self.extent.get_or_init(|| Extent::of(self.entries.values()))
     }
 
-    /// Its message and the digest of that.
+    /// The encoded message and its digest.
     pub(crate) fn message(&self) -> Result<&(BlobDigest, Bytes), TreeError> {
         if let Some(known) = self.message.get() {
             return Ok(known);
@@ -334,12 +317,12 @@ impl Folder {
                 }
             }
         }
-        // Entries are sorted already, each kind by its names.
+        // The map is sorted, so each kind is sorted by name.
         Ok(self.message.get_or_init(|| encode(&directory, FUNCTION)))
     }
 }
 
-/// The first name of a path, and what follows it.
+/// Splits off the first component of a path.
 fn split(path: &str) -> (&str, Option<&str>) {
     match path.split_once('/') {
         Some((name, rest)) => (name, Some(rest)),

@@ -1,4 +1,4 @@
-//! What of a tree is to be sent.
+//! Collects the parts of a tree that must be sent.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,19 +10,18 @@ use remote::Source;
 
 use super::tree::{Content, Folder, Node, TreeError};
 
-/// What of a tree the farm's store may lack.
+/// The parts of a tree that the farm's store may lack.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
-    /// Folders, those below before those above.
+    /// Folders, children before their parents.
     pub(crate) folders: Vec<Arc<Folder>>,
-    /// Files.
     pub(crate) contents: Vec<Arc<Content>>,
-    /// Where those below were looked at: equal folders are one.
+    /// Folders that were already visited: equal folders are visited once.
     seen: HashSet<usize>,
 }
 
 impl Unsent {
-    /// Of the tree `root`; `all`: whatever is known of it.
+    /// Collects from the tree `root`; with `all`, also parts that were sent before.
     pub(crate) fn of(root: &Arc<Folder>, all: bool) -> Self {
         let mut unsent = Self::default();
         unsent.add(root, all);
@@ -48,7 +47,7 @@ impl Unsent {
         self.folders.push(Arc::clone(folder));
     }
 
-    /// Adds all of it to what is to be sent.
+    /// Adds all collected parts to `blobs`.
     pub(crate) fn add_to(&self, blobs: &mut HashMap<BlobDigest, Source>) -> Result<(), TreeError> {
         for content in &self.contents {
             if let Some(path) = content.path() {
@@ -62,7 +61,7 @@ impl Unsent {
         Ok(())
     }
 
-    /// Notes that the farm's store has it all.
+    /// Records that the farm's store has all of them.
     pub(crate) fn mark_sent(&self) {
         for content in &self.contents {
             content.mark_sent();

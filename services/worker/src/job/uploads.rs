@@ -1,5 +1,5 @@
-//! What tasks need, into the farm's store. Many tasks want to send at once: all that come while one round is on its way go
-//! with the next, in few calls.
+//! Uploads the inputs of tasks to the farm's store. Many tasks send at once: requests that arrive while a round is in
+//! flight are sent together in the next round, in few calls.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,9 +12,9 @@ use tokio::{
 
 use super::runner::Trouble;
 
-/// Tasks whose blobs go in one round at most.
+/// Maximum number of tasks whose blobs are sent in one round.
 const ROUND: usize = 256;
-/// Rounds on their way at once: one that is slow does not hold up all others.
+/// Maximum number of concurrent rounds: a slow one does not delay all others.
 const ROUNDS: usize = 4;
 
 type Blobs = HashMap<BlobDigest, Source>;
@@ -41,7 +41,7 @@ impl Drop for Task {
 }
 
 impl Uploads {
-    /// To the store behind `remote`.
+    /// Starts uploading to the store behind `remote`.
     pub(crate) fn start(remote: Remote) -> Self {
         let (parcels, coming) = mpsc::channel(ROUND);
         let task = Arc::new(Task(tokio::spawn(serve(remote, coming))));
@@ -64,7 +64,7 @@ async fn serve(remote: Remote, mut coming: mpsc::Receiver<Parcel>) {
     let mut rounds = JoinSet::new();
     loop {
         while rounds.try_join_next().is_some() {}
-        // Before anything is taken: what comes meanwhile goes along.
+        // Acquired before requests are received, so that requests arriving in the meantime join this round.
         let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
         let mut parcels = Vec::new();
         if coming.recv_many(&mut parcels, ROUND).await == 0 {
@@ -89,10 +89,10 @@ async fn round(remote: &Remote, parcels: Vec<Parcel>) {
     let is_bad = matches!(&together, Err(error) if matches!(Trouble::from(&**error), Trouble::Own(_)));
     let alone = is_bad && parcels.len() > 1;
     for Parcel { blobs, sent } in parcels {
-        // What is wrong with one parcel is no fault of the others.
+        // A fault of one request must not fail the others.
         let result =
             if alone { remote.upload(&blobs).await.map(drop).map_err(Arc::new) } else { together.clone() };
-        // Whoever was cancelled does not listen.
+        // A cancelled sender has dropped its receiver.
         let _ = sent.send(result);
     }
 }

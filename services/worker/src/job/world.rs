@@ -1,5 +1,6 @@
-//! What each task of a job sees: what the build's context put there, and what the tasks made on which it depends, by
-//! whatever many steps. Nothing else, so that no result depends on what happened to run first.
+//! The files that each task of a job sees: those of the build's context, and those made by the tasks that it
+//! depends on, directly or indirectly. It sees no other files, so no result depends on the order in which
+//! tasks happen to run.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,12 +18,12 @@ use super::{
     tree::{Content, Folder, Node, TreeError, join},
 };
 
-/// What a task that succeeded did to the files.
+/// The effect of a successful task on the files.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// It put something at each of these paths.
+    /// The task created or replaced these paths.
     Lays(Vec<(String, Node)>),
-    /// It took away what was at this path.
+    /// The task removed this path.
     Takes(String),
 }
 
@@ -30,19 +31,19 @@ pub(crate) enum Effect {
 pub(crate) struct World {
     graph: Arc<Graph>,
     base: Arc<Folder>,
-    /// By task.
+    /// The effect of each task.
     effects: Vec<OnceLock<Effect>>,
-    /// By task: its place in the order in which effects count.
+    /// The position of each task in the order in which effects apply.
     rank: Vec<u32>,
-    /// By task: what it reads, and the tasks that put something there.
+    /// The inputs of each task, and the tasks that affect them.
     reads: Vec<Vec<Read>>,
     globs: HashMap<String, GlobView>,
 }
 
-/// Something that a task reads.
+/// One input of a task.
 struct Read {
     what: Wanted,
-    /// Tasks whose effects have to do with it, whether or not this task may see them.
+    /// Tasks whose effects touch it, whether or not this task may see them.
     by: Arc<RoaringBitmap>,
 }
 
@@ -53,30 +54,28 @@ enum Wanted {
 
 struct GlobView {
     matcher: GlobMatcher,
-    /// The names before the first that is a pattern.
+    /// The path components before the first pattern.
     start: String,
     by: Arc<RoaringBitmap>,
-    /// What it matched last, and with which effects.
+    /// The last result, and the tasks whose effects it includes.
     last: Mutex<Option<(RoaringBitmap, Arc<Folder>)>>,
 }
 
-/// Why a task cannot have what it reads.
+/// Why a task cannot have its inputs.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ViewError {
-    /// It is not there.
-    #[error("{0} is not there")]
+    /// The input does not exist.
+    #[error("{0} does not exist")]
     Missing(String),
-    /// It is not there for this task.
+    /// Another task makes the input, and this one does not depend on it.
     #[error(
-        "{path} is not there: task {by} puts something there, and this task does not depend on it (name it in dependencies)"
+        "{path} does not exist for this task: it is produced by task {by}; add {by} to `dependencies`"
     )]
     Unseen {
-        /// What.
         path: String,
-        /// By whom.
         by: String,
     },
-    /// It is there and cannot be sent.
+    /// The input exists but cannot be sent.
     #[error(transparent)]
     Tree(#[from] TreeError),
 }
@@ -97,12 +96,11 @@ impl World {
         Self { graph, base, effects, rank, reads, globs }
     }
 
-    /// The job.
     pub(crate) fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }
 
-    /// Which tasks' effects others see that do not name them as dependencies themselves.
+    /// Tasks whose effects are visible to tasks that do not directly depend on them.
     pub(crate) fn watched(&self) -> RoaringBitmap {
         let mut watched = RoaringBitmap::new();
         for ((index, task), reads) in self.graph.indexed().zip(&self.reads) {
@@ -117,13 +115,13 @@ impl World {
         watched
     }
 
-    /// Files that were there before the first task and that a task reads: worth hashing in advance.
+    /// Existing files that a task reads: these are worth hashing in advance.
     pub(crate) fn wanted_files(&self) -> Vec<Arc<Content>> {
         let mut wanted = Arc::default();
         let mut views: Vec<&GlobView> = self.globs.values().collect();
         views.sort_by(|a, b| a.start.cmp(&b.start));
         for view in views {
-            // What is too large is told to the task that wants it.
+            // An input that is too large is reported to the task that reads it.
             if let Ok(files) = view.of(&self.base, &RoaringBitmap::new()) {
                 Folder::lay_all(&mut wanted, &files);
             }
@@ -139,19 +137,19 @@ impl World {
         files
     }
 
-    /// Notes what a task did. Only the first note of a task counts.
+    /// Records the effect of a task. Only the first record of a task counts.
     pub(crate) fn done(&self, task: TaskIndex, effect: Effect) {
         if let Some(slot) = self.effects.get(task.get()) {
             let _ = slot.set(effect);
         }
     }
 
-    /// What a task may see that was begun before.
+    /// The effects that a task may see, for a task that was started before.
     pub(crate) fn seen_by(&self, task: TaskIndex) -> Seen {
         Seen::again(&self.graph, task, &self.watched())
     }
 
-    /// The tasks whose commands made one of `files` that lies in the farm's store alone.
+    /// The tasks whose commands made one of `files` that exist only in the farm's store.
     pub(crate) fn makers(&self, files: &HashSet<BlobDigest>) -> Vec<TaskIndex> {
         let made = |index: TaskIndex| {
             let Some(Effect::Lays(laid)) = self.effects.get(index.get()).and_then(OnceLock::get) else {
@@ -194,7 +192,7 @@ impl World {
                 }
             }
         }
-        // Where it starts has to be there, perhaps behind a symlink.
+        // The working directory must exist, possibly behind a symlink.
         let start = command.folder.as_str();
         if !start.is_empty() && root.resolve(start).is_none() {
             Folder::lay(&mut root, start, Node::Folder(Arc::default()));
@@ -203,22 +201,22 @@ impl World {
         Ok(root)
     }
 
-    /// What an internal step reads.
+    /// The input of an internal step.
     pub(crate) fn source(&self, index: TaskIndex, path: &JobPath, seen: &Seen) -> Result<Node, ViewError> {
         let reads = self.reads.get(index.get()).map(Vec::as_slice).unwrap_or_default();
         let missing = || ViewError::Missing(path.to_string());
         let found = self.find(&self.view_for(reads, seen), path, reads.first().ok_or_else(missing)?, seen)?;
-        // Where symlinks lead, not these themselves.
+        // The target of symlinks, not the symlinks themselves.
         found.into_iter().next_back().map(|(_, node)| node).ok_or_else(missing)
     }
 
-    /// All files at the end: what is left of what there was, and what the tasks made.
+    /// All files at the end: those of the workspace with the effects of all tasks.
     pub(crate) fn outcome(&self) -> Arc<Folder> {
         let all: RoaringBitmap = self.graph.indexed().map(|(index, _)| number(index)).collect();
         self.view(&all)
     }
 
-    /// The files with all that a task may see of what others did to the paths that it reads.
+    /// The files with all effects that a task may see on the paths that it reads.
     fn view_for(&self, reads: &[Read], seen: &Seen) -> Arc<Folder> {
         let paths = reads.iter().filter(|read| matches!(read.what, Wanted::Path(_)));
         let mut visible = RoaringBitmap::new();
@@ -278,7 +276,7 @@ impl GlobView {
     fn new(glob: &JobGlob, roots: &Roots) -> Self {
         let is_plain = |name: &&str| !name.contains(['*', '?', '[', ']', '{', '}', '\\']);
         let mut names: Vec<&str> = glob.as_str().split('/').take_while(is_plain).collect();
-        // The last name is a file's, if there is no pattern at all.
+        // Without a pattern the last component is a file name.
         if names.len() == glob.as_str().split('/').count() {
             names.pop();
         }
@@ -287,7 +285,7 @@ impl GlobView {
         Self { matcher: glob.matcher(), start, by, last: Mutex::default() }
     }
 
-    /// What it matches with the effects of `visible`; `view` makes that.
+    /// The matching files with the effects of `visible`; `view` builds the tree if they are not cached.
     fn with(
         &self,
         visible: &RoaringBitmap,
@@ -303,7 +301,7 @@ impl GlobView {
         self.of(&view(), visible)
     }
 
-    /// What it matches in `view`, which is what there is with the effects of `visible`.
+    /// The matching files in `view`, which includes the effects of `visible`.
     fn of(&self, view: &Arc<Folder>, visible: &RoaringBitmap) -> Result<Arc<Folder>, TreeError> {
         let mut files = Arc::default();
         let start = if self.start.is_empty() { Some(&**view) } else { folder_at(view, &self.start) };
@@ -328,7 +326,8 @@ fn folder_at<'a>(root: &'a Folder, path: &str) -> Option<&'a Folder> {
     }
 }
 
-/// The files of `folder`, which is at `place`, that match; absent: none. A folder that is matched whole stays what it is.
+/// The matching files of `folder`, which is at `place`; `None` if none match. A folder that matches as
+/// a whole is shared.
 fn matching(folder: &Folder, place: &str, matcher: &GlobMatcher) -> Option<Arc<Folder>> {
     let mut found = Arc::default();
     for (name, node) in folder.entries() {
@@ -358,14 +357,14 @@ fn contents(folder: &Folder, files: &mut Vec<Arc<Content>>) {
     }
 }
 
-/// What a task reads.
+/// The inputs of a task.
 fn reads(
     task: &Task,
     roots: &Roots,
     globs: &mut HashMap<String, GlobView>,
     about: &mut HashMap<JobPath, Arc<RoaringBitmap>>,
 ) -> Vec<Read> {
-    // What many tasks read is looked up once.
+    // Each path is looked up once, even if many tasks read it.
     let mut path = |path: &JobPath| {
         let by = about.entry(path.clone()).or_insert_with(|| Arc::new(roots.about(path.as_str())));
         Read { what: Wanted::Path(path.clone()), by: Arc::clone(by) }
@@ -388,7 +387,7 @@ fn reads(
     }
 }
 
-/// A task's place as the sets have it: there are at most as many tasks.
+/// A task's index as the bitmaps store it: the number of tasks fits into 32 bits.
 pub(crate) fn number(index: TaskIndex) -> u32 {
     u32::try_from(index.get()).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! What of a source is brought.
+//! Chooses the entries of a source to bring.
 
 use std::{
     collections::BTreeMap,
@@ -16,20 +16,20 @@ use super::{
     manifest::{Entry, Kind, Stamp},
 };
 
-/// Names what is left out, as `.gitignore` does, and may take back what that says.
+/// Lists paths to leave out, in the syntax of `.gitignore`, and may re-include paths that `.gitignore` excludes.
 const IGNORE_FILE: &str = ".forebayignore";
 
-/// What of a source is brought: all but the data folder of a farm.
+/// Which entries of a source to bring: all except the data folder of a farm.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice {
-    /// And but what ignore files in it name.
+    /// Whether to leave out paths that ignore files in the source name.
     pub(crate) ignore_files: bool,
-    /// The worker's own data folder.
+    /// The worker's data folder, always left out.
     pub(crate) data: Option<PathBuf>,
 }
 
 impl Choice {
-    /// All that is to be brought of `source` to `target`.
+    /// All entries of `source` to bring to `target`.
     pub(super) fn scan(
         &self,
         source: &Path,
@@ -42,7 +42,7 @@ impl Choice {
             check(cancelled)?;
             let entry = match entry {
                 Ok(entry) => entry,
-                // One that vanished meanwhile is not there.
+                // Entries that vanish during the scan are skipped.
                 Err(error) if error.io_error().is_some_and(|it| it.kind() == io::ErrorKind::NotFound) => {
                     continue;
                 }
@@ -78,13 +78,13 @@ impl Choice {
     }
 }
 
-/// Whether a folder is the worker's data folder, or holds what is being filled, which would be copied into itself.
+/// Whether a folder is the worker's data folder or contains the target, which would be copied into itself.
 fn holds(path: &Path, (data, target): &(Option<PathBuf>, Option<PathBuf>)) -> bool {
     let Some(name) = path.file_name() else { return false };
     let named = |other: &Option<PathBuf>| {
         other.as_deref().is_some_and(|other| other.ancestors().any(|above| above.file_name() == Some(name)))
     };
-    // Only a folder of the same name is worth asking what it is.
+    // Metadata is read only for a folder of the same name.
     if !named(data) && !named(target) {
         return false;
     }

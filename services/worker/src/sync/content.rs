@@ -1,4 +1,4 @@
-//! Copying and comparing files, a piece at a time, so that a build that is ended is not waited for.
+//! Copies and compares files piece by piece, so that a stopped build does not have to wait for a large file.
 
 use std::{
     fs::{self, File},
@@ -11,12 +11,12 @@ use std::{
 
 use super::check;
 
-/// Bytes between two looks at whether to go on.
+/// Bytes between two checks for cancellation.
 const PIECE: u64 = 64 << 20;
 /// Bytes compared at once.
 const BUFFER: usize = 128 << 10;
 
-/// Makes `target`, which does not exist, a copy of `source`; its time is `modified`, or that of now.
+/// Copies `source` to `target`, which must not exist; its time is `modified`, or the current time.
 pub(super) fn copy(
     source: &Path,
     target: &Path,
@@ -36,7 +36,7 @@ pub(super) fn copy(
     }
 }
 
-/// Whether `target`, which is `there`, has the content of `source`.
+/// Whether `target`, with metadata `there`, has the content of `source`.
 pub(super) fn is_same(
     source: &Path,
     meta: &fs::Metadata,

@@ -1,4 +1,4 @@
-//! The list of what came from a source, as it was and as it became.
+//! The list of entries brought from a source, with their state there and in the target.
 
 use std::{
     collections::BTreeMap,
@@ -10,10 +10,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// A file changed so lately may change again without another time: file systems count in steps, some in seconds.
+/// A file changed within this time may change again without a new time: file systems count in steps, some in seconds.
 const TOO_FRESH: Duration = Duration::from_secs(2);
 
-/// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -46,19 +45,19 @@ impl Kind {
     }
 }
 
-/// By what a file is known not to have changed; times in nanoseconds.
+/// Identifies the state of a file; times in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) size: u64,
     pub(crate) modified: i128,
-    /// Moves with every change of content, name or rights, whatever the time of modification is set to.
+    /// Status change time: changes with the content, name or mode, even if the modification time is set back.
     changed: i128,
     inode: u64,
 }
 
 impl Stamp {
-    /// That of `meta` as it is now. A later change within the same step of the clock is not seen: for files that a build
-    /// gets once they are settled.
+    /// The stamp of `meta` as it is now. A later change within the same clock tick is not detected: use it for files
+    /// that a build gets once their content is final.
     pub(crate) fn now(meta: &fs::Metadata) -> Self {
         Self {
             size: meta.len(),
@@ -68,7 +67,7 @@ impl Stamp {
         }
     }
 
-    /// That of `meta`, unless it could change unseen.
+    /// The stamp of `meta`, unless the file could still change undetected.
     pub(crate) fn of(meta: &fs::Metadata, now: SystemTime) -> Option<Self> {
         let stamp = Self::now(meta);
         let settled = now.checked_sub(TOO_FRESH)?.duration_since(UNIX_EPOCH).ok()?;
@@ -84,7 +83,7 @@ impl Stamp {
         }
     }
 
-    /// What was written, or that it is something else.
+    /// Parses a stamp; `None` for an absent one.
     fn read(text: &str) -> Result<Option<Self>, Garbled> {
         match numbers(text).ok_or(Garbled)?.as_slice() {
             [] => Ok(None),
@@ -102,21 +101,21 @@ fn nanoseconds(seconds: i64, nanoseconds: i64) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds)
 }
 
-/// What was read is not a stamp.
+/// The text is not a valid stamp.
 struct Garbled;
 
 /// One entry of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
-    /// The file in the source; absent where that says nothing.
+    /// The file in the source; absent if its stamp proves nothing.
     pub(crate) source: Option<Stamp>,
-    /// Its copy.
+    /// The copy in the target.
     pub(crate) target: Option<Stamp>,
 }
 
 impl Entry {
-    /// Whether the source is as it was, and the copy too.
+    /// Whether neither the source nor the copy has changed.
     pub(crate) fn is_unchanged(&self, source: &Self, there: Option<&fs::Metadata>) -> bool {
         let there = there.filter(|meta| meta.is_file()).map(Stamp::now);
         self.kind == source.kind
@@ -149,25 +148,24 @@ impl Entry {
     }
 }
 
-/// Numbers with colons between them; none for a dash.
+/// Parses numbers separated by colons; a dash means none.
 fn numbers(text: &str) -> Option<Vec<i128>> {
     if text == "-" { Some(Vec::new()) } else { text.split(':').map(|number| number.parse().ok()).collect() }
 }
 
-/// What came from a source, by path.
+/// The entries brought from a source, by path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest(pub(crate) BTreeMap<PathBuf, Entry>);
 
 impl Manifest {
-    /// Reads it.
     pub(crate) fn load(file: &Path) -> io::Result<Self> {
         let bytes = fs::read(file)?;
         let lines = bytes.split(|byte| *byte == 0).filter(|line| !line.is_empty());
         let entries: Option<BTreeMap<_, _>> = lines.map(Entry::read).collect();
-        entries.map(Self).ok_or_else(|| io::Error::other("the list of the last content cannot be read"))
+        entries.map(Self).ok_or_else(|| io::Error::other("cannot read the list of entries from the last sync"))
     }
 
-    /// Writes it. Only a whole one counts: whoever dies here takes the workspace along.
+    /// Writes the list. It needs no atomic replacement: if the worker dies here, the workspace is discarded as well.
     pub(crate) fn save(&self, file: &Path) -> io::Result<()> {
         let mut out = io::BufWriter::new(fs::File::create(file)?);
         for (path, entry) in &self.0 {

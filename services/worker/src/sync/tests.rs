@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A source, a target and what is remembered.
+/// A source, a target and the list of brought entries.
 struct Place {
     folder: TempDir,
     choice: Choice,
@@ -39,7 +39,7 @@ impl Place {
         sync.run(&AtomicBool::new(false)).unwrap()
     }
 
-    /// For the first build.
+    /// Syncs for the first build.
     fn first(&self) {
         self.sync(Means::Copy, true);
     }
@@ -59,7 +59,7 @@ fn put(path: PathBuf, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// Sets the time of a file to that many seconds before now.
+/// Sets the modification time of a file to `seconds` before now.
 fn age(path: &Path, seconds: u64) {
     let at = SystemTime::now() - Duration::from_secs(seconds);
     fs::File::open(path).unwrap().set_modified(at).unwrap();
@@ -96,7 +96,7 @@ fn what_changed_is_new_whatever_its_time_in_the_source() {
     place.first();
     let touched = time(&place.target("touched"));
     put(place.target("a.o"), "made of old");
-    // An older version comes back: size and content differ, and its time is before that of what was made.
+    // An older version returns: size and content differ, and its time is before that of the results.
     put(place.source("a"), "older!");
     age(&place.source("a"), 500);
     age(&place.source("touched"), 1);
@@ -298,7 +298,7 @@ fn a_farms_data_is_left_out_and_what_ignore_files_name_if_that_is_wanted() {
     assert!(!there("forebay-data") && !there("own"));
     place.choice.ignore_files = true;
     let there = |name: &str| fs::symlink_metadata(place.target(name)).is_ok();
-    // What is left out from now on goes, as what is gone.
+    // Entries that are newly left out are removed, like entries that are gone.
     place.again();
     assert!(
         ["a", "keep.o", "d/b.o", "d/c", ".hidden", ".git/HEAD", ".gitignore"].iter().all(|name| there(name))

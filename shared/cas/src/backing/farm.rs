@@ -1,7 +1,7 @@
 //! The store of a farm behind the local tier, over the Remote Execution API.
 //!
-//! The farm evicts, so that a file in the local tier says nothing about it: what counts as stored is what the farm was
-//! asked about, or was sent, within an eighth of `keep`.
+//! The farm evicts, so a file in the local tier proves nothing about the farm. A blob counts as stored if the farm
+//! confirmed or received it within an eighth of `keep`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,23 +25,22 @@ use crate::{
 };
 
 const SCHEME: &str = "grpc://";
-/// After a call that nobody answered, it is made again after these times.
+/// Delays before an unanswered call is repeated.
 const WAITS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
-/// Batches on their way at once.
+/// Maximum number of batches in flight.
 const BATCHES: usize = 4;
-/// Less than this is sent without asking first whether it is needed.
+/// Up to this many bytes (and `UNASKED` blobs) are sent without first asking whether the farm needs them.
 const UNASKED_BYTES: u64 = 128 << 10;
 const UNASKED: usize = 32;
 
-/// A call that failed, for each of the blobs that it was about.
+/// A failed call, shared by all the blobs that it concerned.
 type Failure = Arc<RemoteError>;
 
-/// The store of a farm.
 #[derive(Debug)]
 pub(crate) struct Farm {
     url: String,
     remote: Remote,
-    /// What the farm was asked about lately.
+    /// Blobs that the farm recently confirmed or received.
     known: Known,
 }
 
@@ -50,7 +49,7 @@ impl Farm {
         url.starts_with(SCHEME)
     }
 
-    /// The instance `main` of the server at `grpc://HOST:PORT/main`. Connects with the first call.
+    /// Opens the instance `main` of the server at `grpc://HOST:PORT/main`. Connects with the first call.
     pub(crate) fn open(url: &str, config: &CasConfig) -> Result<Self, CasError> {
         let unsupported = |why: String| CasError::Unsupported { url: url.to_owned(), why };
         let rest = url.strip_prefix(SCHEME).unwrap_or(url).trim_end_matches('/');
@@ -60,7 +59,7 @@ impl Farm {
             return Err(unsupported("it must be grpc://HOST:PORT or grpc://HOST:PORT/INSTANCE".to_owned()));
         }
         if Handle::try_current().is_err() {
-            return Err(unsupported("such a store is opened within a Tokio runtime".to_owned()));
+            return Err(unsupported("a grpc:// store must be opened within a Tokio runtime".to_owned()));
         }
         let remote = Remote::lazily(address, instance, DigestFunction::Sha256)
             .map_err(|error| unsupported(error.to_string()))?;
@@ -85,7 +84,7 @@ impl Farm {
         }
     }
 
-    /// Makes a call, and again when nobody answers: a server that is replaced is back at once.
+    /// Makes a call and repeats it while the server does not answer: a server that is being replaced is soon back.
     async fn tried<T, F>(&self, call: impl Fn() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, RemoteError>>,
@@ -93,7 +92,7 @@ impl Farm {
         for wait in WAITS {
             match call().await {
                 Err(error) if error.is_unreachable() => {
-                    tracing::debug!(url = self.url, error = &error as &dyn std::error::Error, "trying again");
+                    tracing::debug!(url = self.url, error = &error as &dyn std::error::Error, "retrying");
                     tokio::time::sleep(wait).await;
                 }
                 outcome => return outcome.map_err(Arc::new),
@@ -102,7 +101,8 @@ impl Farm {
         call().await.map_err(Arc::new)
     }
 
-    /// Those of `digests` that the farm lacks, each once, in their order; it keeps the others for its `keep`.
+    /// Returns those of `digests` that the farm lacks, each once, in their order. The farm keeps
+    /// the others for its `keep`.
     pub(crate) async fn missing(&self, digests: &[BlobDigest]) -> Result<Vec<BlobDigest>, CasError> {
         self.ask(digests).await.map_err(|failure| self.failed(&failure))
     }
@@ -131,7 +131,7 @@ impl Farm {
         self.known.note(digest, Seen { at, local: false, twin: false });
     }
 
-    /// A request is about digests of one function.
+    /// Groups digests by function: each request is about one function.
     fn by_function(&self, digests: &[BlobDigest]) -> Vec<(Remote, Vec<BlobDigest>)> {
         let of = |function: DigestFunction| {
             let part: Vec<_> = digests.iter().filter(|digest| digest.function == function).copied().collect();
@@ -140,7 +140,7 @@ impl Farm {
         DigestFunction::ALL.into_iter().map(of).filter(|(_, part)| !part.is_empty()).collect()
     }
 
-    /// Sends what the farm lacks. Then it has all of it.
+    /// Sends those blobs that the farm lacks. Afterwards the farm has all of them.
     pub(crate) async fn put_all(&self, blobs: Vec<(BlobDigest, Source)>) -> Result<(), Failure> {
         let at = self.known.now();
         let mut blobs: HashMap<BlobDigest, Source> = blobs.into_iter().collect();
@@ -162,13 +162,12 @@ impl Farm {
         Ok(())
     }
 
-    /// Sends a file.
     pub(crate) async fn put_file(&self, digest: BlobDigest, path: PathBuf) -> Result<(), CasError> {
         let sent = self.put_all(vec![(digest, Source::File(path))]).await;
         sent.map_err(|failure| self.failed(&failure))
     }
 
-    /// The pieces of a blob, from `start` on, unverified; none: it is not there.
+    /// Streams a blob from `start`, unverified; `None` if the farm does not have it.
     pub(crate) async fn open_at(
         &self,
         digest: &BlobDigest,
@@ -213,16 +212,16 @@ impl Farm {
         stored.map_err(|failure| self.failed(&failure))
     }
 
-    /// Results cannot be removed over the API.
+    /// The error for removing a result, which the API cannot do.
     pub(crate) fn no_removal(&self) -> CasError {
-        let why = "results are removed on the farm, not over the Remote Execution API".to_owned();
+        let why = "the Remote Execution API cannot remove results; remove them on the farm".to_owned();
         CasError::Unsupported { url: self.url.clone(), why }
     }
 }
 
 type Pieces = stream::BoxStream<'static, Result<Bytes, RemoteError>>;
 
-/// Opens a blob and waits for its first piece: a blob that is not there is found out with it.
+/// Opens a blob and waits for its first piece, which reveals whether the farm has the blob.
 async fn first(remote: &Remote, digest: &BlobDigest, start: u64) -> Result<Option<Pieces>, RemoteError> {
     let Some(mut pieces) = remote.open(digest, start).await? else { return Ok(None) };
     match pieces.next().await {
@@ -260,11 +259,11 @@ impl Cas {
         });
         let kept = kept.await?;
         let Err(failure) = sent else { return Ok(kept) };
-        // What is in the local tier does no harm: it counts only when the farm has it.
+        // Files in the local tier do no harm: a blob counts as stored only if the farm has it.
         Ok(kept.into_iter().map(|kept| kept.and_then(|()| Err(farm.failed(&failure)))).collect())
     }
 
-    /// Small blobs of the farm, verified and kept in the local tier; those that it has.
+    /// Reads small blobs of the farm, verified and copied to the local tier. Returns those that the farm has.
     pub(crate) async fn get_batches(
         &self,
         farm: &Farm,
@@ -278,7 +277,7 @@ impl Cas {
         Ok(found.concat())
     }
 
-    /// Has small blobs in the local tier; those that the farm has.
+    /// Copies small blobs to the local tier. Returns those that the farm has.
     pub(crate) async fn fetch_batches(
         &self,
         farm: &Farm,
@@ -323,7 +322,7 @@ impl Cas {
     }
 }
 
-/// Groups that fit one answer, each of one function.
+/// Groups digests into batches that fit one answer, each of one function.
 fn batches(digests: &[BlobDigest]) -> Vec<Vec<BlobDigest>> {
     let of = |function| {
         let part: Vec<_> = digests.iter().filter(|digest| digest.function == function).copied().collect();

@@ -19,11 +19,11 @@ use crate::{
     read::{BlobStream, read_some},
 };
 
-/// So many look-ups go on at once.
+/// Maximum number of concurrent look-ups.
 const LOOK_UPS: usize = 32;
-/// Larger files are uploaded in parts of this size.
+/// Part size in bytes: larger files are uploaded in parts of this size.
 const PART_BYTES: usize = 8 << 20;
-/// So many parts of one file are on their way at once.
+/// Maximum number of parts of one file in flight.
 const PARTS: usize = 2;
 
 /// An object store that has every blob that counts as stored.
@@ -34,10 +34,10 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Opens the store at `url`. Credentials come from the environment, as the cloud's own tools take them.
+    /// Opens the store at `url`. Reads credentials from the environment, in the variables of the cloud's own tools.
     pub(crate) fn open(url: &str) -> Result<Self, CasError> {
         let unsupported = |why: String| CasError::Unsupported { url: url.to_owned(), why };
-        // Only the first in the process counts.
+        // Only the first call in the process has an effect.
         #[cfg(feature = "cloud")]
         let _ = rustls::crypto::ring::default_provider().install_default();
         let parsed = url::Url::parse(url).map_err(|error| unsupported(error.to_string()))?;
@@ -61,7 +61,7 @@ impl Objects {
         self.prefix.parts().chain([PathPart::from(ID_NAME)]).collect()
     }
 
-    /// The id of the store; none: it has none yet.
+    /// Returns the id of the store, if it has one.
     pub(crate) async fn id(&self) -> Result<Option<StoreId>, CasError> {
         let key = self.id_key();
         let found = match self.store.get(&key).await {
@@ -72,7 +72,7 @@ impl Objects {
         Ok(std::str::from_utf8(&found).ok().and_then(|text| text.parse().ok()))
     }
 
-    /// The id of the store; `id`, if it had none.
+    /// Returns the id of the store, which becomes `id` if it had none.
     pub(crate) async fn id_or(&self, id: StoreId) -> Result<StoreId, CasError> {
         let key = self.id_key();
         let content = PutPayload::from(id.to_string());
@@ -90,7 +90,7 @@ impl Objects {
         move |source| CasError::Backing { what, key: key.to_string(), source }
     }
 
-    /// Those of `digests` that it does not have.
+    /// Returns those of `digests` that the object store does not have.
     pub(crate) async fn absent(
         &self,
         digests: Vec<BlobDigest>,
@@ -154,14 +154,14 @@ impl Objects {
                 break;
             }
         }
-        tracing::debug!(key = %key, size, "uploaded in parts");
+        tracing::debug!(key = %key, size, "uploaded a file in parts");
         match upload {
             Some(writer) => writer.finish().await.map(drop).map_err(Self::failed("writing", &key)),
             None => Ok(()),
         }
     }
 
-    /// An object, from `start` on; none: it is not there.
+    /// Opens an object from `start`; `None` if it does not exist.
     async fn get(&self, entry: &Entry, start: u64) -> Result<Option<GetResult>, CasError> {
         let key = self.key(entry);
         let range = (start > 0).then_some(object_store::GetRange::Offset(start));
@@ -172,7 +172,7 @@ impl Objects {
         }
     }
 
-    /// The pieces of an object, from `start` on; none: it is not there.
+    /// Streams an object from `start`; `None` if it does not exist.
     pub(crate) async fn open_at(&self, entry: &Entry, start: u64) -> Result<Option<BlobStream>, CasError> {
         let Some(found) = self.get(entry, start).await? else { return Ok(None) };
         let key = found.meta.location.clone();
@@ -180,7 +180,7 @@ impl Objects {
         Ok(Some(pieces.boxed()))
     }
 
-    /// A whole object of at most `max` bytes.
+    /// Reads a whole object of at most `max` bytes.
     pub(crate) async fn get_whole(&self, entry: &Entry, max: u64) -> Result<Option<Bytes>, CasError> {
         let Some(found) = self.get(entry, 0).await? else { return Ok(None) };
         if found.meta.size > max {

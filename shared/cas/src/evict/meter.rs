@@ -1,4 +1,4 @@
-//! Counts the bytes of disk that a store takes.
+//! Counts the bytes of disk that a store uses.
 
 use std::sync::{
     Arc,
@@ -12,17 +12,16 @@ use crate::{
     refusal::{Refusal, Refusing},
 };
 
-/// After so many bytes the file system's free space is looked at.
+/// Number of written bytes after which the free space of the file system is checked.
 const LOOK_AFTER: u64 = 64 << 20;
 
-/// How much room a store has.
+/// Usage of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CasRoom {
-    /// Bytes of disk taken.
+    /// Bytes of disk used.
     pub used: u64,
-    /// Bytes of disk it may take.
+    /// Maximum bytes of disk that the store may use.
     pub max: u64,
-    /// Which writes are refused.
     pub refusal: Refusal,
 }
 
@@ -31,7 +30,7 @@ pub(super) struct Meter {
     used: AtomicU64,
     written: AtomicU64,
     looked_at: AtomicU64,
-    /// The file system has too little free space left, after all that could be deleted.
+    /// The file system has too little free space, although everything that may be deleted is deleted.
     short: AtomicBool,
     refusal: Arc<Refusing>,
     wake: Notify,
@@ -79,14 +78,14 @@ impl Meter {
         self.written.load(Ordering::Acquire)
     }
 
-    /// So many bytes are taken in truth.
+    /// Sets the exact number of bytes used.
     pub(super) fn counted(&self, bytes: u64) {
         self.used.store(bytes, Ordering::Release);
         self.judge();
     }
 
     pub(super) fn freed(&self, bytes: u64) {
-        // Never refused: the closure always has an answer.
+        // Never fails: the closure always returns a value.
         let _ = self
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| Some(used.saturating_sub(bytes)));
@@ -98,13 +97,13 @@ impl Meter {
         self.judge();
     }
 
-    /// Once above the high mark: how far above the low mark.
+    /// Returns how far the usage is above the low mark, if it is above the high mark.
     pub(super) fn above_low_mark(&self) -> u64 {
         let used = self.used.load(Ordering::Acquire);
         if used > self.high() { used.saturating_sub(self.max / 10 * 8) } else { 0 }
     }
 
-    /// Once it is about to be full: how far above the mark at which it is not.
+    /// Returns how many bytes must be freed, if the store is about to be full.
     pub(super) fn pressing(&self) -> u64 {
         let used = self.used.load(Ordering::Acquire);
         if used > self.max / 100 * 97 { used.saturating_sub(self.max / 20 * 19) } else { 0 }
@@ -114,8 +113,8 @@ impl Meter {
         self.max / 10 * 9
     }
 
-    /// Full at the limit, and for small blobs a twentieth above it; not full again a good way below, so that it does not
-    /// flicker.
+    /// The store becomes full at the limit, and for small blobs a twentieth above it. It stops being full only well
+    /// below the limit, so that the state does not flap.
     fn judge(&self) {
         let used = self.used.load(Ordering::Acquire);
         let (max, short) = (self.max, self.short.load(Ordering::Acquire));

@@ -1,4 +1,4 @@
-//! Looks through the folder of a store.
+//! Scans the folder of a store.
 
 use std::{
     collections::{BinaryHeap, VecDeque},
@@ -14,27 +14,26 @@ use crate::{
     layout::{Entry, Kind, Layout, TEMP_PREFIX},
 };
 
-/// So many files are remembered from one scan, the oldest; each takes about 70 bytes.
+/// Maximum number of files remembered from one scan, the oldest ones; each takes about 70 bytes.
 const CANDIDATES: usize = 100_000;
-/// What is written to `tmp/` is older only when its writer is gone.
+/// Age at which a file in `tmp/` is stale: its writer is gone.
 const STALE: Duration = Duration::from_secs(3600);
 
-/// A file, and when somebody last relied on it.
+/// A file, and when a caller last relied on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     pub(super) touched: SystemTime,
     pub(super) entry: Entry,
 }
 
-/// What a scan found.
 pub(super) struct Scan {
     /// The oldest files, oldest first.
     pub(super) candidates: VecDeque<Candidate>,
-    /// The bytes of disk that all files take.
+    /// Bytes of disk that all files use.
     pub(super) bytes: u64,
 }
 
-/// Looks at every file. What cannot be looked at is not ours or is gone.
+/// Reads the metadata of every file. Unreadable entries are foreign or gone.
 pub(super) fn scan(layout: &Layout) -> Scan {
     let mut oldest = BinaryHeap::new();
     let mut bytes = 0;
@@ -66,7 +65,7 @@ fn look(kind: Kind, function: DigestFunction, file: &DirEntry) -> Option<(Candid
     Some((Candidate { touched: meta.modified().ok()?, entry }, meta.blocks() * 512))
 }
 
-/// Puts back what an evictor that died left in the trash.
+/// Moves back the files that a dead evictor left in the trash.
 pub(super) fn empty_trash(layout: &Layout) {
     for file in fs::read_dir(layout.trash()).into_iter().flatten().flatten() {
         match file.file_name().to_str().and_then(Entry::parse_trash) {
@@ -76,7 +75,7 @@ pub(super) fn empty_trash(layout: &Layout) {
     }
 }
 
-/// Removes what writers that died left behind.
+/// Removes the temporary files of dead writers.
 pub(super) fn remove_stale_temps(layout: &Layout) {
     for file in fs::read_dir(layout.temps()).into_iter().flatten().flatten() {
         remove_if_stale(&file);
@@ -87,6 +86,6 @@ fn remove_if_stale(file: &DirEntry) {
     let touched = file.metadata().and_then(|meta| meta.modified());
     let stale = touched.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > STALE));
     if stale && let Err(error) = fs::remove_file(file.path()) {
-        tracing::warn!(path = %file.path().display(), %error, "a stale temporary file cannot be removed");
+        tracing::warn!(path = %file.path().display(), %error, "cannot remove a stale temporary file");
     }
 }

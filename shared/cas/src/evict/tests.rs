@@ -26,7 +26,7 @@ impl Store {
         Evictor::open(&self.cas, EvictorConfig { bytes_max: blobs * BLOCKS, free_bytes_min: 0 }).unwrap()
     }
 
-    /// The store as another process sees it.
+    /// The store as seen by another process.
     fn other(&self) -> Cas {
         Cas::open(self.cas.config().clone()).unwrap()
     }
@@ -39,7 +39,7 @@ impl Store {
         self.cas.inner.disk.layout.path(&Entry::blob(*digest))
     }
 
-    /// Makes a blob look as if nobody had relied on it for so long.
+    /// Makes a blob look as if it was last used `age` ago.
     fn age(&self, digest: &BlobDigest, age: Duration) {
         let file = File::open(self.path(digest)).unwrap();
         file.set_modified(SystemTime::now() - age).unwrap();
@@ -52,7 +52,7 @@ impl Store {
 }
 
 impl Evictor {
-    /// A pass that does not rely on what was found earlier.
+    /// Runs a pass that does not rely on earlier scans.
     async fn scan_and_pass(&self) -> Pass {
         *self.inner.queue.lock().unwrap() = Queue::default();
         self.pass().await.unwrap()
@@ -103,7 +103,7 @@ async fn what_is_promised_stays_when_the_store_is_full() {
     assert!(pass.again.is_some_and(|again| again > HOUR && again <= HOUR + HOUR / 4));
     assert!(store.cas.missing(&digests).await.unwrap().is_empty());
     assert!(evictor.room().borrow().refusal == Refusal::Large && store.cas.is_full());
-    // One blob's time is up: there is room for others.
+    // The time of one blob is over, which makes space for others.
     store.age(&digests[3], HOUR * 2);
     store.age(&digests[4], HOUR + HOUR / 8);
     assert_eq!(evictor.scan_and_pass().await.deleted, 1);
@@ -120,7 +120,7 @@ async fn a_store_that_is_about_to_be_full_loses_the_oldest_though_they_are_promi
     for n in 0..10 {
         digests.push(store.keep(n).await);
     }
-    // Two were used an hour ago, one was a quarter of an hour ago.
+    // Two blobs were used an hour ago, one was used a quarter of an hour ago.
     store.age(&digests[4], HOUR);
     store.age(&digests[7], HOUR * 2);
     store.age(&digests[2], HOUR / 4);
@@ -195,7 +195,7 @@ async fn what_was_touched_between_the_looks_is_put_back() {
     store.age(&digest, HOUR * 9);
     let layout = &store.cas.inner.disk.layout;
     let entry = Entry::blob(digest);
-    // As an evictor leaves it that dies between its rename and its second look.
+    // The state after an evictor dies between its rename and its second check.
     fs::rename(layout.path(&entry), layout.trash_path(&entry)).unwrap();
     assert_eq!(store.other().get(&digest).await.unwrap().unwrap(), content(1));
     assert!(layout.path(&entry).exists());
@@ -250,7 +250,7 @@ async fn it_runs_when_room_is_short_and_stops_when_told() {
         let evictor = evictor.clone();
         async move { evictor.run(async { drop(stopped.await) }).await }
     });
-    // Ten times what fits: it goes on as room is made.
+    // Writes ten times the limit: this works as long as eviction keeps up.
     for n in 0..100 {
         while matches!(store.cas.put_bytes(SHA, content(n)).await, Err(CasError::Full)) {
             room.wait_for(|room| room.refusal == Refusal::Nothing).await.unwrap();
@@ -261,7 +261,7 @@ async fn it_runs_when_room_is_short_and_stops_when_told() {
     assert!(room.borrow().used <= 11 * BLOCKS);
 }
 
-/// Who is told that a blob is there finds it there afterwards, and who is told that it is not there is right, whatever
+/// A caller that gets the answer "present" finds the blob afterwards, and the answer "missing" is correct, whatever
 /// the evictor does at that moment.
 #[test]
 fn touching_and_evicting_race_and_no_promise_is_broken() {
@@ -275,7 +275,7 @@ fn touching_and_evicting_race_and_no_promise_is_broken() {
     for round in 0..ROUNDS {
         let entries: Vec<Entry> =
             (0..BLOBS).map(|n| Entry::blob(SHA.digest(&content(round * BLOBS + n)))).collect();
-        // Nobody has relied on them for long.
+        // No caller has relied on them for long.
         for (n, entry) in (0..).zip(&entries) {
             let temp = store.cas.inner.disk.temp(0o444).unwrap();
             (&temp.file).write_all(&content(round * BLOBS + n)).unwrap();
@@ -310,11 +310,11 @@ fn touching_and_evicting_race_and_no_promise_is_broken() {
                 assert_eq!(fs::read(store.path(&entry.digest)).unwrap(), content(round * BLOBS + n as u64));
                 stayed += 1;
             } else {
-                // Opening promises nothing for later.
+                // Opening a blob promises nothing for later.
                 assert!(!answers[0] && !answers[1] && (round % 3 != 0 || !answers[2]), "{answers:?}");
                 went += 1;
             }
-            // Without a writer, what is there at the end was there all the time.
+            // Without a writer, a blob that is present at the end was there all the time.
             assert!(!there || round % 3 == 0 || answers == [true; 3], "{answers:?}");
             let _ = fs::remove_file(store.path(&entry.digest));
         }

@@ -1,4 +1,4 @@
-//! A stored result is served only when everything it names is there.
+//! Tests that a stored result is served only when everything that it references is present.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,14 +16,14 @@ fn output(path: &str, digest: &BlobDigest) -> OutputFile {
     OutputFile { path: path.into(), digest: Some(proto(digest)), ..OutputFile::default() }
 }
 
-/// A result that names one of everything, and all that it names.
+/// A result that references one blob of every kind, and those blobs.
 async fn result(store: &Store) -> (ActionResult, Vec<BlobDigest>) {
     let mut named = Vec::new();
     for content in ["output", "stdout", "stderr", "in the root", "in a child", "by directory"] {
         named.push(store.keep(content).await);
     }
     let child = directory(vec![file("c", &named[4])], vec![]);
-    // Not stored on its own: a Tree carries its directories.
+    // Not stored as a blob: a Tree contains its directories.
     let child_digest = SHA.digest(&child.encode_to_vec());
     let root = directory(vec![file("r", &named[3])], vec![folder("child", &child_digest)]);
     let tree = store.keep_message(&Tree { root: Some(root), children: vec![child] }).await;
@@ -128,7 +128,7 @@ async fn what_is_wrong_is_refused_or_a_miss() {
     let result = ActionResult { output_directories: vec![outputs], ..ActionResult::default() };
     store.cas.put_action("", &action, &result).await.unwrap();
     assert_eq!(get(&store.cas, "", &action).await, None);
-    // A damaged entry is removed.
+    // The store removes a damaged entry.
     let entry = store.files("ac").pop().unwrap();
     let content = std::fs::read(&entry).unwrap();
     std::fs::remove_file(&entry).unwrap();

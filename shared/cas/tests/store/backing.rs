@@ -1,4 +1,4 @@
-//! With an object store behind it, the local tier may be lost.
+//! Tests that the local tier may be lost if an object store is behind it.
 
 use crate::support::{SHA, directory, file, noise, open, read_all, write_in_pieces};
 use cas::{Cas, CasConfig, CasError, Evictor, EvictorConfig, TreeCheck};

@@ -1,4 +1,4 @@
-//! Blobs come out as they went in, or not at all.
+//! Tests that blobs are read as they were written, or not at all.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
@@ -142,7 +142,7 @@ async fn a_writer_refuses_early_and_leaves_nothing() {
 
     assert!(!store.cas.contains(&wanted).await.unwrap());
     write_in_pieces(&store.cas, &content, 1 << 20).await;
-    // The dropped writer's thread may be at work still; the last write went through the same folder after it.
+    // The dropped writer's thread may still be working; the last write used the same folder after it.
     assert_eq!(store.files("cas"), [store.path(&wanted)]);
 }
 
@@ -209,14 +209,14 @@ async fn damage_is_found_and_heals() {
     let store = store();
     let content = noise(100_000, 1);
     let digest = store.keep(content.clone()).await;
-    // Cut short, as by a power cut.
+    // Truncated, as by a power cut.
     std::fs::remove_file(store.path(&digest)).unwrap();
     std::fs::write(store.path(&digest), &content[..500]).unwrap();
     let cas = store.reopened();
     assert_eq!(cas.missing(&[digest]).await.unwrap(), [digest]);
     assert_eq!((cas.stats().damaged, store.path(&digest).exists()), (1, false));
     cas.put(&digest, content.clone()).await.unwrap();
-    // Changed, of the same length.
+    // Changed content of the same length.
     std::fs::remove_file(store.path(&digest)).unwrap();
     std::fs::write(store.path(&digest), noise(100_000, 2)).unwrap();
     assert!(cas.read(&digest, 0, None).await.unwrap().is_some(), "streams are verified by their reader");

@@ -1,4 +1,4 @@
-//! Files go in and come out as files.
+//! Tests that store files and read them as files.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! The store as its users see it, on real folders.
+//! Tests of the store through its public API, on real folders.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

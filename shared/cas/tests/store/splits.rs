@@ -1,4 +1,4 @@
-//! Blobs are cut into chunks and put together again.
+//! Tests that blobs are split into chunks and spliced again.
 
 use crate::support::{SHA, Store, noise, store};
 use cas::{CasError, ChunkingFunction, FAST_CDC_AVERAGE_BYTES, Split};
@@ -26,14 +26,14 @@ async fn chunks_are_stored_and_make_up_the_blob() {
     assert!(others.iter().all(|chunk| (AVERAGE / 4..=AVERAGE * 4).contains(&chunk.size)));
     assert!(end.size <= AVERAGE * 4);
     assert_eq!(joined(&store, &split).await, content);
-    // An insertion moves few chunks.
+    // An insertion changes few chunks.
     let mut changed = content.to_vec();
     changed.splice(4_000_000..4_000_000, *b"inserted");
     let changed = store.keep(changed).await;
     let other = store.cas.split(&changed).await.unwrap().unwrap();
     let shared = other.chunks.iter().filter(|chunk| split.chunks.contains(chunk)).count();
     assert!(shared + 3 >= split.chunks.len(), "{shared} of {}", split.chunks.len());
-    // A lost chunk is cut again.
+    // A lost chunk is created again.
     let lost = split.chunks[2];
     std::fs::remove_file(store.path(&lost)).unwrap();
     assert_eq!(store.reopened().split(&digest).await.unwrap().unwrap(), split);
@@ -86,7 +86,7 @@ async fn a_splice_is_verified_and_found_by_a_later_split() {
         let split = cas.split(&digest).await.unwrap().unwrap();
         assert_eq!(split, Split { chunks: chunks.clone(), function: unknown });
     }
-    // A false list does not replace the true one.
+    // A wrong chunk list does not replace the correct one.
     assert!(store.cas.splice(&digest, &turned, unknown).await.is_err());
     assert_eq!(store.cas.split(&digest).await.unwrap().unwrap().chunks, chunks);
 }

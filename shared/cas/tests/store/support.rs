@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share.
 use std::path::PathBuf;
 
 use bytes::Bytes;
@@ -45,7 +45,7 @@ impl Store {
         self.keep(message.encode_to_vec()).await
     }
 
-    /// Where a blob lies.
+    /// The path of a blob's file.
     pub(crate) fn path(&self, digest: &BlobDigest) -> PathBuf {
         let hex = digest.hex();
         let name = format!("cas/{}/{}/{hex}-{}", digest.function, &hex[..2], digest.size);

@@ -1,4 +1,4 @@
-//! Input trees are checked once for each distinct directory.
+//! Tests that input trees are checked once for each distinct directory.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use reapi::{
     execution::{Directory, SymlinkNode},
 };
 
-/// A tree of `folders` directories with `files` files each; its root and all its blobs.
+/// A tree of `folders` directories with `files` files each. Returns its root and all its blobs.
 async fn tree(store: &Store, folders: usize, files: usize) -> (BlobDigest, Vec<BlobDigest>) {
     let mut all = Vec::new();
     let mut below = Vec::new();
@@ -82,7 +82,7 @@ async fn a_diamond_is_walked_once() {
     assert_eq!(missing, TreeCheck::Missing { digests: vec![leaf], more: false });
 }
 
-/// The root of `depth` directories, each in the one before.
+/// The root of `depth` nested directories.
 async fn chain(store: &Store, depth: usize) -> BlobDigest {
     let mut below = store.keep_message(&directory(vec![], vec![])).await;
     for _ in 1..depth {
@@ -97,11 +97,11 @@ async fn nesting_has_a_limit() {
     let too_deep = TreeCheck::Faulty(TreeFault::TooDeep { max: 1000 });
     let deepest = chain(&store, 1000).await;
     assert_eq!(store.cas.check_tree(&deepest).await.unwrap(), TreeCheck::Complete);
-    // Known from before, and so not walked again: its depth counts all the same.
+    // The subtree is known from before and not walked again, but its depth still counts.
     let deeper = store.keep_message(&directory(vec![], vec![folder("d", &deepest)])).await;
     assert_eq!(store.cas.check_tree(&deeper).await.unwrap(), too_deep);
     assert_eq!(store.reopened().check_tree(&deeper).await.unwrap(), too_deep);
-    // Met first on a short way, then on a long one.
+    // Met first on a short path, then on a long one.
     let half = chain(&store, 600).await;
     let mut long = half;
     for n in 0..500 {

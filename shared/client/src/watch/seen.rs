@@ -1,41 +1,42 @@
-//! What to do with a live message, given what has been seen.
+//! Decides for each live message whether it is old, next in order, or follows a gap.
 
 use bus::{EventKind, RunPlace};
 use model::Sequence;
 
-/// How far a watch has seen.
+/// Progress of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     cursor: Sequence,
     run: Option<RunPlace>,
 }
 
-/// What a live message is to a watch.
+/// Verdict on a live message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It was seen: drop it.
+    /// It was seen before: drop it.
     Old,
-    /// Nothing is missing before it: hand it out.
+    /// Nothing is missing before it: deliver it.
     Next,
-    /// Something may be missing before it: read the stream.
+    /// Events may be missing before it: read the stream.
     Gap,
 }
 
 impl Seen {
-    /// Everything up to `position` was seen, somewhere else.
+    /// Progress of a watch that starts after `position`.
     pub(super) fn after(position: Sequence) -> Self {
         Self { cursor: position, run: None }
     }
 
-    /// The position up to which everything was seen.
+    /// Position up to which every event was seen.
     pub(super) fn cursor(&self) -> Sequence {
         self.cursor
     }
 
-    /// Judges a live message at `position` behind `previous` on its own subject, at `place` of its run.
+    /// Judges a live message at `position` that follows `previous` on the same subject, at `place` in its attempt.
     ///
-    /// The position before it on its own subject does not tell what the build's other subjects hold. Its number in
-    /// its run does, for what a worker wrote. A change of state is always a gap: it is rare, and read at once.
+    /// The previous position on the same subject says nothing about the build's other subjects. The number in
+    /// the attempt does, for events written by a worker. A state change is always treated as a gap: it is rare,
+    /// and read at once.
     pub(super) fn judge(&self, position: Sequence, previous: Sequence, place: Option<RunPlace>) -> Verdict {
         if position <= self.cursor {
             return Verdict::Old;
@@ -47,11 +48,11 @@ impl Seen {
         Verdict::Gap
     }
 
-    /// The event at `position` was seen. Its kind is unknown where it could not be read.
+    /// Marks the event at `position` as seen. Its kind is unknown if it could not be read.
     pub(super) fn advance(&mut self, position: Sequence, kind: Option<EventKind>, place: Option<RunPlace>) {
         self.cursor = self.cursor.max(position);
         self.run = match kind {
-            // Whatever a worker writes now names this position.
+            // Everything that a worker writes from now on names this position.
             Some(EventKind::Lifecycle) => Some(RunPlace { guard: position, count: 0 }),
             Some(EventKind::Console | EventKind::Tool) | None => place,
         };
@@ -106,11 +107,11 @@ mod tests {
 
     #[test]
     fn a_lost_message_is_a_gap_whatever_its_kind() {
-        // Of its own kind.
+        // Same kind of event.
         assert_eq!(judge(&running(), 12, 11, place(7, 4)), Verdict::Gap);
-        // Of another kind: the previous one of its own was seen.
+        // Another kind of event: the previous one of its own kind was seen.
         assert_eq!(judge(&running(), 12, 10, place(7, 4)), Verdict::Gap);
-        // A new run whose start was not seen.
+        // A new attempt whose start was not seen.
         assert_eq!(judge(&running(), 30, 10, place(25, 1)), Verdict::Gap);
     }
 

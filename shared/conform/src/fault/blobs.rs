@@ -18,12 +18,12 @@ use super::{
 };
 
 impl Upstream {
-    /// The pages of a tree, or the error that it ends with.
+    /// Returns the pages of a tree, or the error that ends it.
     async fn pages(&self, request: Request<GetTreeRequest>) -> Result<Vec<GetTreeResponse>, Status> {
         self.cas().get_tree(request).await?.into_inner().try_collect().await
     }
 
-    /// Whether all directories that these name are there.
+    /// Returns whether all directories named in these pages are present.
     async fn all_there(&self, asked: &GetTreeRequest, pages: &[GetTreeResponse]) -> Result<bool, Status> {
         let directories = pages.iter().flat_map(|page| &page.directories);
         let nodes = directories.flat_map(|directory: &Directory| &directory.directories);
@@ -91,7 +91,7 @@ impl ContentAddressableStorage for Upstream {
             answer => answer?,
         };
         if self.is(Fault::TreeEndsAtAbsent) && !self.all_there(&asked, &pages).await? {
-            return Err(Status::not_found("a directory is not there"));
+            return Err(Status::not_found("a directory is missing"));
         }
         Ok(Response::new(stream::iter(pages.into_iter().map(Ok)).boxed()))
     }

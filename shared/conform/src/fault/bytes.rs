@@ -12,7 +12,7 @@ use super::{
     upstream::{Answers, Upstream, back, onward},
 };
 
-/// The hash and the size that a name of an uncompressed blob ends in.
+/// Returns the hash and the size at the end of an uncompressed blob's resource name.
 fn digest(name: &str) -> Option<(&str, usize)> {
     let rest = if name.contains("compressed-blobs/") { None } else { name.split_once("blobs/") }?.1;
     let mut segments = rest.strip_prefix("blake3/").unwrap_or(rest).split('/');

@@ -28,7 +28,7 @@ const METADATA: &str = "build.bazel.remote.execution.v2.ExecuteOperationMetadata
 const RESPONSE: &str = "build.bazel.remote.execution.v2.ExecuteResponse";
 const PRECONDITION: &str = "google.rpc.PreconditionFailure";
 
-/// An action that was asked for, as far as a fault needs it.
+/// The parts of a requested action that a fault needs.
 #[derive(Debug, Clone, Default)]
 struct Asked {
     hash: String,
@@ -53,7 +53,7 @@ fn names_missing(status: &rpc::Status) -> bool {
     status.details.iter().any(|detail| unpack::<PreconditionFailure>(detail, PRECONDITION).is_some())
 }
 
-/// An error about missing blobs, as the fault has it.
+/// Applies the fault to an error about missing blobs.
 fn alter_status(fault: Fault, status: &mut rpc::Status) {
     if fault == Fault::MissingIsNotFound && names_missing(status) {
         status.code = Code::NotFound.into();
@@ -68,7 +68,7 @@ fn alter_status(fault: Fault, status: &mut rpc::Status) {
     }
 }
 
-/// The error of a call, as the fault has it.
+/// Applies the fault to the error of a call.
 fn alter_error(fault: Fault, status: Status) -> Status {
     let Ok(mut whole) = rpc::Status::decode(status.details()) else { return status };
     if whole.details.is_empty() {
@@ -86,7 +86,7 @@ fn as_file(link: OutputSymlink) -> OutputFile {
     OutputFile { path: link.path, digest: Some(digest), ..OutputFile::default() }
 }
 
-/// A result, as the fault has it.
+/// Applies the fault to a result.
 fn alter_result(fault: Fault, asked: &Asked, result: &mut ActionResult) {
     if fault == Fault::SignalIsNine && (129..=192).contains(&result.exit_code) {
         result.exit_code = 9;
@@ -116,7 +116,7 @@ fn alter_result(fault: Fault, asked: &Asked, result: &mut ActionResult) {
     }
 }
 
-/// A response, as the fault has it.
+/// Applies the fault to a response.
 fn alter_response(fault: Fault, asked: &Asked, response: &mut ExecuteResponse) {
     let code = response.status.as_ref().map_or(Code::Ok, |status| Code::from(status.code));
     let is_missing = response.status.as_ref().is_some_and(names_missing);
@@ -142,7 +142,7 @@ fn alter_response(fault: Fault, asked: &Asked, response: &mut ExecuteResponse) {
     }
 }
 
-/// A message of a stream, as the fault has it.
+/// Applies the fault to a message of a stream.
 fn alter(fault: Fault, asked: &Asked, mut operation: Operation) -> Operation {
     if fault == Fault::NoLiveOutput
         && let Some(mut metadata) = operation
@@ -176,7 +176,7 @@ fn response(operation: &Operation) -> Option<ExecuteResponse> {
     }
 }
 
-/// An operation that nothing will ever happen to.
+/// Returns the stream of an operation that waits forever.
 fn waiting(request: &ExecuteRequest) -> Answers<Operation> {
     let metadata = ExecuteOperationMetadata {
         stage: execution_stage::Value::Queued.into(),
@@ -203,7 +203,7 @@ impl Upstream {
         Asked { hash, action, command: command.unwrap_or_default() }
     }
 
-    /// Whether this is the end of an action that no executor has the properties for.
+    /// Returns whether an action ended because no executor has its properties.
     fn is_unmatched(&self, asked: &Asked, code: Code, message: &str) -> bool {
         self.is(Fault::UnknownPropertyWaits)
             && matches!(code, Code::InvalidArgument | Code::FailedPrecondition)

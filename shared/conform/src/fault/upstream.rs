@@ -1,4 +1,4 @@
-//! The good server behind the proxy.
+//! The correct server behind the proxy.
 
 use std::{
     collections::HashMap,
@@ -23,18 +23,18 @@ use tonic::{Extensions, Request, Response, Status, Streaming, transport::Channel
 
 use super::{Fault, MESSAGE_MAX};
 
-/// The good server, and what is made of it.
+/// The correct server and the fault to apply.
 #[derive(Debug)]
 pub(super) struct Upstream {
     channel: Channel,
     pub(super) fault: Fault,
-    /// Content that was accepted under a hash that is not its own.
+    /// Content that was accepted under a wrong hash.
     forged: Mutex<HashMap<String, Vec<u8>>>,
     /// Results that should not have been cached, by the hash of the action.
     cached: Mutex<HashMap<String, ActionResult>>,
 }
 
-/// A stream of answers.
+/// A stream of answers to one request.
 pub(super) type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
 macro_rules! clients {
@@ -76,7 +76,7 @@ impl Upstream {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message from the store; nothing where it is not there.
+    /// Reads a message from the store; `None` if it is absent.
     pub(super) async fn message<M: Message + Default>(
         &self,
         instance: &str,
@@ -94,13 +94,13 @@ impl Upstream {
     }
 }
 
-/// The request as it goes on, with what the client said in its headers.
+/// Returns the request to forward, with the client's headers.
 pub(super) fn onward<T>(request: Request<T>) -> Request<T> {
     let (metadata, _, message) = request.into_parts();
     Request::from_parts(metadata, Extensions::default(), message)
 }
 
-/// A stream as it goes back.
+/// Returns the stream to answer the client with.
 pub(super) fn back<T: Send + 'static>(answer: Response<Streaming<T>>) -> Response<Answers<T>> {
     answer.map(futures::StreamExt::boxed)
 }

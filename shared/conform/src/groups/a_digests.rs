@@ -1,4 +1,4 @@
-//! 12–15, 20 and 21: digests.
+//! Checks 12–15, 20 and 21: digests.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(crate) const CHECKS: &[Check] = &[
     check!(13, A, Must, Store, "malformed digests are refused", malformed).each_function(),
     check!(14, A, Should, Store, "an omitted digest function is inferred", omitted_function),
     check!(15, A, Must, Store, "one digest function in a request, an action and its results", one_function),
-    check!(20, A, Must, Store, "the empty blob is always there", empty_blob).each_function(),
+    check!(20, A, Must, Store, "the empty blob is always present", empty_blob).each_function(),
     check!(21, A, Must, Execution, "messages that the server digests are canonical", canonical),
 ];
 
@@ -61,7 +61,7 @@ async fn wrong_size(cx: &Cx) -> Judged {
     pass()
 }
 
-/// Digests that are none.
+/// Returns malformed digests with their descriptions.
 pub(crate) fn malformed_digests(good: &Digest) -> Vec<(&'static str, Digest)> {
     let of = |hash: String| Digest { hash, ..good.clone() };
     let upper = format!("ABCDEF{}", good.hash.get(6..).unwrap_or_default());
@@ -156,7 +156,7 @@ async fn omitted_sha256(client: &Client) -> Result<(), Stop> {
     let answer = client.cas().batch_update_blobs(request).await?.into_inner();
     let status = answer.responses.first().and_then(|one| one.status.as_ref());
     has_code(status, &[Code::Ok], "an upload without a digest function")?;
-    need!(find(&client, digest.clone(), 0).await?.is_empty(), "without a digest function a blob is missing");
+    need!(find(&client, digest.clone(), 0).await?.is_empty(), "without a digest function, a blob is missing");
     let request = BatchReadBlobsRequest {
         instance_name: instance_name.clone(),
         digests: vec![digest.clone()],
@@ -219,7 +219,7 @@ async fn empty_blob(cx: &Cx) -> Judged {
     let client = &cx.client;
     let empty = client.digest(b"");
     need!(client.has(&empty).await?, "FindMissingBlobs reports the empty blob");
-    need!(client.read(&empty).await?.is_empty(), "a read of the empty blob brings bytes");
+    need!(client.read(&empty).await?.is_empty(), "a read of the empty blob returns bytes");
     let one = client.batch_read_one(&empty).await?;
     has_code(one.status.as_ref(), &[Code::Ok], "a batch read of the empty blob")?;
     client.write(&client.write_name(&empty), pieces(b"", PIECE)).await?;
@@ -245,7 +245,7 @@ async fn empty_blob(cx: &Cx) -> Judged {
     pass()
 }
 
-/// Whether the bytes are what this message encodes to.
+/// Returns whether the bytes are the canonical encoding of this message type.
 pub(crate) fn is_canonical<M: Message + Default>(content: &[u8]) -> bool {
     M::decode(content).is_ok_and(|message| message.encode_to_vec() == content)
 }

@@ -1,4 +1,4 @@
-//! 1–6: what an endpoint says it is.
+//! Checks 1–6: capabilities that an endpoint announces.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use crate::{
 };
 
 pub(crate) const CHECKS: &[Check] = &[
-    check!(1, A, Must, Nothing, "capabilities name what the endpoint serves, and nothing else", serves),
+    check!(1, A, Must, Nothing, "capabilities name exactly the services of the endpoint", serves),
     check!(2, A, Must, Nothing, "execution names a digest function", function_is_named),
     check!(3, A, Must, Nothing, "the one digest function is among the many", function_is_listed),
-    check!(4, A, Must, Nothing, "the range of API versions is set and every call in it is there", versions),
+    check!(4, A, Must, Nothing, "the range of API versions is set and every call in it is implemented", versions),
     check!(5, A, Should, Nothing, "Execute works if and only if it is announced", exec_enabled),
     check!(6, A, May, Execution, "priority ranges go up from negative values and are accepted", priorities),
 ];
 
-/// Whether the server has the method at all.
+/// Returns whether the server implements the method.
 fn there<T>(answer: &Result<T, Status>) -> bool {
     answer.as_ref().err().is_none_or(|status| status.code() != Code::Unimplemented)
 }
@@ -76,13 +76,13 @@ async fn cache_endpoint(cx: &Cx, endpoint: &str) -> Result<Client, Stop> {
 }
 
 async fn function_is_named(cx: &Cx) -> Judged {
-    let Some(execution) = cx.executing() else { return vacuous("there is no execution") };
+    let Some(execution) = cx.executing() else { return vacuous("the server announces no execution") };
     need!(execution.digest_function != 0, "execution_capabilities.digest_function is UNKNOWN");
     pass()
 }
 
 async fn function_is_listed(cx: &Cx) -> Judged {
-    let Some(execution) = cx.executing() else { return vacuous("there is no execution") };
+    let Some(execution) = cx.executing() else { return vacuous("the server announces no execution") };
     let all = &execution.digest_functions;
     need!(
         all.is_empty() || all.contains(&execution.digest_function),
@@ -104,7 +104,7 @@ async fn versions(cx: &Cx) -> Judged {
     need!(order(low) <= order(high), "low_api_version is above high_api_version");
     need!(
         low.major == 2 && high.major >= 2,
-        "the range {}.{} to {}.{} leaves no version 2 to speak",
+        "the range {}.{} to {}.{} contains no version 2",
         low.major,
         low.minor,
         high.major,
@@ -179,7 +179,7 @@ async fn priorities(cx: &Cx) -> Judged {
         .unwrap_or_default();
     need!(!ranges.is_empty(), "no priority range is announced, so Bazel refuses every priority but 0");
     for PriorityRange { min_priority: min, max_priority: max } in &ranges {
-        need!(min <= max, "the range {min} to {max} is upside down");
+        need!(min <= max, "the range {min} to {max} is reversed");
     }
     need!(
         ranges.iter().any(|range| range.min_priority < 0),

@@ -1,4 +1,4 @@
-//! 16–19: instance names, metadata, errors that say when to try again.
+//! Checks 16–19: instance names, request metadata, and retry hints in errors.
 
 use std::collections::BTreeSet;
 
@@ -26,10 +26,10 @@ pub(crate) const CHECKS: &[Check] = &[
         instance_names
     ),
     check!(18, A, May, Store, "request metadata may be absent, good or malformed", request_metadata),
-    check!(19, A, Should, Nothing, "refusals that may be tried again say when", retry_info).at(Phase::Last),
+    check!(19, A, Should, Nothing, "retryable refusals say when to retry", retry_info).at(Phase::Last),
 ];
 
-/// What each call says to this instance.
+/// Calls each method on this instance and returns its name and error code, if any.
 async fn answers(
     cx: &Cx,
     client: &Client,
@@ -71,7 +71,7 @@ async fn unknown_instance(cx: &Cx) -> Judged {
         }
     }
     let codes: BTreeSet<&str> = answers.iter().filter_map(|(_, code)| code.map(code_name)).collect();
-    need!(codes.len() == 1, "an unknown instance is answered now with {codes:?}, depending on the call");
+    need!(codes.len() == 1, "an unknown instance is answered with different codes, depending on the call: {codes:?}");
     pass()
 }
 
@@ -95,7 +95,7 @@ async fn instance_names(cx: &Cx) -> Judged {
             let expected = match call {
                 "GetActionResult" => Some(Code::NotFound),
                 "GetTree" => Some(Code::InvalidArgument),
-                // Its blobs are not uploaded: it is about the name alone.
+                // Its blobs are not uploaded: this check is about the name only.
                 "Execute" => code.filter(|code| *code == Code::FailedPrecondition),
                 _ => None,
             };
@@ -113,7 +113,7 @@ async fn instance_names(cx: &Cx) -> Judged {
             let run = cx.ok(&Job::random()).await?;
             need!(
                 cx.wait(&run.name).await?.finish().await?.response.result == run.response.result,
-                "WaitExecution in the instance {name:?} brings another result"
+                "WaitExecution in the instance {name:?} returns another result"
             );
             client.action_result(&run.action).await?;
         }
@@ -175,5 +175,5 @@ async fn retry_info(cx: &Cx) -> Judged {
             refusal.message
         );
     }
-    noted(if refusals.is_empty() { "no such refusal was met in this run" } else { "" })
+    noted(if refusals.is_empty() { "this run had no such refusal" } else { "" })
 }

@@ -1,4 +1,4 @@
-//! 7–11: compressors and sizes.
+//! Checks 7–11: compressors and sizes.
 
 use reapi::execution::{
     Digest, SpliceBlobRequest, SplitBlobRequest, batch_update_blobs_request::Request, compressor::Value,
@@ -19,7 +19,7 @@ pub(crate) const CHECKS: &[Check] = &[
         .each_function(),
     check!(9, A, Must, Store, "a batch above the limit is refused as a whole", batch_limit),
     check!(10, A, Should, Store, "an upload above the blob limit is refused", blob_limit).each_function(),
-    check!(11, A, Must, Store, "splitting and splicing are there exactly if announced", chunking),
+    check!(11, A, Must, Store, "splitting and splicing are implemented exactly if announced", chunking),
 ];
 
 async fn identity(cx: &Cx) -> Judged {
@@ -32,25 +32,25 @@ async fn identity(cx: &Cx) -> Judged {
         answer.responses.first().is_some_and(|one| one.data == content && one.compressor == 0),
         "a batch read that accepts IDENTITY did not answer with the plain blob"
     );
-    need!(client.read(&digest).await? == content, "a plain read differs from what was written");
+    need!(client.read(&digest).await? == content, "a plain read differs from the written blob");
     let other = fresh(5000);
     let digest = client.digest(&other);
     client.write(&client.write_name(&digest), pieces(&other, PIECE)).await?;
-    need!(client.read(&digest).await? == other, "a plain read differs from what was written");
+    need!(client.read(&digest).await? == other, "a plain read differs from the written blob");
     pass()
 }
 
 async fn compressors(cx: &Cx) -> Judged {
     let announced = cx.cache().map(|cache| cache.supported_compressors.clone()).unwrap_or_default();
     if !cx.zstd() {
-        return vacuous("no compressor that this tool has is announced");
+        return vacuous("the server announces no compressor that this tool supports");
     }
     let client = &cx.client;
     for size in [1, 3000, 700_000] {
         let content = [fresh(size / 2 + 1), vec![b'x'; size / 2]].concat();
         let digest = client.digest(&content);
         client.write(&client.zstd_write_name(&digest), pieces(&zstd(&content)?, PIECE)).await?;
-        need!(client.read(&digest).await? == content, "a blob written as zstd is not readable as it was");
+        need!(client.read(&digest).await? == content, "a blob written as zstd is not readable");
         let back = unzstd(&client.read_at(&client.zstd_read_name(&digest), 0, 0).await?)?;
         need!(back == content, "a blob written and read as zstd came back changed");
         let plain = [content, fresh(1)].concat();
@@ -63,7 +63,7 @@ async fn compressors(cx: &Cx) -> Judged {
 }
 
 async fn batch_limit(cx: &Cx) -> Judged {
-    let Some(limit) = cx.batch_max() else { return vacuous("there is no limit") };
+    let Some(limit) = cx.batch_max() else { return vacuous("the server announces no limit") };
     let client = &cx.client;
     let digests: Vec<Digest> = (0..2)
         .map(|_| Digest { size_bytes: i64::try_from(limit / 2 + 1).unwrap_or(i64::MAX), ..client.absent() })
@@ -91,7 +91,7 @@ async fn blob_limit(cx: &Cx) -> Judged {
         let content = fresh(24 << 20);
         let digest = client.put(&content).await?;
         need!(client.has(&digest).await?, "no limit is announced, and a blob of 24 MiB is not stored");
-        return noted("no limit is announced, and 24 MiB are accepted");
+        return noted("no limit is announced, and 24 MiB were accepted");
     };
     let over = Digest { size_bytes: limit.saturating_add(1), ..client.absent() };
     let mut requests = pieces(&fresh(1000), PIECE);
@@ -142,7 +142,7 @@ async fn chunking(cx: &Cx) -> Judged {
     ];
     for (name, code, announced) in both {
         let there = code != Some(Code::Unimplemented);
-        // From 2.13 on other calls stand for the same flags.
+        // From version 2.13 on, other calls use the same flags.
         need!(!announced || there || later, "{name} is announced and not implemented");
         need!(announced || !there, "{name} is implemented and not announced");
     }

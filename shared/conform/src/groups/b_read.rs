@@ -1,4 +1,4 @@
-//! 22–30: reading byte streams.
+//! Checks 22–30: reading byte streams.
 
 use model::DigestFunction;
 use reapi::execution::{Digest, compressor::Value};
@@ -32,7 +32,7 @@ async fn names(cx: &Cx) -> Judged {
     let (client, content) = (&cx.client, fresh(3000));
     let digest = client.put(&content).await?;
     let name = client.read_name(&digest);
-    need!(client.read_at(&name, 0, 0).await? == content, "{name} brings other bytes");
+    need!(client.read_at(&name, 0, 0).await? == content, "{name} returns different bytes");
     if client.function == DigestFunction::Blake3 {
         let name = read_name(&client.instance, DigestFunction::Sha256, &digest);
         let answer = client.read_at(&name, 0, 0).await;
@@ -70,7 +70,7 @@ async fn compressed_names(cx: &Cx) -> Judged {
     }
     if cx.zstd() {
         let sent = client.read_at(&client.zstd_read_name(&digest), 0, 0).await?;
-        need!(unzstd(&sent)? == content, "a zstd read brings other bytes");
+        need!(unzstd(&sent)? == content, "a zstd read returns different bytes");
     }
     pass()
 }
@@ -88,7 +88,7 @@ async fn absent(cx: &Cx) -> Judged {
     pass()
 }
 
-/// Names that no grammar of the API allows.
+/// Returns names that no grammar of the API allows.
 fn broken_names(client: &Client, good: &Digest, noise: &mut Noise) -> Vec<String> {
     let instance = if client.instance.is_empty() { String::new() } else { format!("{}/", client.instance) };
     let (hash, size) = (&good.hash, good.size_bytes);
@@ -115,7 +115,7 @@ fn broken_names(client: &Client, good: &Digest, noise: &mut Noise) -> Vec<String
         ["-1", "x", "1x", "0x10", "1.5", "1e3", " 5", "5 ", "99999999999999999999999", "9223372036854775808"];
     names.extend(sizes.iter().map(|size| format!("{instance}blobs/{function}{hash}/{size}")));
     for _ in 0..120 {
-        // A hash with one digit that is none, or cut, or grown.
+        // A hash with one invalid digit, or too short, or too long.
         let at = noise.below(hash.len());
         let (before, after) = (hash.get(..at).unwrap_or_default(), hash.get(at + 1..).unwrap_or_default());
         let wrong = ["G", "g", "z", "A", "F", ".", " ", "%2F", "é", "\u{0}", "", "00"];
@@ -123,7 +123,7 @@ fn broken_names(client: &Client, good: &Digest, noise: &mut Noise) -> Vec<String
         names.push(format!("{instance}blobs/{function}{before}{digit}{after}/{size}"));
     }
     for _ in 0..120 {
-        // Segments of noise that hold no keyword.
+        // Random segments without a keyword.
         let alphabet: Vec<char> = "abcdefghijklmnopqrstuvwxyz0123456789-_.~ ".chars().collect();
         let segments: Vec<String> = (0..=noise.below(6))
             .map(|_| (0..noise.below(12)).filter_map(|_| alphabet.get(noise.below(alphabet.len()))).collect())
@@ -153,7 +153,7 @@ async fn malformed(cx: &Cx) -> Judged {
         refused_name(answer, "Write", &name)?;
         refused_name(client.write_status(&name).await, "QueryWriteStatus", &name)?;
     }
-    need!(client.read(&good).await? == content, "after malformed names a good read fails");
+    need!(client.read(&good).await? == content, "after reads of malformed names, a good read fails");
     Ok(format!("{} names", names.len()))
 }
 
@@ -171,9 +171,9 @@ async fn offset(cx: &Cx) -> Judged {
     let name = client.read_name(&digest);
     for at in [0_usize, 1, 77, 65_536, 299_999, 300_000] {
         let read = client.read_at(&name, i64::try_from(at).unwrap_or_default(), 0).await?;
-        need!(content.get(at..) == Some(&*read), "a read from offset {at} brings {} other bytes", read.len());
+        need!(content.get(at..) == Some(&*read), "a read from offset {at} returns {} different bytes", read.len());
     }
-    refused(client.read_at(&name, 300_001, 0).await, &[Code::OutOfRange], "a read from behind the end")?;
+    refused(client.read_at(&name, 300_001, 0).await, &[Code::OutOfRange], "a read from beyond the end")?;
     let codes = [Code::OutOfRange, Code::InvalidArgument];
     refused(client.read_at(&name, -1, 0).await, &codes, "a read from a negative offset")?;
     pass()
@@ -196,7 +196,7 @@ async fn limit(cx: &Cx) -> Judged {
         let end = if limit == 0 { content.len() } else { content.len().min(at + limit) };
         need!(
             content.get(at..end) == Some(&*read),
-            "a read of {limit} from {at} brings {} bytes, {} were expected",
+            "a read of {limit} from {at} returns {} bytes, expected {}",
             read.len(),
             end - at
         );
@@ -207,7 +207,7 @@ async fn limit(cx: &Cx) -> Judged {
 
 async fn compressed_limit(cx: &Cx) -> Judged {
     if !cx.zstd() {
-        return vacuous("no compressor that this tool has is announced");
+        return vacuous("the server announces no compressor that this tool supports");
     }
     let client = &cx.client;
     let name = client.zstd_read_name(&client.put(&fresh(5000)).await?);
@@ -222,7 +222,7 @@ async fn compressed_limit(cx: &Cx) -> Judged {
 
 async fn compressed_offset(cx: &Cx) -> Judged {
     if !cx.zstd() {
-        return vacuous("no compressor that this tool has is announced");
+        return vacuous("the server announces no compressor that this tool supports");
     }
     let (client, content) = (&cx.client, [fresh(200_000), vec![7; 100_000]].concat());
     let digest = client.put(&content).await?;
@@ -232,26 +232,26 @@ async fn compressed_offset(cx: &Cx) -> Judged {
         let read = unzstd(&sent)?;
         need!(
             content.get(at..) == Some(&*read),
-            "a compressed read from offset {at} brings {} bytes, {} were expected",
+            "a compressed read from offset {at} returns {} bytes, expected {}",
             read.len(),
             content.len() - at
         );
     }
     let codes = [Code::OutOfRange, Code::InvalidArgument];
-    refused(client.read_at(&name, 300_001, 0).await, &codes, "a compressed read from behind the end")?;
+    refused(client.read_at(&name, 300_001, 0).await, &codes, "a compressed read from beyond the end")?;
     refused(client.read_at(&name, -1, 0).await, &codes, "a compressed read from a negative offset")?;
     pass()
 }
 
 async fn compressed_nothing(cx: &Cx) -> Judged {
     if !cx.zstd() {
-        return vacuous("no compressor that this tool has is announced");
+        return vacuous("the server announces no compressor that this tool supports");
     }
     let client = &cx.client;
     let digest = client.put(&fresh(5000)).await?;
     let rest = client.read_at(&client.zstd_read_name(&digest), 5000, 0).await?;
-    need!(unzstd(&rest)?.is_empty(), "a compressed read from the end brings bytes");
+    need!(unzstd(&rest)?.is_empty(), "a compressed read from the end returns bytes");
     let empty = client.read_at(&client.zstd_read_name(&client.digest(b"")), 0, 0).await?;
-    need!(unzstd(&empty)?.is_empty(), "a compressed read of the empty blob brings bytes");
+    need!(unzstd(&empty)?.is_empty(), "a compressed read of the empty blob returns bytes");
     pass()
 }

@@ -1,4 +1,4 @@
-//! 38–42: what is there already, and going on where it stopped.
+//! Checks 38–42: writes of present blobs, and resumed uploads.
 
 use tonic::Code;
 
@@ -11,14 +11,14 @@ use crate::{
 };
 
 pub(crate) const CHECKS: &[Check] = &[
-    check!(38, B, Must, Store, "a write of what is there commits its full size", present).each_function(),
-    check!(39, B, Must, Store, "a compressed write of what is there answers -1", compressed_present)
+    check!(38, B, Must, Store, "a write of a present blob commits its full size", present).each_function(),
+    check!(39, B, Must, Store, "a compressed write of a present blob returns -1", compressed_present)
         .each_function(),
-    check!(40, B, Practical, Store, "a new compressed write answers the bytes it took", compressed_size)
+    check!(40, B, Practical, Store, "a new compressed write returns the number of bytes it received", compressed_size)
         .each_function(),
-    check!(41, B, Practical, Store, "an answer before the end of a write is whole", early_answer)
+    check!(41, B, Practical, Store, "an early answer to a write is complete", early_answer)
         .each_function(),
-    check!(42, B, May, Store, "QueryWriteStatus tells where to go on", resume).each_function(),
+    check!(42, B, May, Store, "QueryWriteStatus reports where to resume", resume).each_function(),
 ];
 
 async fn present(cx: &Cx) -> Judged {
@@ -34,7 +34,7 @@ async fn present(cx: &Cx) -> Judged {
 
 async fn compressed_present(cx: &Cx) -> Judged {
     if !cx.zstd() {
-        return vacuous("no compressor that this tool has is announced");
+        return vacuous("the server announces no compressor that this tool supports");
     }
     let client = &cx.client;
     for size in [1000, 3 << 20] {
@@ -49,7 +49,7 @@ async fn compressed_present(cx: &Cx) -> Judged {
 
 async fn compressed_size(cx: &Cx) -> Judged {
     if !cx.zstd() {
-        return vacuous("no compressor that this tool has is announced");
+        return vacuous("the server announces no compressor that this tool supports");
     }
     let (client, content) = (&cx.client, [fresh(100_000), vec![1; 400_000]].concat());
     let digest = client.digest(&content);
@@ -99,25 +99,25 @@ async fn resume(cx: &Cx) -> Judged {
     }
     let mut half = pieces(&content, 512 << 10);
     half.truncate(1);
-    // Whether that is an error or a partial success is the server's choice.
+    // The server may answer with an error or with a partial success.
     let _ = client.write(&name, half).await;
     let committed = match client.write_status(&name).await {
         Ok(status) => {
-            need!(!status.complete, "half an upload is said to be complete");
+            need!(!status.complete, "half an upload is reported as complete");
             status.committed_size
         }
         Err(status) if status.code() == Code::NotFound => 0,
         Err(status) => fail!("QueryWriteStatus of half an upload is answered with {}", describe(&status)),
     };
-    need!((0..=512 << 10).contains(&committed), "{committed} bytes of a half of 524288 are committed");
+    need!((0..=512 << 10).contains(&committed), "{committed} bytes are committed of an upload interrupted at 524288");
     let from = usize::try_from(committed).unwrap_or_default();
     let mut rest = pieces(content.get(from..).unwrap_or_default(), PIECE);
     for request in &mut rest {
         request.write_offset += committed;
     }
     let size = client.write(&name, rest).await?;
-    need!(size == digest.size_bytes, "an upload that went on commits {size} bytes");
-    need!(client.read(&digest).await? == content, "an upload that went on comes back changed");
+    need!(size == digest.size_bytes, "a resumed upload commits {size} bytes");
+    need!(client.read(&digest).await? == content, "a resumed upload comes back changed");
     match client.write_status(&name).await {
         Ok(status) => need!(
             status.complete && status.committed_size == digest.size_bytes,

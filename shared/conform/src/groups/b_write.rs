@@ -1,4 +1,4 @@
-//! 31–37 and 43–45: writing byte streams.
+//! Checks 31–37 and 43–45: writing byte streams.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) const CHECKS: &[Check] = &[
         .each_function(),
     check!(33, B, May, Store, "upload ids may be reused, uploads of one blob may meet", reuse)
         .each_function(),
-    check!(34, B, Must, Store, "a write that is not its digest is refused and not visible", mismatch)
+    check!(34, B, Must, Store, "a write that does not match its digest is refused and not visible", mismatch)
         .each_function(),
     check!(35, B, Must, Store, "a write with more bytes than its digest is refused", too_long)
         .each_function(),
@@ -51,14 +51,14 @@ async fn trailing(cx: &Cx) -> Judged {
             }
         };
         need!(size == 1200, "the committed size of 1200 bytes is {size}");
-        need!(client.read(&digest).await? == content, "what was written comes back changed");
+        need!(client.read(&digest).await? == content, "the written blob comes back changed");
     }
     pass()
 }
 
 async fn compressed_trailing(cx: &Cx) -> Judged {
     if !cx.zstd() {
-        return vacuous("no compressor that this tool has is announced");
+        return vacuous("the server announces no compressor that this tool supports");
     }
     let client = &cx.client;
     for end in ["", "/name.txt", "/a/b/c"] {
@@ -66,7 +66,7 @@ async fn compressed_trailing(cx: &Cx) -> Judged {
         let digest = client.digest(&content);
         let name = format!("{}{end}", client.zstd_write_name(&digest));
         client.write(&name, pieces(&zstd(&content)?, 500)).await?;
-        need!(client.read(&digest).await? == content, "what was written compressed comes back changed");
+        need!(client.read(&digest).await? == content, "the blob written compressed comes back changed");
     }
     pass()
 }
@@ -94,14 +94,14 @@ async fn reuse(cx: &Cx) -> Judged {
         }
     });
     if let Err(status) = try_join_all(uploads).await {
-        fail!("of eight uploads of one blob at once, one is answered with {}", describe(&status));
+        fail!("one of eight parallel uploads of a blob is answered with {}", describe(&status));
     }
-    need!(client.read(digest).await? == *content, "eight uploads at once make a changed blob");
+    need!(client.read(digest).await? == *content, "eight parallel uploads make a changed blob");
     pass()
 }
 
 async fn invisible(client: &Client, digest: &Digest, what: &str) -> Result<(), Stop> {
-    need!(!client.has(digest).await?, "after {what} the blob is reported as present");
+    need!(!client.has(digest).await?, "after {what}, the blob is reported as present");
     refused(client.read(digest).await, &[Code::NotFound], &format!("a read after {what}"))?;
     Ok(())
 }
@@ -164,11 +164,11 @@ async fn unfinished(cx: &Cx) -> Judged {
         let name = client.write_name(&digest);
         if let Ok(size) = client.write(&name, requests).await {
             let most = i64::try_from(sent * 10_000).unwrap_or_default();
-            need!((0..=most).contains(&size), "{size} bytes of {most} are said to be committed");
+            need!((0..=most).contains(&size), "{size} bytes of {most} are reported as committed");
             let complete = client.write_status(&name).await.is_ok_and(|status| status.complete);
-            need!(!complete, "a write that was not finished is said to be complete");
+            need!(!complete, "an unfinished write is reported as complete");
         }
-        invisible(client, &digest, "a write that was not finished").await?;
+        invisible(client, &digest, "an unfinished write").await?;
     }
     pass()
 }
@@ -255,7 +255,7 @@ async fn later_names(cx: &Cx) -> Judged {
             }
         }
         client.write(&name, requests).await?;
-        need!(client.has(&digest).await?, "what was written is missing");
+        need!(client.has(&digest).await?, "the written blob is missing");
     }
     let content = fresh(3000);
     let digest = client.digest(&content);
@@ -295,7 +295,7 @@ async fn piece_sizes(cx: &Cx) -> Judged {
     client.write(&client.write_name(&digest), requests).await?;
     let pieces = client.read_pieces(&client.read_name(&digest), 0, 0).await?;
     let largest = pieces.iter().map(Vec::len).max().unwrap_or_default();
-    need!(largest + 100 < 4 << 20, "a read brings {largest} bytes in one message");
-    need!(pieces.concat() == content, "what was written in pieces comes back changed");
+    need!(largest + 100 < 4 << 20, "a read returns {largest} bytes in one message");
+    need!(pieces.concat() == content, "the blob written in pieces comes back changed");
     pass()
 }

@@ -1,4 +1,4 @@
-//! 50–56: batches.
+//! Checks 50–56: batch calls.
 
 use reapi::execution::{Digest, batch_update_blobs_request::Request, compressor::Value};
 use tonic::Code;
@@ -63,9 +63,9 @@ async fn wrong_upload(cx: &Cx) -> Judged {
         has_code(response.status.as_ref(), &[code], what)?;
     }
     let missing = client.missing(vec![other, longer, client.digest(&good)]).await?;
-    need!(missing.len() == 2, "after two wrong blobs and a good one {} are missing", missing.len());
+    need!(missing.len() == 2, "after two wrong blobs and a good one, {} are missing", missing.len());
     let Some(full) = cx.full().await? else {
-        return noted("no full store was named, so no space is not tried");
+        return noted("no full store was given, so a full store was not checked");
     };
     let answer = full.batch_update(vec![full.update(&fresh(400_000))]).await?;
     let status = answer.responses.first().and_then(|one| one.status.as_ref());
@@ -94,7 +94,7 @@ async fn compressed_upload(cx: &Cx) -> Judged {
         .into_iter()
         .filter(|value| !announced.contains(value));
     for value in unannounced {
-        // Plain bytes under a false label: a server that ignores the label would take them.
+        // Plain bytes under a false label: a server that ignores the label would accept them.
         let content = fresh(200);
         let what = format!("a batch upload with compressor {value}, which is not announced,");
         match client.batch_update(vec![request(&content, content.clone(), value)]).await {
@@ -151,7 +151,7 @@ async fn compressed_read(cx: &Cx) -> Judged {
 }
 
 async fn read_limit(cx: &Cx) -> Judged {
-    let Some(limit) = cx.batch_max() else { return vacuous("there is no limit") };
+    let Some(limit) = cx.batch_max() else { return vacuous("the server announces no limit") };
     let client = &cx.client;
     if limit > 64 << 20 {
         let huge = Digest { size_bytes: i64::try_from(limit).unwrap_or(i64::MAX), ..client.absent() };
@@ -189,9 +189,9 @@ async fn duplicates(cx: &Cx) -> Judged {
         answer.responses.iter().filter(move |one| one.digest == wanted).collect::<Vec<_>>()
     };
     need!(!of(&digest).is_empty() && !of(&absent).is_empty(), "a digest of a batch read has no response");
-    need!(of(&digest).iter().all(|one| one.data == content), "a digest asked twice is answered in two ways");
+    need!(of(&digest).iter().all(|one| one.data == content), "a digest requested twice is answered in two ways");
     for one in of(&absent) {
-        has_code(one.status.as_ref(), &[Code::NotFound], "an absent digest asked twice")?;
+        has_code(one.status.as_ref(), &[Code::NotFound], "an absent digest requested twice")?;
     }
     pass()
 }

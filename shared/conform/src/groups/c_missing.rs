@@ -1,4 +1,4 @@
-//! 46–49: which blobs are missing.
+//! Checks 46–49: missing blobs.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,8 +13,8 @@ use crate::{
 
 pub(crate) const CHECKS: &[Check] = &[
     check!(46, C, Must, Store, "FindMissingBlobs names exactly the absent blobs", exact).each_function(),
-    check!(47, C, Should, Store, "what was found present lives on", lives).at(Phase::Last),
-    check!(48, C, Must, Store, "what is found present can be read now", readable).each_function(),
+    check!(47, C, Should, Store, "blobs that were found present are kept", lives).at(Phase::Last),
+    check!(48, C, Must, Store, "blobs that are found present can be read", readable).each_function(),
     check!(49, C, Practical, Store, "50,000 digests are answered within 20 s", many).each_function(),
 ];
 
@@ -33,8 +33,8 @@ async fn exact(cx: &Cx) -> Judged {
     let twice = asked.clone();
     asked.extend(twice);
     let missing = client.missing(asked).await?;
-    need!(set(&missing) == set(&absent), "{} of 40 absent blobs are named, or others", set(&missing).len());
-    need!(client.missing(Vec::new()).await?.is_empty(), "a call with no digest names some");
+    need!(set(&missing) == set(&absent), "{} of 40 absent blobs are named, or present ones", set(&missing).len());
+    need!(client.missing(Vec::new()).await?.is_empty(), "a call without digests returns some");
     pass()
 }
 
@@ -73,7 +73,7 @@ async fn many(cx: &Cx) -> Judged {
         digests.push(client.put(&content).await?);
         let what = format!("FindMissingBlobs of {count} digests");
         let missing = within(Duration::from_secs(20), &what, client.missing(digests)).await??;
-        need!(missing.len() == count, "of {count} absent blobs {} are named", missing.len());
+        need!(missing.len() == count, "{} of {count} absent blobs are named", missing.len());
     }
     pass()
 }

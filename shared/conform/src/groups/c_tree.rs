@@ -1,4 +1,4 @@
-//! 57–61: trees.
+//! Checks 57–61: directory trees.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,12 +17,12 @@ use crate::{
 
 pub(crate) const CHECKS: &[Check] = &[
     check!(57, C, Must, Store, "the tree of an absent root is NOT_FOUND", absent_root).each_function(),
-    check!(58, C, Must, Store, "a tree with an absent directory brings the others", absent_child)
+    check!(58, C, Must, Store, "a tree with an absent directory returns the others", absent_child)
         .each_function(),
-    check!(59, C, Must, Store, "page sizes bound, page tokens go on, foreign ones are refused", paging)
+    check!(59, C, Must, Store, "page sizes are limits, page tokens continue, foreign tokens are refused", paging)
         .each_function(),
     check!(60, C, Must, Store, "a diamond of depth 30 is a tree of 31 directories", diamond).each_function(),
-    check!(61, C, Must, Store, "the tree of what is no directory is refused", not_a_directory)
+    check!(61, C, Must, Store, "the tree of a blob that is not a directory is refused", not_a_directory)
         .each_function(),
 ];
 
@@ -36,7 +36,7 @@ async fn absent_root(cx: &Cx) -> Judged {
     pass()
 }
 
-/// A tree of this many directories below its root, one without children.
+/// Encodes a tree with this many directories below its root, none of which has children.
 fn wide(client: &Client, directories: usize, blobs: &mut Vec<Vec<u8>>) -> Digest {
     let inputs = (0..directories).fold(Inputs::default(), |inputs, number| {
         inputs.file(&format!("directory-{number:03}/file"), fresh_text())
@@ -59,7 +59,7 @@ async fn absent_child(cx: &Cx) -> Judged {
         Err(status) => fail!("a tree with an absent directory is answered with {}", describe(&status)),
     };
     let found = digests(client, &directories).len();
-    need!(found == 5, "of a tree of six directories, one of them absent, {found} are there");
+    need!(found == 5, "{found} of a tree of six directories, one of them absent, are returned");
     pass()
 }
 
@@ -82,7 +82,7 @@ async fn paging(cx: &Cx) -> Judged {
             fail!("a page of a tree is missing")
         };
         need!(largest <= 3, "with page_size 3 a response has {largest} directories");
-        need!(rounds < 20, "the tokens of a tree do not end");
+        need!(rounds < 20, "the page tokens of a tree do not end");
         rounds += 1;
         let Some(first) = pages.into_iter().next() else { break };
         seen.extend(first.directories);
@@ -93,7 +93,7 @@ async fn paging(cx: &Cx) -> Judged {
     }
     need!(
         seen.len() == 10 && digests(client, &seen) == digests(client, &all),
-        "going on from token to token brings {} directories of 10",
+        "following the page tokens returns {} directories of 10",
         seen.len()
     );
     refused(
@@ -104,7 +104,7 @@ async fn paging(cx: &Cx) -> Judged {
     pass()
 }
 
-/// Directories that each name the one before twice; 2^depth paths.
+/// Encodes directories that each name the previous one twice; 2^depth paths.
 pub(crate) fn diamonds(client: &Client, depth: usize, blobs: &mut Vec<Vec<u8>>) -> Digest {
     let mut below = Inputs::default().file("leaf", fresh_text()).encode(client, blobs);
     for _ in 0..depth {
@@ -125,12 +125,12 @@ async fn diamond(cx: &Cx) -> Judged {
     let tree = first_directories(client, &root, 1000);
     let directories = within(Duration::from_secs(10), "a diamond of depth 30", tree).await??;
     let distinct = digests(client, &directories).len();
-    need!(distinct == 31, "a diamond of depth 30 has {distinct} distinct directories, 31 were expected");
+    need!(distinct == 31, "a diamond of depth 30 has {distinct} distinct directories, expected 31");
     need!(directories.len() == 31, "a diamond of depth 30 repeats directories");
     pass()
 }
 
-/// The directories of a tree, or as many as will do.
+/// Returns the directories of a tree; fails if there are `enough` or more.
 async fn first_directories(client: &Client, root: &Digest, enough: usize) -> Result<Vec<Directory>, Stop> {
     let request = reapi::execution::GetTreeRequest {
         instance_name: client.instance.clone(),
@@ -142,7 +142,7 @@ async fn first_directories(client: &Client, root: &Digest, enough: usize) -> Res
     let mut all = Vec::new();
     while let Some(page) = stream.message().await? {
         all.extend(page.directories);
-        need!(all.len() < enough, "a diamond of depth 30 brings more than {enough} directories");
+        need!(all.len() < enough, "a diamond of depth 30 returns more than {enough} directories");
     }
     Ok(all)
 }
@@ -152,7 +152,7 @@ async fn not_a_directory(cx: &Cx) -> Judged {
     let content = [vec![0xff; 40], fresh(40)].concat();
     let root = client.put(&content).await?;
     let codes = [Code::InvalidArgument, Code::FailedPrecondition];
-    refused(client.tree(&root, 0, "").await, &codes, "the tree of a blob that is no Directory")?;
-    need!(client.read(&root).await? == content, "the server is not well after it");
+    refused(client.tree(&root, 0, "").await, &codes, "the tree of a blob that is not a Directory")?;
+    need!(client.read(&root).await? == content, "the server fails afterwards");
     pass()
 }

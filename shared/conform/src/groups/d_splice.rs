@@ -1,4 +1,4 @@
-//! 67–70: splicing chunks.
+//! Checks 67–70: splicing chunks.
 
 use reapi::execution::{Digest, SpliceBlobRequest, SpliceBlobResponse, chunking_function::Value as Chunking};
 use tonic::{Code, Status};
@@ -15,7 +15,7 @@ use crate::{
 pub(crate) const CHECKS: &[Check] = &[
     check!(67, D, Must, Store, "a spliced blob is verified", verified).each_function(),
     check!(68, D, Must, Store, "splicing with an absent chunk is NOT_FOUND", absent_chunk).each_function(),
-    check!(69, D, May, Store, "splicing a present blob in another way is no error that hurts", present)
+    check!(69, D, May, Store, "splicing a present blob in another way does no harm", present)
         .each_function(),
     check!(70, D, Must, Store, "a blob and its chunks have one digest function", one_function)
         .each_function(),
@@ -38,7 +38,7 @@ async fn splice(client: &Client, blob: &Digest, chunks: Vec<Digest>) -> Result<S
     Ok(client.cas().splice_blob(request).await?.into_inner())
 }
 
-/// Three chunks that are stored, and what they make up.
+/// Uploads three chunks, and returns them with their concatenation.
 async fn three(client: &Client) -> Result<(Vec<Digest>, Vec<u8>), Stop> {
     let parts = [fresh(5000), fresh(7001), fresh(300)];
     client.put_all(&parts).await?;
@@ -54,7 +54,7 @@ async fn verified(cx: &Cx) -> Judged {
     let wrong = client.digest(&fresh(content.len()));
     let answer = splice(client, &wrong, chunks.clone()).await;
     refused(answer, &[Code::InvalidArgument], "splicing chunks that do not make up the blob")?;
-    need!(!client.has(&wrong).await?, "a blob that its chunks do not make up is present");
+    need!(!client.has(&wrong).await?, "a blob with the wrong chunks is present");
     let longer = Digest { size_bytes: 20_000, ..client.digest(&content) };
     let answer = splice(client, &longer, chunks.clone()).await;
     refused(answer, &[Code::InvalidArgument], "splicing chunks of another total size")?;
@@ -78,7 +78,7 @@ async fn absent_chunk(cx: &Cx) -> Judged {
     refused(splice(client, &digest, chunks).await, &[Code::NotFound], "splicing with an absent chunk")?;
     need!(!client.has(&digest).await?, "a blob with an absent chunk is present");
     let Some(full) = cx.full().await? else {
-        return noted("no full store was named, so no space is not tried");
+        return noted("no full store was given, so a full store was not checked");
     };
     let answer = splice(&full, &full.absent(), vec![full.absent()]).await;
     refused(answer, &[Code::NotFound, Code::ResourceExhausted], "splicing in the full store")?;
@@ -104,11 +104,11 @@ async fn present(cx: &Cx) -> Judged {
                 for chunk in &answer.chunk_digests {
                     whole.extend(client.read(chunk).await?);
                 }
-                need!(whole == content, "after splicing in two ways the split is wrong");
+                need!(whole == content, "after splicing in two ways, the split is wrong");
             }
             Err(status) => need!(
                 status.code() == Code::NotFound,
-                "after splicing in two ways a split is answered with {}",
+                "after splicing in two ways, a split is answered with {}",
                 describe(&status)
             ),
         }

@@ -1,4 +1,4 @@
-//! 62–66, 71–73: splitting blobs.
+//! Checks 62–66, 71–73: splitting blobs.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use crate::{
 };
 
 pub(crate) const CHECKS: &[Check] = &[
-    check!(62, D, Must, Store, "the chunks of a blob are there and make it up", chunks).each_function(),
+    check!(62, D, Must, Store, "the chunks of a blob are present and make up the blob", chunks).each_function(),
     check!(63, D, Must, Store, "splitting an absent blob is NOT_FOUND", absent).each_function(),
-    check!(64, D, Must, Store, "splitting is refused for want of space only as RESOURCE_EXHAUSTED", no_space)
+    check!(64, D, Must, Store, "splitting without space left fails only with RESOURCE_EXHAUSTED", no_space)
         .each_function(),
-    check!(65, D, Should, Store, "a blob and its chunks live on after the split", lives).each_function(),
+    check!(65, D, Should, Store, "a blob and its chunks are kept after the split", lives).each_function(),
     check!(66, D, Must, Store, "UNKNOWN chunks somehow, and the answer says how", unknown).each_function(),
     check!(71, D, Must, Store, "FastCDC 2020 cuts as advertised", fast_cdc).each_function(),
     check!(72, D, Must, Store, "RepMaxCDC cuts as advertised", rep_max_cdc).each_function(),
     check!(73, D, Should, Store, "small blobs are not chunked", small).each_function(),
 ];
 
-/// Whether blobs can be split.
+/// Returns whether the server announces splitting.
 pub(crate) fn splits(cx: &Cx) -> bool {
     cx.cache().is_some_and(|cache| cache.split_blob_support)
 }
@@ -47,7 +47,7 @@ pub(crate) async fn split(
     Ok(client.cas().split_blob(request).await?.into_inner())
 }
 
-/// A blob that is large enough to be cut under the server's parameters.
+/// Returns a blob that is large enough to be split with the server's parameters.
 pub(crate) fn large(cx: &Cx) -> Vec<u8> {
     let average = cx
         .cache()
@@ -99,7 +99,7 @@ async fn no_space(cx: &Cx) -> Judged {
         );
     }
     let Some(full) = cx.full().await? else {
-        return noted("no full store was named, so no space is not tried");
+        return noted("no full store was given, so a full store was not checked");
     };
     let answer = split(&full, &full.digest(b""), Chunking::Unknown).await;
     if let Err(status) = answer {
@@ -138,7 +138,7 @@ async fn unknown(cx: &Cx) -> Judged {
         let answer = split(client, &digest, asked).await?;
         need!(
             answer.chunking_function() != Chunking::Unknown,
-            "a split asked with {} does not say how it was made",
+            "the answer to a split with {} does not name the chunking function",
             asked.as_str_name()
         );
     }
@@ -155,14 +155,14 @@ async fn fast_cdc(cx: &Cx) -> Judged {
         return vacuous(NO_SPLIT);
     }
     if average > fastcdc::v2020::AVERAGE_MAX {
-        return noted("the average is above what this tool can cut");
+        return noted("the average chunk size is above the limit of this tool");
     }
     let (client, content) = (&cx.client, large(cx));
     let digest = client.put(&content).await?;
     let answer = split(client, &digest, Chunking::FastCdc2020).await?;
     need!(
         answer.chunking_function() == Chunking::FastCdc2020,
-        "asked for FastCDC 2020, which is announced, the server used {}",
+        "the server announces FastCDC 2020, but used {} when asked for it",
         answer.chunking_function().as_str_name()
     );
     let cut = FastCDC::with_level_and_seed(
@@ -182,7 +182,7 @@ async fn fast_cdc(cx: &Cx) -> Judged {
     let same = answer.chunk_digests.iter().zip(&expected).take_while(|(a, b)| a == b).count();
     need!(
         answer.chunk_digests == expected,
-        "the server cut {} chunks, {} were expected, of which the first {same} agree",
+        "the server cut {} chunks, expected {}; the first {same} agree",
         answer.chunk_digests.len(),
         expected.len()
     );
@@ -194,7 +194,7 @@ async fn rep_max_cdc(cx: &Cx) -> Judged {
         return vacuous("RepMaxCDC is not announced");
     };
     let least = params.min_chunk_size_bytes;
-    need!(least >= 64, "a least chunk of {least} bytes is not allowed");
+    need!(least >= 64, "a minimum chunk of {least} bytes is not allowed");
     if !splits(cx) {
         return vacuous(NO_SPLIT);
     }
@@ -226,7 +226,7 @@ async fn small(cx: &Cx) -> Judged {
     pass()
 }
 
-/// A blob that is its own only chunk, or has no split.
+/// Checks that a blob is its own only chunk, or has no split.
 async fn whole(client: &Client, digest: &Digest) -> Result<(), Stop> {
     match split(client, digest, Chunking::FastCdc2020).await {
         Ok(answer) => need!(

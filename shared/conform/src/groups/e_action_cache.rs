@@ -1,4 +1,4 @@
-//! 74, 78–82: what the action cache takes and gives.
+//! Checks 74, 78–82: reads and writes of the action cache.
 
 use reapi::execution::{ActionResult, Digest, OutputDirectory, OutputFile, UpdateActionResultRequest};
 use tonic::Code;
@@ -15,19 +15,19 @@ pub(crate) const CHECKS: &[Check] = &[
     check!(74, E, Must, Store, "an absent result is NOT_FOUND", absent).each_function(),
     check!(78, E, Must, Cache, "invalid results are refused", invalid).each_function(),
     check!(79, E, May, Cache, "a stored result comes back equivalent", equivalent).each_function(),
-    check!(80, E, Must, Store, "who may not write is refused, and told so before", rights),
-    check!(81, E, Should, Cache, "a stored exit code stays what it is", exit_code).each_function(),
+    check!(80, E, Must, Store, "a caller without write permission is refused, as the capabilities say", rights),
+    check!(81, E, Should, Cache, "a stored exit code is returned unchanged", exit_code).each_function(),
     check!(82, E, Must, Cache, "another salt is another entry", salt).each_function(),
 ];
 
-/// An action of its own whose blobs are stored.
+/// Uploads a new action and returns its digest.
 pub(crate) async fn action(cx: &Cx) -> Result<Digest, Stop> {
     let prepared = cx.prepare(&Job::program(["/bin/true"]));
     cx.client.put_all(&prepared.all()).await?;
     Ok(prepared.action)
 }
 
-/// A result with an output file and a standard output that are stored.
+/// Returns a result whose output file and standard output are uploaded.
 pub(crate) async fn good_result(cx: &Cx) -> Result<ActionResult, Stop> {
     let output = cx.client.put(&fresh(700)).await?;
     let stdout = cx.client.put(&fresh(80)).await?;
@@ -67,10 +67,10 @@ async fn invalid(cx: &Cx) -> Judged {
     let results = [
         ("an absolute output path", file("/etc/passwd", digest.clone())),
         ("an output without digest", file("out", None)),
-        ("an output with a digest that is none", file("out", Some(bad.clone()))),
+        ("an output with an invalid digest", file("out", Some(bad.clone()))),
         ("an output of negative size", file("out", negative)),
         (
-            "a standard output with a digest that is none",
+            "a standard output with an invalid digest",
             ActionResult { stdout_digest: Some(bad), ..good.clone() },
         ),
         (
@@ -139,7 +139,7 @@ async fn rights(cx: &Cx) -> Judged {
     if let Err(status) = answer {
         fail!("update_enabled is announced, and a write is answered with {}", describe(&status));
     }
-    skip!("this caller may write, and says so; no caller without rights is known to the tool")
+    skip!("this caller may write, as announced; the tool has no caller without write permission")
 }
 
 async fn exit_code(cx: &Cx) -> Judged {
@@ -158,7 +158,7 @@ async fn salt(cx: &Cx) -> Judged {
     let client = &cx.client;
     let job = Job::program(["/bin/true"]);
     let (one, other) = (cx.prepare(&job), cx.prepare(&job.again()));
-    need!(one.action != other.action, "the tool salts wrongly");
+    need!(one.action != other.action, "the tool uses the wrong salt");
     client.put_all(&one.all()).await?;
     client.put_all(&other.all()).await?;
     client.update_action_result(&one.action, good_result(cx).await?).await?;

@@ -1,4 +1,4 @@
-//! 75–77 and 83: what a hit promises.
+//! Checks 75–77 and 83: guarantees of a cache hit.
 
 use prost::Message as _;
 use reapi::execution::{
@@ -16,14 +16,14 @@ use crate::{
 };
 
 pub(crate) const CHECKS: &[Check] = &[
-    check!(75, E, Should, Cache, "a hit whose blobs are not all there is none", complete).each_function(),
+    check!(75, E, Should, Cache, "a result with missing blobs is not a hit", complete).each_function(),
     check!(76, E, Should, Cache, "outputs are inlined only when asked, and never when large", inlining)
         .each_function(),
     check!(77, E, Must, Cache, "files are inlined by exact path", inline_paths).each_function(),
     check!(83, E, Practical, Cache, "a result is never an empty message, and names its worker", not_empty),
 ];
 
-/// A Tree whose only file has this digest; it may name one directory that is absent.
+/// Encodes a Tree whose only file has this digest; with `nested` it also names an absent directory.
 fn tree(cx: &Cx, file: Digest, nested: bool) -> Vec<u8> {
     let node = FileNode { name: "file".into(), digest: Some(file), ..FileNode::default() };
     let leaf = Directory { files: vec![node], ..Directory::default() };
@@ -64,7 +64,7 @@ async fn complete(cx: &Cx) -> Judged {
     ];
     for (what, result) in incomplete {
         let action = action(cx).await?;
-        // The server may refuse to store it as well.
+        // The server may also refuse to store it.
         let _ = client.update_action_result(&action, result).await;
         let answer = client.action_result(&action).await;
         refused(answer, &[Code::NotFound], &format!("a hit that lacks {what}"))?;
@@ -105,7 +105,7 @@ async fn inlining(cx: &Cx) -> Judged {
     let action_digest = action(cx).await?;
     client.update_action_result(&action_digest, result).await?;
     let got = client.action_result_inline(&action_digest, true, vec!["big".into()]).await?;
-    need!(got.encoded_len() < 4 << 20, "a result asked to be inlined has {} bytes", got.encoded_len());
+    need!(got.encoded_len() < 4 << 20, "a result requested inline has {} bytes", got.encoded_len());
     need!(
         got.stdout_digest.as_ref() == Some(&large)
             && got.output_files.first().and_then(|file| file.digest.as_ref()) == Some(&large),

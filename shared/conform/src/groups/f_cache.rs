@@ -1,4 +1,4 @@
-//! 99–102: how Execute and the action cache meet.
+//! Checks 99–102: Execute and the action cache.
 
 use tonic::Code;
 
@@ -13,7 +13,7 @@ use crate::{
 
 pub(crate) const CHECKS: &[Check] = &[
     check!(99, F, Must, Execution, "do_not_cache neither stores, serves nor merges", do_not_cache),
-    check!(100, F, Must, Execution, "skip_cache_lookup runs anew and stores", skip_cache_lookup),
+    check!(100, F, Must, Execution, "skip_cache_lookup runs the action again and stores the result", skip_cache_lookup),
     check!(101, F, May, Execution, "a hit is the first and only message", hit),
     check!(102, F, May, Execution, "equal requests at once are merged", merging),
 ];
@@ -52,11 +52,11 @@ async fn skip_cache_lookup(cx: &Cx) -> Judged {
     let job = Job::random();
     let first = cx.ok(&job).await?;
     let hit = cx.ok(&job).await?;
-    need!(hit.response.cached_result, "the second run of an action was no cache hit");
+    need!(hit.response.cached_result, "the second run of an action was not a cache hit");
     let again = cx.ok(&job.clone().skip_cache_lookup()).await?;
-    need!(!again.response.cached_result, "with skip_cache_lookup the cache was read");
+    need!(!again.response.cached_result, "with skip_cache_lookup, the cache was read");
     let (old, new) = (cx.stdout(first.result()?).await?, cx.stdout(again.result()?).await?);
-    need!(old != new, "with skip_cache_lookup the action did not run again");
+    need!(old != new, "with skip_cache_lookup, the action did not run again");
     let stored = cx.client.action_result(&again.action).await?;
     need!(cx.stdout(&stored).await? == new, "the result of the later run did not replace the earlier one");
     pass()
@@ -67,7 +67,7 @@ async fn hit(cx: &Cx) -> Judged {
     let first = cx.ok(&job).await?;
     need!(!first.response.cached_result, "the first run of an action was a cache hit");
     let second = cx.ok(&job).await?;
-    need!(second.response.cached_result, "the second run of an action was no cache hit");
+    need!(second.response.cached_result, "the second run of an action was not a cache hit");
     need!(second.updates.len() == 1, "a cache hit has {} messages", second.updates.len());
     let (one, other) = (cx.stdout(first.result()?).await?, cx.stdout(second.result()?).await?);
     need!(one == other, "a cache hit has another output");
@@ -82,7 +82,7 @@ async fn merging(cx: &Cx) -> Judged {
     let (one, other) = futures::try_join!(run(), run())?;
     let (one, other) = (cx.stdout(one.exited(0)?).await?, cx.stdout(other.exited(0)?).await?);
     if one != other {
-        skip!("both ran to their end, each for itself: the server does not merge, and need not");
+        skip!("both ran separately: the server does not merge, which is allowed");
     }
     pass()
 }

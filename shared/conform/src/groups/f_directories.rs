@@ -1,4 +1,4 @@
-//! 95–97: input roots that are not as they should be.
+//! Checks 95–97: malformed input roots.
 
 use prost::Message as _;
 use reapi::execution::{
@@ -25,7 +25,7 @@ pub(crate) const CHECKS: &[Check] = &[
         absolute_symlink
     ),
     check!(96, F, May, Execution, "directories that are not canonical are refused", not_canonical),
-    check!(97, F, May, Execution, "names that differ in case are both there, or refused", case),
+    check!(97, F, May, Execution, "names that differ in case are both present, or refused", case),
 ];
 
 const INVALID: &[Code] = &[Code::InvalidArgument];
@@ -46,7 +46,7 @@ async fn absolute_symlink(cx: &Cx) -> Judged {
             pass()
         }
         Strategy::Unknown => {
-            Err(Stop::Fail("symlink_absolute_path_strategy is UNKNOWN: clients cannot tell".into()))
+            Err(Stop::Fail("symlink_absolute_path_strategy is UNKNOWN, so clients cannot decide".into()))
         }
     }
 }
@@ -77,7 +77,7 @@ fn broken(file: &Digest, directory: &Digest) -> Vec<Broken> {
     vec![
         files("files that are not sorted", &["b", "a"]),
         directories("directories that are not sorted", &["b", "a"]),
-        files("a file that is there twice", &["a", "a"]),
+        files("a file that is listed twice", &["a", "a"]),
         mixed(
             "a file and a directory of one name",
             Directory { files: vec![node("a")], directories: vec![child("a")], ..Directory::default() },
@@ -115,7 +115,7 @@ async fn not_canonical(cx: &Cx) -> Judged {
     let inner = client.put(&inner.encode_to_vec()).await?;
     for Broken { what, directory } in broken(&file, &inner) {
         let root = client.put(&directory.encode_to_vec()).await?;
-        // As the root, and below it.
+        // Once as the root, once below it.
         let above = Directory {
             directories: vec![DirectoryNode { name: "below".into(), digest: Some(root.clone()) }],
             ..Directory::default()

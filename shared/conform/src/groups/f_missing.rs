@@ -1,4 +1,4 @@
-//! 84–88: what is missing or malformed.
+//! Checks 84–88: missing blobs and malformed actions.
 
 use std::collections::BTreeSet;
 
@@ -41,11 +41,11 @@ async fn where_errors_go(cx: &Cx) -> Judged {
         let Ok(mut running) = cx.execute(&prepared, &job).await else { continue };
         loop {
             match running.next().await {
-                // An error of the call: before there was an operation, which it must be.
+                // The call failed: that is allowed only before the first message.
                 Err(status) => {
                     need!(
                         running.updates.is_empty(),
-                        "after messages, {what} ended the call with {}",
+                        "after the first message, {what} ended the call with {}",
                         status.code()
                     );
                     break;
@@ -65,7 +65,7 @@ async fn where_errors_go(cx: &Cx) -> Judged {
     pass()
 }
 
-/// An action of a command of its own, with files in three levels.
+/// An action with a unique command and files on three levels.
 fn job() -> Job {
     let inputs = Inputs::default()
         .file("one", fresh_text())
@@ -75,14 +75,14 @@ fn job() -> Job {
     Job::program(["/bin/true", &fresh_text()]).inputs(inputs)
 }
 
-/// Everything of an action but the blobs with these digests.
+/// Uploads all blobs of an action except those with these digests.
 async fn upload_without(cx: &Cx, prepared: &Prepared, lost: &[Digest]) -> Result<(), Stop> {
     let mut all = prepared.all();
     all.retain(|blob| !lost.contains(&cx.client.digest(blob)));
     cx.client.put_all(&all).await
 }
 
-/// The digests of its files and of its directories other than the root.
+/// Returns the digests of the input files, and of the directories below the root.
 fn inputs(cx: &Cx, prepared: &Prepared) -> (Vec<Digest>, Vec<Digest>) {
     let digests = |wanted: bool| {
         let is_directory = |blob: &[u8]| {
@@ -117,7 +117,7 @@ async fn missing(cx: &Cx) -> Judged {
     pass()
 }
 
-/// The violations of an error.
+/// Returns the violations of an error.
 fn named(status: &rpc::Status) -> Vec<(String, String)> {
     (status.details.iter())
         .filter_map(|any| unpack::<PreconditionFailure>(any, "google.rpc.PreconditionFailure"))
@@ -139,7 +139,7 @@ async fn violations(cx: &Cx) -> Judged {
         let expected = ("MISSING".to_owned(), format!("blobs/{}", tail(cx.client.function, lost)));
         need!(
             found == [expected.clone()],
-            "with {what} missing the violations are {found:?}, {expected:?} alone was expected"
+            "with {what} missing, the violations are {found:?}, expected only {expected:?}"
         );
     }
     pass()
@@ -152,7 +152,7 @@ async fn all_at_once(cx: &Cx) -> Judged {
     need!(lost.len() == 4 && directories.len() == 3, "the tool made other inputs");
     upload_without(cx, &prepared, &lost).await?;
     compare(cx, &prepared, &job, &lost, "four files of three directories").await?;
-    // Now with the command as well: it says nothing about the inputs.
+    // Now with a missing command as well, which does not depend on the inputs.
     let job = self::job();
     let prepared = cx.prepare(&job);
     let (mut lost, _) = inputs(cx, &prepared);
@@ -190,9 +190,9 @@ async fn malformed(cx: &Cx) -> Judged {
     let of = |command_digest: Option<Digest>| Action { command_digest, ..good.clone() };
     let actions = [
         ("an action without a command digest", of(None)),
-        ("an action whose command is not one", of(Some(garbage_digest.clone()))),
+        ("an action whose command is not a Command", of(Some(garbage_digest.clone()))),
         ("a command without arguments", of(Some(client.put(&no_arguments).await?))),
-        ("an action whose command has a digest that is none", {
+        ("an action whose command has an invalid digest", {
             of(Some(Digest { hash: "nothing".into(), size_bytes: 7 }))
         }),
     ];
@@ -203,7 +203,7 @@ async fn malformed(cx: &Cx) -> Judged {
         has_code(Some(&status), &[Code::InvalidArgument], what)?;
     }
     let not_an_action = Prepared { action: garbage_digest, ..prepared };
-    let what = "an action that is not one";
+    let what = "an action that is not an Action";
     let status = cx.refusal_of(&not_an_action, &job, what).await?;
     has_code(Some(&status), &[Code::InvalidArgument], what)?;
     let request = ExecuteRequest { instance_name: client.instance.clone(), ..ExecuteRequest::default() };

@@ -1,4 +1,4 @@
-//! 89–94: timeouts, properties, refusals.
+//! Checks 89–94: timeouts, properties, refusals.
 
 #![expect(deprecated, reason = "clients of older versions use these fields")]
 
@@ -19,18 +19,18 @@ use crate::{
 
 pub(crate) const CHECKS: &[Check] = &[
     check!(89, F, Must, Execution, "a timeout that is too long or negative is refused", timeouts),
-    check!(90, F, Should, Execution, "an action without a timeout has the server's", no_timeout),
+    check!(90, F, Should, Execution, "an action without a timeout gets the server's default", no_timeout),
     check!(91, F, Should, Execution, "an unknown platform property is refused by name", unknown_property),
     check!(
         92,
         F,
         Should,
         Execution,
-        "the action's platform is preferred to the command's",
+        "the action's platform takes precedence over the command's",
         preferred_platform
     ),
     check!(93, F, May, Execution, "repeated properties are answered at once", repeated_properties),
-    check!(94, F, Must, Execution, "under a burst refusals are RESOURCE_EXHAUSTED or UNAVAILABLE", burst),
+    check!(94, F, Must, Execution, "refusals during a burst are RESOURCE_EXHAUSTED or UNAVAILABLE", burst),
 ];
 
 const NO_SUCH_PROPERTY: &str = "conform-no-such-property";
@@ -88,7 +88,7 @@ async fn preferred_platform(cx: &Cx) -> Judged {
     let good = platform(&cx.options.platform);
     let bad = Job::program(["/bin/true"]).property(NO_SUCH_PROPERTY, "yes");
     let bad_platform = bad.platform.clone();
-    // (the action's, the command's, whether it has to be refused)
+    // The action's platform, the command's, and whether the server must refuse.
     let mut cases = vec![(None, bad_platform.clone(), true), (bad_platform.clone(), good.clone(), true)];
     if good.is_some() {
         cases.push((good.clone(), bad_platform, false));
@@ -119,7 +119,7 @@ async fn preferred_platform(cx: &Cx) -> Judged {
             cx.execute(&prepared, &job).await?.finish().await?.exited(0)?;
         }
     }
-    noted(if cx.options.platform.is_empty() { "no platform was given, so no good one is tried" } else { "" })
+    noted(if cx.options.platform.is_empty() { "no platform was given, so a valid one was not checked" } else { "" })
 }
 
 async fn repeated_properties(cx: &Cx) -> Judged {
@@ -142,7 +142,7 @@ async fn repeated_properties(cx: &Cx) -> Judged {
                 let (code, message) = run.status();
                 let good = [Code::Ok, Code::InvalidArgument, Code::FailedPrecondition];
                 need!(good.contains(&code), "{what} ended with {}", named(code, message));
-                need!(second == value || code != Code::Ok, "{what} ran, though no executor is both");
+                need!(second == value || code != Code::Ok, "{what} ran, although no executor has both");
             }
             Err(Stop::Fail(reason)) => {
                 let allowed = [Code::InvalidArgument, Code::FailedPrecondition];
@@ -168,7 +168,7 @@ async fn burst(cx: &Cx) -> Judged {
             Err(status) => {
                 need!(
                     matches!(status.code(), Code::ResourceExhausted | Code::Unavailable),
-                    "of 64 actions at once one was refused with {}",
+                    "one of 64 parallel actions was refused with {}",
                     describe(&status)
                 );
                 refused += 1;
@@ -186,5 +186,5 @@ async fn burst(cx: &Cx) -> Judged {
         "an Execute of this run was refused with {}",
         strange.map(|refusal| named(refusal.code, &refusal.message)).unwrap_or_default()
     );
-    Ok(format!("64 at once, {refused} refused"))
+    Ok(format!("{refused} of 64 parallel actions refused"))
 }

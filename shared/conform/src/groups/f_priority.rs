@@ -1,4 +1,4 @@
-//! 98: the order of priorities.
+//! Check 98: the order of priorities.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ pub(crate) const CHECKS: &[Check] =
     &[check!(98, F, Should, Execution, "a lower priority value starts sooner", order).at(Phase::Alone)];
 
 const BLOCKERS_MAX: usize = 256;
-/// Actions that keep waiting this long wait for a slot.
+/// Actions that keep waiting for this long wait for a slot.
 const SETTLED: Duration = Duration::from_millis(700);
 const PROBES: usize = 3;
 
-/// Runs an action beside others and tells when it starts and how it ends.
+/// Runs an action in parallel; sends a message when it starts, and returns how it ends.
 fn follow(
     mut running: Running,
     started: mpsc::UnboundedSender<()>,
@@ -33,7 +33,7 @@ fn follow(
             let at = if operation.done { Stage::Completed } else { stage(operation)? };
             if !is_told && matches!(at, Stage::Executing | Stage::Completed) {
                 is_told = true;
-                // Nobody listens any more once the farm is busy.
+                // The receiver is closed once the farm is busy.
                 let _ = started.send(());
             }
         }
@@ -41,7 +41,7 @@ fn follow(
     })
 }
 
-/// Sends actions that sleep until some of them have to wait; the slots free up one after another.
+/// Sends sleeping actions until some of them have to wait; their slots free up one after another.
 async fn occupy(cx: &Cx, seconds: f64) -> Result<Vec<tokio::task::JoinHandle<Result<Run, Stop>>>, Stop> {
     let (send, mut started) = mpsc::unbounded_channel();
     let mut blockers = Vec::new();
@@ -62,15 +62,15 @@ async fn occupy(cx: &Cx, seconds: f64) -> Result<Vec<tokio::task::JoinHandle<Res
         }
         wave = blockers.len();
         if blockers.len() + wave > BLOCKERS_MAX {
-            skip!("{} actions run at once, so none has to wait", blockers.len());
+            skip!("{} actions run in parallel, so none has to wait", blockers.len());
         }
     }
 }
 
-/// Times that are closer than this say nothing: slots may free up at the same moment.
+/// Times closer than this are not compared: slots may free up at the same moment.
 const TOLERANCE_MILLIS: i64 = 100;
 
-/// When an action came and when an executor took it, in milliseconds.
+/// Times in milliseconds when an action was queued and when an executor started it.
 struct Times {
     priority: i32,
     queued: Option<i64>,
@@ -85,14 +85,14 @@ impl Times {
         Some(Self { priority, queued: metadata.queued_timestamp.map(millis), start })
     }
 
-    /// Whether this one was there, and more urgent, when the other one was taken.
+    /// Returns whether this action was queued, and more urgent, when the other one started.
     fn goes_before(&self, other: &Self) -> bool {
         self.priority < other.priority
             && self.queued.is_none_or(|queued| queued + TOLERANCE_MILLIS <= other.start)
     }
 }
 
-/// Sends actions of these priorities, the first ones first, to a farm that is busy.
+/// Sends actions with these priorities, in this order, to a busy farm.
 async fn probe(cx: &Cx, levels: [i32; 3], seconds: f64) -> Result<Vec<Times>, Stop> {
     let blockers = occupy(cx, seconds).await?;
     let mut probes = Vec::new();
@@ -109,12 +109,12 @@ async fn probe(cx: &Cx, levels: [i32; 3], seconds: f64) -> Result<Vec<Times>, St
         run.exited(0)?;
         match Times::of(priority, &run) {
             Some(times) => Ok(times),
-            None => fail!("a result has no worker_start_timestamp to tell the order from"),
+            None => fail!("a result has no worker_start_timestamp, so the order is unknown"),
         }
     });
     let times = try_join_all(probes).await?;
     for blocker in join_all(blockers).await {
-        blocker.map_err(|error| Stop::Fail(format!("the check itself broke: {error}")))??.exited(0)?;
+        blocker.map_err(|error| Stop::Fail(format!("the check itself failed: {error}")))??.exited(0)?;
     }
     Ok(times)
 }
@@ -124,8 +124,8 @@ async fn order(cx: &Cx) -> Judged {
     let ranges = ranges.map(|ranges| ranges.priorities.clone()).unwrap_or_default();
     let least = ranges.iter().map(|range| range.min_priority).min().unwrap_or(-10);
     let most = ranges.iter().map(|range| range.max_priority).max().unwrap_or(10);
-    // The least urgent are sent first: only the priority can bring the others before them. Where negative values
-    // are not taken, 0 is the soonest.
+    // The least urgent actions are sent first: only the priority can reorder them. Where negative values are not
+    // allowed, 0 is the most urgent.
     let levels = [most.min(10), if least < 0 { 0 } else { 5.min(most) }, least.clamp(-10, 0)];
     for seconds in [2.0, 5.0, 8.0] {
         let times = probe(cx, levels, seconds).await?;
@@ -142,7 +142,7 @@ async fn order(cx: &Cx) -> Judged {
                 );
             }
         }
-        // On a slow machine some may have started before all were there.
+        // On a slow machine some actions may have started before all were queued.
         if compared >= PROBES * PROBES * 2 {
             return Ok(format!("priorities {levels:?}"));
         }

@@ -1,4 +1,4 @@
-//! 114–118, 121 and 122: actions that fail, and how it is told.
+//! Checks 114–118, 121 and 122: reports about failed actions.
 
 use std::time::Duration;
 
@@ -20,18 +20,18 @@ pub(crate) const CHECKS: &[Check] = &[
         G,
         Must,
         Execution,
-        "a timed-out action is DEADLINE_EXCEEDED and brings what it printed",
+        "a timed-out action is DEADLINE_EXCEEDED and returns its output",
         timed_out
     ),
-    check!(115, G, Must, Execution, "the timeout counts the run alone", only_the_run),
-    check!(116, G, Must, Execution, "what did not end well is not cached", not_cached),
+    check!(115, G, Must, Execution, "the timeout covers the run only", only_the_run),
+    check!(116, G, Must, Execution, "timed-out and failed actions are not cached", not_cached),
     check!(117, G, Must, Execution, "exit codes and signals are results, not errors", exit_codes),
     check!(118, G, May, Execution, "a program that cannot be started has a definite end", no_program),
-    check!(121, G, Should, Execution, "a cut-off action brings server logs that can be read", server_logs),
-    check!(122, G, May, Execution, "a cut-off action brings a message for the user", message),
+    check!(121, G, Should, Execution, "a timed-out action returns readable server logs", server_logs),
+    check!(122, G, May, Execution, "a timed-out action returns a message for the user", message),
 ];
 
-/// An action that runs into its timeout after it printed something.
+/// Runs an action that prints something and then times out.
 async fn cut_off(cx: &Cx) -> Result<Run, Stop> {
     let job = Job::sh("echo so far; echo and this >&2; sleep 30").timeout(Duration::from_secs(1));
     let run = cx.run(&job).await?;
@@ -59,7 +59,7 @@ async fn only_the_run(cx: &Cx) -> Judged {
         let (code, message) = run.status();
         need!(
             code == Code::Ok,
-            "of 16 actions at once, each of 0.3 s under a timeout of 1 s, one ended with {}",
+            "one of 16 parallel actions, each of 0.3 s with a timeout of 1 s, ended with {}",
             named(code, message)
         );
     }
@@ -100,7 +100,7 @@ async fn no_program(cx: &Cx) -> Judged {
     let not_a_program = Inputs::default().program("tool", "\u{7f}ELF, but not really");
     let jobs = [
         ("an absent program", Job::program(["/no/such/program"])),
-        ("a program that is none", Job::program(["./tool"]).inputs(not_a_program)),
+        ("a file that is not a program", Job::program(["./tool"]).inputs(not_a_program)),
     ];
     for (what, job) in jobs {
         let prepared = cx.prepare(&job);
@@ -118,7 +118,7 @@ async fn no_program(cx: &Cx) -> Judged {
         };
         need!(
             code == Code::Ok || definite.contains(&code),
-            "{what} ended with {}, which clients take for a reason to try again",
+            "{what} ended with {}, on which clients retry",
             named(code, &message)
         );
         need!(code != Code::Ok || exit_code != 0, "{what} exited with 0");
@@ -129,7 +129,7 @@ async fn no_program(cx: &Cx) -> Judged {
 async fn server_logs(cx: &Cx) -> Judged {
     let run = cut_off(cx).await?;
     let logs = &run.response.server_logs;
-    need!(!logs.is_empty(), "a timed-out action brings no server log");
+    need!(!logs.is_empty(), "a timed-out action returns no server log");
     for (name, log) in logs {
         need!(!name.is_empty() && !name.chars().any(char::is_control), "a server log is called {name:?}");
         let Some(digest) = &log.digest else {
@@ -143,7 +143,7 @@ async fn server_logs(cx: &Cx) -> Judged {
         };
         need!(
             !log.human_readable || std::str::from_utf8(&content).is_ok(),
-            "the server log {name:?} is said to be readable for humans and is no text"
+            "the server log {name:?} is declared human-readable but is not text"
         );
     }
     pass()
@@ -153,7 +153,7 @@ async fn message(cx: &Cx) -> Judged {
     let run = cut_off(cx).await?;
     need!(
         !run.response.message.is_empty() || !run.status().1.is_empty(),
-        "a timed-out action brings no message"
+        "a timed-out action returns no message"
     );
     pass()
 }

@@ -1,4 +1,4 @@
-//! 109, 119 and 120: what is told while an action runs.
+//! Checks 109, 119 and 120: reports about running actions.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn keep_alive(cx: &Cx) -> Judged {
     Ok(format!("at most {:.1} s apart", gap.as_secs_f64()))
 }
 
-/// What a stream brings, and when the first of it came.
+/// Reads a stream to its end; returns its content and the time of the first bytes.
 async fn tail(cx: &Cx, name: &str) -> Result<(Vec<u8>, Option<Instant>), Stop> {
     let request = ReadRequest { resource_name: name.to_owned(), ..ReadRequest::default() };
     let mut stream = match cx.client.byte_stream().read(request).await {
@@ -80,7 +80,7 @@ async fn live_output(cx: &Cx) -> Judged {
     let ahead = first.map_or(Duration::ZERO, |first| end.saturating_duration_since(first));
     need!(
         ahead > Duration::from_secs(1),
-        "of an action of 3 s the first output came {:.1} s before the end",
+        "the first output of an action of 3 s came {:.1} s before the end",
         ahead.as_secs_f64()
     );
     pass()

@@ -1,4 +1,4 @@
-//! 103–105, 111 and 112: operations and their stream.
+//! Checks 103–105, 111 and 112: operations and their event streams.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) const CHECKS: &[Check] = &[
         G,
         Must,
         Execution,
-        "the first message is prompt, named and says what it is about",
+        "the first message is prompt, and names the operation and its action",
         first_message
     ),
     check!(
@@ -32,7 +32,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ),
     check!(105, G, May, Execution, "stages come in an order that makes sense", stages),
     check!(111, G, May, Execution, "a cancelled operation ends as CANCELLED", cancel),
-    check!(112, G, May, Execution, "GetOperation tells of a live and of a done operation", get_operation),
+    check!(112, G, May, Execution, "GetOperation returns live and completed operations", get_operation),
 ];
 
 async fn first_message(cx: &Cx) -> Judged {
@@ -112,7 +112,7 @@ async fn cancel(cx: &Cx) -> Judged {
     let answer = cx.client.action_result(&run.action).await;
     need!(answer.is_err(), "a cancelled action is in the action cache");
     let request = CancelOperationRequest { name };
-    // To cancel what is done may be an error, but not a hang.
+    // Cancelling a finished operation may be an error, but must not hang.
     let _ = within(
         limit,
         "CancelOperation of a done operation",
@@ -134,7 +134,7 @@ async fn get_operation(cx: &Cx) -> Judged {
         Ok(live) => live,
         Err(status) => fail!("GetOperation of a live operation is answered with {}", describe(&status)),
     };
-    need!(live.name == name, "GetOperation of {name} brings {}", live.name);
+    need!(live.name == name, "GetOperation of {name} returns {}", live.name);
     need!(!live.done, "GetOperation of a live operation says it is done");
     need!(
         metadata(&live)?.action_digest == Some(running.action.clone()),
@@ -150,7 +150,7 @@ async fn get_operation(cx: &Cx) -> Judged {
     need!(
         one.result.map(|result| (result.exit_code, result.stdout_digest))
             == other.result.map(|result| (result.exit_code, result.stdout_digest)),
-        "GetOperation brings another result than the stream"
+        "GetOperation returns another result than the stream"
     );
     pass()
 }

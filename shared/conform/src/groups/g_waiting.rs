@@ -1,4 +1,4 @@
-//! 106–108, 110 and 113: waiting for operations, and clients that come and go.
+//! Checks 106–108, 110 and 113: waiting for operations, and clients that disconnect and reconnect.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ pub(crate) const CHECKS: &[Check] = &[
     check!(107, G, Must, Execution, "WaitExecution of an unknown operation is NOT_FOUND", unknown),
     check!(108, G, Practical, Execution, "a completed operation can be waited for later", later)
         .at(Phase::Last),
-    check!(110, G, Must, Execution, "a client that leaves takes nothing from the others", leaving),
-    check!(113, G, May, Execution, "an operation has one result, whoever asks", one_result),
+    check!(110, G, Must, Execution, "a client that disconnects does not affect the others", leaving),
+    check!(113, G, May, Execution, "an operation has one result for all clients", one_result),
 ];
 
 const PRINTS: &str = "sleep 1.5; cat /proc/sys/kernel/random/uuid";
@@ -40,8 +40,8 @@ async fn wait(cx: &Cx) -> Judged {
     let (all, run) = futures::try_join!(try_join_all(waiters), running.finish())?;
     let expected = printed(cx, &run).await?;
     for waiter in all {
-        need!(waiter.name == name, "WaitExecution of {name} brings {}", waiter.name);
-        need!(printed(cx, &waiter).await? == expected, "WaitExecution brings another result");
+        need!(waiter.name == name, "WaitExecution of {name} returns {}", waiter.name);
+        need!(printed(cx, &waiter).await? == expected, "WaitExecution returns another result");
     }
     pass()
 }
@@ -50,7 +50,7 @@ async fn unknown(cx: &Cx) -> Judged {
     let mut running = cx.start(&Job::program(["/bin/true"])).await?;
     let name = running.name().await?;
     running.finish().await?;
-    // The last digit of the name is changed, so that it has the form of a name.
+    // Change the last character only, so that the name stays well-formed.
     let last = name.chars().next_back().unwrap_or('0');
     let other = if last == '0' { '1' } else { '0' };
     let changed = format!("{}{other}", name.strip_suffix(last).unwrap_or_default());
@@ -96,8 +96,8 @@ async fn leaving(cx: &Cx) -> Judged {
     waiter.name().await?;
     drop(running);
     let run = waiter.finish().await?;
-    need!(!printed(cx, &run).await?.is_empty(), "after another client left, the output is empty");
-    // Nobody listens for a moment: a client that reconnects.
+    need!(!printed(cx, &run).await?.is_empty(), "after another client disconnected, the output is empty");
+    // No client is connected for a moment, as when a client reconnects.
     let mut running = cx.start(&Job::sh(PRINTS)).await?;
     let name = running.name().await?;
     drop(running);
@@ -117,7 +117,7 @@ async fn one_result(cx: &Cx) -> Judged {
     for other in [beside, late] {
         need!(printed(cx, &other).await? == expected, "one operation has two results");
         let done = other.updates.iter().filter(|update| update.operation.done).count();
-        need!(done == 1, "a stream has {done} messages that are done");
+        need!(done == 1, "a stream has {done} messages with done set");
         if let Some(update) = other.updates.last() {
             need!(response(&update.operation)?.result == other.response.result, "a stream has two results");
         }

@@ -1,4 +1,4 @@
-//! 123–128: how the command is run.
+//! Checks 123–128: how the command is run.
 
 use reapi::execution::command::EnvironmentVariable;
 use tonic::Code;
@@ -17,7 +17,7 @@ pub(crate) const CHECKS: &[Check] = &[
         H,
         Must,
         Execution,
-        "the working directory must be among the inputs; none is the root",
+        "the working directory must be among the inputs; if empty, it is the root",
         working_directory
     ),
     check!(
@@ -36,7 +36,7 @@ pub(crate) const CHECKS: &[Check] = &[
         "the environment is the command's, without the worker's own",
         environment
     ),
-    check!(126, H, Must, Execution, "parents of outputs are there, output directories are not", parents),
+    check!(126, H, Must, Execution, "parents of outputs exist, output directories do not", parents),
     check!(
         127,
         H,
@@ -45,7 +45,7 @@ pub(crate) const CHECKS: &[Check] = &[
         "output_paths replaces the older lists, and kinds are found after the run",
         output_paths
     ),
-    check!(128, H, Must, Execution, "outputs that are not there are left out", absent_outputs),
+    check!(128, H, Must, Execution, "missing outputs are left out", absent_outputs),
 ];
 
 async fn working_directory(cx: &Cx) -> Judged {
@@ -58,7 +58,7 @@ async fn working_directory(cx: &Cx) -> Judged {
     {
         let job = Job::sh(script).inputs(inputs.clone()).within(directory);
         let run = cx.run(&job).await?;
-        need!(run.exited(0).is_ok(), "in the working directory {directory:?} {script:?} does not hold");
+        need!(run.exited(0).is_ok(), "in the working directory {directory:?}, {script:?} fails");
     }
     pass()
 }
@@ -72,9 +72,9 @@ async fn program(cx: &Cx) -> Judged {
         ("./tool.sh", "w", true),
         ("../top.sh", "w", true),
         ("bin/deep.sh", "w", true),
-        // From the input root it would be there.
+        // Relative to the input root, the program would exist.
         ("w/tool.sh", "w", false),
-        // Only PATH would find it.
+        // Only a search in PATH would find it.
         ("tool.sh", "w", false),
     ];
     for (program, directory, runs) in cases {
@@ -95,7 +95,7 @@ async fn program(cx: &Cx) -> Judged {
     pass()
 }
 
-/// Names that a shell or a sandbox sets by itself and that give nothing away.
+/// Variables that a shell or a sandbox sets itself and that leak nothing about the worker.
 const HARMLESS: [&str; 17] = [
     "PATH",
     "HOME",
@@ -158,11 +158,11 @@ async fn parents(cx: &Cx) -> Judged {
         let result = run.result()?;
         need!(
             code == Code::Ok && result.exit_code == 0,
-            "with {what} the parents of outputs are not there, or the outputs are"
+            "with {what}, the parents of outputs do not exist, or the outputs do"
         );
         need!(
             result.output_files.iter().any(|file| file.path == path),
-            "with {what} the output {path} is missing"
+            "with {what}, the output {path} is missing"
         );
     }
     pass()
@@ -188,7 +188,7 @@ async fn absent_outputs(cx: &Cx) -> Judged {
         let run = cx.run(&job).await?;
         let result = run.exited(code)?;
         let files: Vec<&str> = result.output_files.iter().map(|file| &*file.path).collect();
-        need!(files == ["here"], "with exit code {code} the output files are {files:?}");
+        need!(files == ["here"], "with exit code {code}, the output files are {files:?}");
         need!(result.output_directories.is_empty(), "an absent output became a directory");
         let job =
             Job::sh(&format!("exit {code}")).output_files(["not-here"]).output_directories(["nor-here"]);

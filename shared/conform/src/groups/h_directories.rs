@@ -1,4 +1,4 @@
-//! 134–138: output directories.
+//! Checks 134–138: output directories.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub(crate) const CHECKS: &[Check] = &[
         "an output directory is a Tree of all its directories, always the same",
         tree
     ),
-    check!(135, H, Must, Execution, "a Tree that is said to be sorted is", sorted),
+    check!(135, H, Must, Execution, "a Tree that is declared sorted is sorted", sorted),
     check!(136, H, Should, Execution, "output directories come as Directories when asked for", formats),
     check!(137, H, Must, Execution, "an empty output directory is an empty root", empty),
     check!(138, H, Must, Execution, "the output directory \"\" is the whole working directory", whole),
@@ -51,7 +51,7 @@ fn hash(cx: &Cx, directory: &Directory) -> String {
     cx.client.digest(&directory.encode_to_vec()).hash
 }
 
-/// Some equal and some distinct directories, in three levels.
+/// A script that makes equal and distinct directories on three levels.
 fn script(text: &str) -> String {
     format!(
         "mkdir -p d/a/x d/b/x d/c/y; for p in a/x b/x; do echo {text} > d/$p/same; done; echo {text} 2 > d/c/y/other; \
@@ -68,12 +68,12 @@ async fn tree(cx: &Cx) -> Judged {
     let Some(root) = &whole.root else { fail!("the Tree has no root") };
     let names: Vec<&str> = root.directories.iter().map(|node| &*node.name).collect();
     need!(names == ["a", "b", "c", "empty"], "the directories of the root are {names:?}");
-    need!(root.files.iter().map(|node| &*node.name).eq(["top"]), "the files of the root are others");
+    need!(root.files.iter().map(|node| &*node.name).eq(["top"]), "the files of the root are wrong");
     need!(root.symlinks.iter().any(|node| node.target == "top"), "the symlink of the root is missing");
     let children: BTreeSet<String> = whole.children.iter().map(|child| hash(cx, child)).collect();
     need!(children.len() == whole.children.len(), "the Tree has a directory twice");
     // a and b are equal, and so are a/x and b/x: with c, c/y and empty that is five.
-    need!(children.len() == 5, "the Tree has {} distinct children, 5 were expected", children.len());
+    need!(children.len() == 5, "the Tree has {} distinct children, expected 5", children.len());
     for directory in whole.root.iter().chain(&whole.children) {
         for node in &directory.directories {
             let child = node.digest.clone().unwrap_or_default().hash;
@@ -86,7 +86,7 @@ async fn tree(cx: &Cx) -> Judged {
     pass()
 }
 
-/// The tags of the fields of an encoded message, all of which must be of length-delimited kind.
+/// Returns the tags and contents of an encoded message's fields, all of which must be length-delimited.
 fn records(content: &[u8]) -> Option<Vec<(u8, &[u8])>> {
     let (mut rest, mut records) = (content, Vec::new());
     while let Some((tag, after)) = rest.split_first() {
@@ -114,7 +114,7 @@ async fn sorted(cx: &Cx) -> Judged {
         return vacuous("is_topologically_sorted is not set");
     }
     let (content, _) = read_tree(cx, output).await?;
-    let Some(records) = records(&content) else { fail!("the Tree holds something else than directories") };
+    let Some(records) = records(&content) else { fail!("the Tree contains fields other than directories") };
     let mut named = BTreeSet::new();
     let mut seen = BTreeSet::new();
     for (number, (tag, encoded)) in records.iter().enumerate() {
@@ -124,7 +124,7 @@ async fn sorted(cx: &Cx) -> Judged {
             .map_err(|error| Stop::Fail(format!("record {number} of the Tree cannot be decoded: {error}")))?;
         let own = cx.client.digest(encoded).hash;
         need!(number == 0 || named.contains(&own), "record {number} of the Tree comes before its parent");
-        need!(seen.insert(own), "record {number} of the Tree is there twice");
+        need!(seen.insert(own), "record {number} of the Tree is listed twice");
         named.extend(
             directory.directories.into_iter().filter_map(|node| node.digest).map(|digest| digest.hash),
         );
@@ -145,20 +145,20 @@ async fn formats(cx: &Cx) -> Judged {
         let name = format.as_str_name();
         let output = with_format(cx, format).await?;
         let Some(root) = &output.root_directory_digest else {
-            fail!("with {name} there is no root_directory_digest")
+            fail!("with {name}, root_directory_digest is not set")
         };
         let directories = cx.client.tree_directories(root).await?;
-        need!(directories.len() == 6, "with {name} {} of 6 directories are stored", directories.len());
+        need!(directories.len() == 6, "with {name}, {} of 6 directories are stored", directories.len());
         for directory in &directories {
             let digest = cx.client.digest(&directory.encode_to_vec());
-            need!(cx.client.has(&digest).await?, "with {name} a Directory is not stored");
+            need!(cx.client.has(&digest).await?, "with {name}, a Directory is not stored");
         }
         if format == TreeAndDirectory || output.tree_digest.is_some() {
             let (_, tree) = read_tree(cx, &output).await?;
             let own = tree.root.as_ref().map(|root| hash(cx, root));
             need!(
                 own.as_ref() == Some(&root.hash),
-                "with {name} the Tree has another root than the Directory"
+                "with {name}, the Tree has another root than the Directory"
             );
         }
     }
@@ -166,7 +166,7 @@ async fn formats(cx: &Cx) -> Judged {
     job.command.output_directory_format = 99;
     let run = cx.ok(&job).await?;
     let odd = output(&run.result()?.output_directories, "d")?;
-    need!(odd.tree_digest.is_some(), "with an unknown format there is no Tree");
+    need!(odd.tree_digest.is_some(), "with an unknown format, the result has no Tree");
     pass()
 }
 

@@ -1,4 +1,4 @@
-//! 142 and 147: what an action leaves behind.
+//! Checks 142 and 147: isolation of actions from each other.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ pub(crate) const CHECKS: &[Check] = &[
         H,
         Must,
         Execution,
-        "an action leaves nothing but its outputs, and its inputs alone",
+        "an action leaves only its outputs behind, and its inputs unchanged",
         leaves_nothing
     ),
     check!(147, H, Practical, Execution, "background children do not outlive their action", children),
 ];
 
-/// How many actions look around afterwards, so that each slot of a small farm is seen.
+/// Number of actions that inspect the farm afterwards, enough to use each slot of a small farm.
 const LOOKS: usize = 8;
 
 async fn leaves_nothing(cx: &Cx) -> Judged {
@@ -39,13 +39,13 @@ async fn leaves_nothing(cx: &Cx) -> Judged {
     let look = format!("ls -A; ls -A /tmp | grep {text}; true");
     let jobs: Vec<Job> = (0..LOOKS).map(|_| Job::sh(&look)).collect();
     for found in try_join_all(jobs.iter().map(|job| cx.output(job))).await? {
-        need!(found.trim().is_empty(), "an action finds what another one left: {:?}", found.trim());
+        need!(found.trim().is_empty(), "an action finds files that another one left: {:?}", found.trim());
     }
     attack(cx).await?;
     pass()
 }
 
-/// Tries to change the inputs in place, then looks at them again, here and in the next action.
+/// Tries to change the inputs in place, then checks them in the store and in the next action.
 async fn attack(cx: &Cx) -> Result<(), Stop> {
     let attacks = [
         "echo evil >> in",
@@ -66,7 +66,7 @@ async fn attack(cx: &Cx) -> Result<(), Stop> {
     let mut stored = Vec::new();
     inputs.encode(&cx.client, &mut stored);
     for script in attacks {
-        // It may succeed on a copy, or fail; both are well.
+        // The script may succeed on a copy, or fail; both are correct.
         cx.run(&Job::sh(&format!("({script}) 2>/dev/null; true")).inputs(inputs.clone())).await?;
         for blob in &stored {
             let digest = cx.client.digest(blob);
@@ -74,24 +74,24 @@ async fn attack(cx: &Cx) -> Result<(), Stop> {
                 Ok(found) => found,
                 Err(status) => {
                     return Err(Stop::Fail(format!(
-                        "after {script:?} an input cannot be read: {}",
+                        "after {script:?}, an input cannot be read: {}",
                         status.message()
                     )));
                 }
             };
-            need!(found == *blob, "after {script:?} an input has changed in the store");
+            need!(found == *blob, "after {script:?}, an input has changed in the store");
         }
         let look = Job::sh("cat in; echo; cat sub/in; echo; ./tool").inputs(inputs.clone());
         let found = cx.output(&look).await?;
         need!(
             found == format!("{text}\n{text} 2\n{text}\n"),
-            "after {script:?} the next action finds its inputs changed"
+            "after {script:?}, the next action finds its inputs changed"
         );
     }
     Ok(())
 }
 
-/// Actions that look for a process that sleeps for this long.
+/// Returns whether an action finds a process that sleeps for this long.
 async fn alive(cx: &Cx, marker: &str) -> Result<bool, Stop> {
     let inputs = Inputs::default().file("marker", marker);
     let look = "for p in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $p 2>/dev/null | grep -qF -f marker && echo $p; done; true";
@@ -100,7 +100,7 @@ async fn alive(cx: &Cx, marker: &str) -> Result<bool, Stop> {
     Ok(found.iter().any(|text| !text.trim().is_empty()))
 }
 
-/// A duration to sleep for that nobody else sleeps for.
+/// Returns a unique duration to sleep for.
 fn marker() -> String {
     format!("8{:06}", Noise::new().below(1_000_000))
 }
@@ -117,9 +117,9 @@ async fn children(cx: &Cx) -> Judged {
     need!(took < Duration::from_secs(30), "an action waits {} s for its background children", took.as_secs());
     let result = run.result()?;
     let files: Vec<&str> = result.output_files.iter().map(|file| &*file.path).collect();
-    need!(files == ["out"], "with children in the background the outputs are {files:?}");
+    need!(files == ["out"], "with children in the background, the outputs are {files:?}");
     let output = cx.stdout(result).await?;
-    need!(output == "done\n", "with children in the background the output is {output:?}");
+    need!(output == "done\n", "with children in the background, the output is {output:?}");
     need!(!alive(cx, &one).await?, "a background child outlives its action");
     let two = marker();
     let script = format!("(trap '' TERM HUP; setsid sleep {two}) & sleep {two}");

@@ -1,4 +1,4 @@
-//! 140, 141, 145 and 146: properties, times and resources.
+//! Checks 140, 141, 145 and 146: properties, times and resources.
 
 use reapi::{
     execution::{NodeProperties, NodeProperty},
@@ -24,8 +24,8 @@ pub(crate) const CHECKS: &[Check] = &[
         output_properties
     ),
     check!(141, H, Must, Execution, "announced node properties of inputs are applied", input_properties),
-    check!(145, H, Should, Execution, "the times of a result are all there and in order", times),
-    check!(146, H, May, Execution, "a result says what the action used", resources),
+    check!(145, H, Should, Execution, "the times of a result are all set and in order", times),
+    check!(146, H, May, Execution, "a result reports the resources that the action used", resources),
 ];
 
 fn supported(cx: &Cx) -> Vec<String> {
@@ -53,12 +53,12 @@ async fn output_properties(cx: &Cx) -> Judged {
         let seconds = properties.mtime.map(|mtime| mtime.seconds);
         need!(
             seconds == Some(1_234_567_890),
-            "the mtime of an output is {seconds:?}, 1234567890 was expected"
+            "the mtime of an output is {seconds:?}, expected 1234567890"
         );
     }
     if known.contains(&"unix_mode") {
         let mode = properties.unix_mode.map(|mode| mode.value & 0o777);
-        need!(mode == Some(0o750), "the mode of an output is {mode:?}, 0750 was expected");
+        need!(mode == Some(0o750), "the mode of an output is {mode:?}, expected 0750");
     }
     Ok(known.join(" and "))
 }
@@ -83,9 +83,9 @@ async fn input_properties(cx: &Cx) -> Judged {
     let (mtime, mode) = own.split_once(' ').unwrap_or_default();
     need!(
         !has("mtime") || mtime == "1000000000",
-        "the mtime of an input is {mtime}, 1000000000 was expected"
+        "the mtime of an input is {mtime}, expected 1000000000"
     );
-    need!(!has("unix_mode") || mode == "640", "the mode of an input is {mode}, 640 was expected");
+    need!(!has("unix_mode") || mode == "640", "the mode of an input is {mode}, expected 640");
     need!(plain != own, "a file of the same content has the properties of its twin");
     pass()
 }
@@ -99,7 +99,7 @@ fn nanos(name: &str, time: Option<&Timestamp>) -> Result<i128, Stop> {
 
 async fn times(cx: &Cx) -> Judged {
     let run = cx.ok(&Job::sh("sleep 0.5; echo > out").outputs(["out"])).await?;
-    let Some(metadata) = &run.result()?.execution_metadata else { fail!("there is no execution_metadata") };
+    let Some(metadata) = &run.result()?.execution_metadata else { fail!("execution_metadata is not set") };
     let all = [
         ("queued_timestamp", metadata.queued_timestamp.as_ref()),
         ("worker_start_timestamp", metadata.worker_start_timestamp.as_ref()),

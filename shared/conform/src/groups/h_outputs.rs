@@ -1,4 +1,4 @@
-//! 129–133, 139, 143 and 144: output files and symlinks.
+//! Checks 129–133, 139, 143 and 144: output files and symlinks.
 
 #![expect(deprecated, reason = "clients of older versions use these fields")]
 
@@ -40,7 +40,7 @@ async fn wrong_kind(cx: &Cx) -> Judged {
     pass()
 }
 
-/// The target of an output symlink, if that is what the path is.
+/// Returns the target of an output symlink, if the path is one.
 fn target<'a>(result: &'a ActionResult, path: &str) -> Option<&'a str> {
     result.output_symlinks.iter().find(|link| link.path == path).map(|link| &*link.target)
 }
@@ -92,7 +92,7 @@ async fn absolute_symlink(cx: &Cx) -> Judged {
             cx.ok(&within).await?;
         }
         Strategy::Unknown => {
-            return Err(Stop::Fail("symlink_absolute_path_strategy is UNKNOWN: clients cannot tell".into()));
+            return Err(Stop::Fail("symlink_absolute_path_strategy is UNKNOWN, so clients cannot decide".into()));
         }
     }
     pass()
@@ -121,7 +121,7 @@ async fn executable(cx: &Cx) -> Judged {
             file.is_executable
         );
     }
-    need!(result.output_files.len() == 2, "of two output files {} are there", result.output_files.len());
+    need!(result.output_files.len() == 2, "{} of two output files are present", result.output_files.len());
     let tree = result.output_directories.first().and_then(|directory| directory.tree_digest.clone());
     let tree: reapi::execution::Tree = cx.client.read_message(&tree.unwrap_or_default()).await?;
     for file in tree.root.iter().flat_map(|root| &root.files) {
@@ -132,7 +132,7 @@ async fn executable(cx: &Cx) -> Judged {
             file.is_executable
         );
     }
-    // The same content with and without the bit, as inputs side by side.
+    // The same content with and without the executable bit, as inputs side by side.
     let text = fresh_text();
     let inputs = Inputs::default().program("a", &text).file("b", text.clone()).program("c", &text);
     cx.ok(&Job::sh("test -x a && test ! -x b && test -x c").inputs(inputs)).await?;
@@ -150,7 +150,7 @@ async fn paths(cx: &Cx) -> Judged {
         .chain(result.output_symlinks.iter().map(|link| &*link.path))
         .collect();
     found.sort_unstable();
-    need!(found == ["o/d", "o/l", "o/x"], "the paths are {found:?}, o/d, o/l and o/x were expected");
+    need!(found == ["o/d", "o/l", "o/x"], "the paths are {found:?}, expected o/d, o/l and o/x");
     pass()
 }
 
@@ -166,7 +166,7 @@ async fn stored_first(cx: &Cx) -> Judged {
     let result = run.result()?;
     let directory = result.output_directories.first().and_then(|directory| directory.tree_digest.clone());
     let mut all: Vec<_> = result.output_files.iter().filter_map(|file| file.digest.clone()).collect();
-    need!(all.len() == 8, "of eight output files {} have a digest", all.len());
+    need!(all.len() == 8, "{} of eight output files have a digest", all.len());
     all.extend(result.stdout_digest.clone());
     all.extend(result.stderr_digest.clone());
     let tree: reapi::execution::Tree = cx.client.read_message(&directory.clone().unwrap_or_default()).await?;
@@ -190,7 +190,7 @@ async fn large_output(cx: &Cx) -> Judged {
     let stdout = cx.stdout(result).await?;
     need!(
         stdout.len() == 80 * 65_536 && stdout.bytes().all(|byte| byte == b'x'),
-        "of 5 MiB of output {} bytes are there",
+        "{} bytes of 5 MiB of output are present",
         stdout.len()
     );
     need!(cx.stderr(result).await? == "small\n", "the standard error beside large output is lost");

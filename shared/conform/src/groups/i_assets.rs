@@ -1,4 +1,4 @@
-//! 150–153: remote assets.
+//! Checks 150–153: remote assets.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ use crate::{
 
 pub(crate) const CHECKS: &[Check] = &[
     check!(150, I, Must, Nothing, "an unsupported qualifier is refused by name", qualifiers),
-    check!(151, I, Must, Nothing, "fetched content is verified, and failures are told apart", outcomes),
+    check!(151, I, Must, Nothing, "fetched content is verified, and failures are distinguished", outcomes),
     check!(
         152,
         I,
         Should,
         Nothing,
-        "what was fetched is in the store, and is fetched anew when too old",
+        "fetched content is in the store, and is fetched again when too old",
         stored
     ),
-    check!(153, I, Must, Nothing, "what was pushed is what is fetched", push),
+    check!(153, I, Must, Nothing, "a fetch returns pushed content", push),
 ];
 
 const ABSENT: &str = "the server does not implement FetchBlob";
@@ -53,7 +53,7 @@ async fn fetch(cx: &Cx, request: FetchBlobRequest) -> Result<FetchBlobResponse, 
     Ok(cx.client.fetch().fetch_blob(request).await?.into_inner())
 }
 
-/// The same; a server without the call is not judged.
+/// Calls `FetchBlob`; skips the check if the server does not implement it.
 async fn fetched(cx: &Cx, request: FetchBlobRequest) -> Result<FetchBlobResponse, Stop> {
     let answer = within(Duration::from_secs(20), "FetchBlob", fetch(cx, request)).await?;
     match answer {
@@ -124,7 +124,7 @@ async fn outcomes(cx: &Cx) -> Judged {
         named(Code::from(code), message)
     );
     let absent = fetched(cx, request(cx, &origin.url("/absent"), Vec::new())).await?;
-    has_code(absent.status.as_ref(), &[Code::NotFound], "a fetch of what the origin does not have")?;
+    has_code(absent.status.as_ref(), &[Code::NotFound], "a fetch of a resource that the origin lacks")?;
     let forbidden = fetched(cx, request(cx, &origin.url("/forbidden"), Vec::new())).await?;
     has_code(forbidden.status.as_ref(), &[Code::PermissionDenied], "a fetch that the origin refuses")?;
     let slow = FetchBlobRequest {
@@ -157,7 +157,7 @@ async fn stored(cx: &Cx) -> Judged {
         "a fetch that names no digest function is answered with number {}",
         first.digest_function
     );
-    need!(sha256.read(&expected).await? == content, "what was fetched is not in the store");
+    need!(sha256.read(&expected).await? == content, "the fetched content is not in the store");
     let asked =
         FetchBlobRequest { digest_function: client.function_value(), ..request(cx, &url, Vec::new()) };
     let answer = fetched(cx, asked).await?;
@@ -166,7 +166,7 @@ async fn stored(cx: &Cx) -> Judged {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let newer = FetchBlobRequest { oldest_content_accepted: Some(now()), ..request(cx, &url, Vec::new()) };
     has_code(fetched(cx, newer).await?.status.as_ref(), &[Code::Ok], "a fetch of new content")?;
-    need!(origin.hits() > before, "content that is too old was not fetched anew");
+    need!(origin.hits() > before, "content that is too old was not fetched again");
     let none = FetchBlobRequest { uris: Vec::new(), ..request(cx, &url, Vec::new()) };
     refused(fetch(cx, none).await, &[Code::InvalidArgument], "a fetch without a URI")?;
     let twice = vec![qualifier("checksum.sri", "sha256-AA=="), qualifier("checksum.sri", "sha256-AB==")];
@@ -194,17 +194,17 @@ async fn push(cx: &Cx) -> Judged {
             skip!("the server does not implement PushBlob")
         }
         Err(status) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => {
-            skip!("this caller may not push")
+            skip!("this caller has no permission to push")
         }
         Err(status) => fail!("PushBlob is answered with {}", describe(&status)),
     }
     let asked =
         FetchBlobRequest { digest_function: client.function_value(), ..request(cx, &uri, qualifiers) };
     let found = fetched(cx, asked).await?;
-    has_code(found.status.as_ref(), &[Code::Ok], "a fetch of what was pushed")?;
-    need!(found.blob_digest == Some(digest), "a fetch of what was pushed brings something else");
+    has_code(found.status.as_ref(), &[Code::Ok], "a fetch of pushed content")?;
+    need!(found.blob_digest == Some(digest), "a fetch of pushed content returns other content");
     let other = fetch(cx, request(cx, &uri, vec![qualifier("conform.kind", "two")])).await;
     let is_found = other.is_ok_and(|answer| answer.status.is_none_or(|status| status.code == 0));
-    need!(!is_found, "what was pushed is found under other qualifiers");
+    need!(!is_found, "pushed content is found under other qualifiers");
     pass()
 }

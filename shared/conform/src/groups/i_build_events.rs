@@ -1,4 +1,4 @@
-//! 154–156: build events.
+//! Checks 154–156: build events.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ use crate::{
 
 pub(crate) const CHECKS: &[Check] = &[
     check!(154, I, Must, Nothing, "build events are acknowledged once each, in order", acknowledged),
-    check!(155, I, Practical, Nothing, "the end of a build event stream is no error", ends_well),
-    check!(156, I, Practical, Nothing, "a build event stream goes on after a broken connection", goes_on),
+    check!(155, I, Practical, Nothing, "the end of a build event stream is not an error", ends_well),
+    check!(156, I, Practical, Nothing, "a build event stream resumes after a broken connection", goes_on),
 ];
 
-// What this needs of google.devtools.build.v1.
+// The parts of google.devtools.build.v1 that the checks use.
 
 #[derive(Clone, PartialEq, Eq, Message)]
 struct StreamId {
@@ -108,7 +108,7 @@ fn is_absent(status: &Status) -> bool {
     status.code() == Code::Unimplemented
 }
 
-const ABSENT: &str = "the server does not take build events (PublishBuildEvent is not implemented)";
+const ABSENT: &str = "the server does not accept build events (PublishBuildEvent is not implemented)";
 
 fn event(id: &StreamId, sequence_number: i64, is_last: bool) -> OrderedBuildEvent {
     let bazel =
@@ -160,7 +160,7 @@ impl Publishing {
                 need!(answer.stream_id.as_ref() == Some(&self.id), "an acknowledgement names another stream");
                 Ok(answer.sequence_number)
             }
-            Ok(None) => fail!("the stream ended before all was acknowledged"),
+            Ok(None) => fail!("the stream ended before all events were acknowledged"),
             Err(status) if is_absent(&status) => skip!("{ABSENT}"),
             Err(status) => fail!("the stream of build events broke off with {}", describe(&status)),
         }
@@ -176,7 +176,7 @@ impl Publishing {
         self.send = None;
         match within(LIMIT, "the end of a build event stream", self.answers.message()).await? {
             Ok(None) => Ok(()),
-            Ok(Some(answer)) => fail!("after the end {} is acknowledged", answer.sequence_number),
+            Ok(Some(answer)) => fail!("after the end, {} is acknowledged", answer.sequence_number),
             Err(status) => fail!("the end of a build event stream is {}", describe(&status)),
         }
     }
@@ -204,7 +204,7 @@ async fn acknowledged(cx: &Cx) -> Judged {
         Ok(Err(status)) => {
             need!(status.code() == Code::FailedPrecondition, "a gap is answered with {}", describe(&status));
         }
-        Ok(Ok(Some(answer))) => fail!("after a gap {} is acknowledged", answer.sequence_number),
+        Ok(Ok(Some(answer))) => fail!("after a gap, {} is acknowledged", answer.sequence_number),
     }
     pass()
 }

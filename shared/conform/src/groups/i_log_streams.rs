@@ -1,4 +1,4 @@
-//! 148 and 149: log streams.
+//! Checks 148 and 149: log streams.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) const CHECKS: &[Check] = &[
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A new log stream, under the first parent that the server takes.
+/// Creates a log stream under the first parent that the server accepts.
 async fn log_stream(cx: &Cx) -> Result<(String, LogStream), Stop> {
     let parents = [cx.client.instance.clone(), cx.options.nested_instance.clone(), "projects/conform".into()];
     let mut last = None;
@@ -50,8 +50,8 @@ async fn create(cx: &Cx) -> Judged {
     let token = secret.strip_prefix(&format!("{name}/")).unwrap_or_default();
     need!(token.len() >= 8 && !token.contains('/'), "the log stream {name} is written as {secret}");
     let (_, other) = log_stream(cx).await?;
-    need!(other.name != *name, "two log streams have one name");
-    need!(!other.write_resource_name.ends_with(token), "two log streams have one secret");
+    need!(other.name != *name, "two log streams have the same name");
+    need!(!other.write_resource_name.ends_with(token), "two log streams have the same secret");
     let answer = cx.client.write(name, pieces(&fresh(10), 10)).await;
     need!(answer.is_err(), "the name to read a log stream can be written");
     let answer = within(LIMIT, "a read of the secret name", cx.client.read_at(secret, 0, 0)).await?;
@@ -64,7 +64,7 @@ async fn open(cx: &Cx, name: &str) -> Result<Streaming<reapi::bytestream::ReadRe
     Ok(cx.client.byte_stream().read(request).await?.into_inner())
 }
 
-/// Reads until there are so many bytes.
+/// Reads until `size` bytes have arrived.
 async fn take(stream: &mut Streaming<reapi::bytestream::ReadResponse>, size: usize) -> Result<Vec<u8>, Stop> {
     let mut content = Vec::new();
     while content.len() < size {
@@ -91,7 +91,7 @@ async fn follow(cx: &Cx) -> Judged {
     let gone = |_| Stop::Fail("the write to a log stream ended early".to_owned());
     send.send(part(&first, 0, false)).map_err(gone)?;
     let mut reading = within(LIMIT, "a read of a log stream", open(cx, &name)).await??;
-    need!(take(&mut reading, 5000).await? == first, "a log stream reads otherwise than it was written");
+    need!(take(&mut reading, 5000).await? == first, "a log stream does not read as it was written");
     let quiet = tokio::time::timeout(Duration::from_millis(700), reading.message()).await;
     match quiet {
         Ok(Ok(Some(piece))) if piece.data.is_empty() => {}
@@ -101,21 +101,21 @@ async fn follow(cx: &Cx) -> Judged {
     send.send(part(&second, 5000, true)).map_err(gone)?;
     drop(send);
     let written = within(LIMIT, "a write to a log stream", writing).await?;
-    let written = written.map_err(|error| Stop::Fail(format!("the check itself broke: {error}")))??;
+    let written = written.map_err(|error| Stop::Fail(format!("the check itself failed: {error}")))??;
     need!(written.into_inner().committed_size == 8000, "a log stream of 8000 bytes commits another size");
-    need!(take(&mut reading, 3000).await? == second, "what was appended to a log stream is lost");
+    need!(take(&mut reading, 3000).await? == second, "data appended to a log stream is lost");
     let end = within(LIMIT, "after it was finished, a read of a log stream", reading.message()).await??;
     need!(end.is_none_or(|piece| piece.data.is_empty()), "a log stream has more than was written");
     let whole = [first, second].concat();
     for at in [0_usize, 1, 4999, 7999, 8000] {
         let read = cx.client.read_at(&name, i64::try_from(at).unwrap_or_default(), 0).await?;
-        need!(whole.get(at..) == Some(&*read), "a finished log stream reads otherwise from {at}");
+        need!(whole.get(at..) == Some(&*read), "a finished log stream reads differently from {at}");
     }
     let more = cx.client.write(&secret, vec![part(b"more", 8000, false)]).await;
-    need!(more.is_err(), "a finished log stream takes more");
+    need!(more.is_err(), "a finished log stream accepts more data");
     let other = cx.client.write(&secret, vec![part(b"other", 0, true)]).await;
     sleep(Duration::from_millis(100)).await;
-    need!(other.is_err() || other.is_ok_and(|size| size == 8000), "a finished log stream is written anew");
+    need!(other.is_err() || other.is_ok_and(|size| size == 8000), "a finished log stream is overwritten");
     need!(cx.client.read_at(&name, 0, 0).await? == whole, "the committed bytes of a log stream changed");
     pass()
 }

@@ -1,4 +1,4 @@
-//! What the scheduler reads and commits.
+//! The scheduler's calls: reading heads, committing grants and returning claims.
 
 use std::time::Duration;
 
@@ -10,100 +10,94 @@ use crate::{
     actions::{Actions, script::META},
 };
 
-/// What a decision needs.
+/// State of the index that a scheduling decision needs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Heads {
-    /// Whether there is an index.
+    /// Whether the index exists and is complete.
     pub ready: bool,
-    /// Executions that wait.
+    /// Number of waiting executions.
     pub waiting: u64,
-    /// Claims of which it is in doubt that their executor knows.
+    /// Number of claims that their executor has not confirmed.
     pub doubtful: u64,
-    /// Executions that an executor has.
+    /// Number of executions held by executors.
     pub claimed: u64,
-    /// When to look at those in doubt again.
+    /// When to check unconfirmed claims again.
     pub next_doubt: Option<Millis>,
-    /// When the next execution has waited too long.
+    /// When the next execution expires in its queue.
     pub next_overdue: Option<Millis>,
-    /// When one copy more of an execution is due.
+    /// When the next further copy of an execution is due.
     pub next_hedge: Option<Millis>,
-    /// Until when nothing may be granted.
+    /// Time until which nothing may be granted, after a rebuild.
     pub hold: Option<Millis>,
-    /// Executors that are to say what they have.
+    /// Number of executors that must be asked for a heartbeat.
     pub silent: u64,
-    /// Those that were asked for and are unfinished no more.
+    /// Those of the requested executions that have ended.
     pub ended: Vec<ExecutionKey>,
-    /// The pools that were asked for.
+    /// The pools that were requested.
     pub pools: Vec<PoolHead>,
 }
 
-/// What waits in a pool.
+/// The waiting executions of a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolHead {
-    /// The pool.
     pub pool: PoolName,
-    /// How many wait there.
+    /// Number of executions waiting for the pool.
     pub waiting: u64,
-    /// The groups that wait.
+    /// Groups with executions waiting for the pool.
     pub groups: Vec<GroupHead>,
 }
 
-/// What a group had of a pool, and its first waiting executions.
+/// A group's use of a pool, and its first waiting executions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupHead {
-    /// The group.
     pub group: Group,
-    /// ESU-seconds that it used, those longer ago counting less.
+    /// ESU-seconds used, with exponential decay over time.
     pub used: f64,
-    /// ESU that it holds.
+    /// ESU that the group currently holds.
     pub held: f64,
-    /// In their order.
+    /// Its first waiting executions, in their order.
     pub waiting: Vec<Waiting>,
 }
 
-/// An execution that waits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
-    /// Which.
     pub key: ExecutionKey,
-    /// What it wants.
+    /// Requirements on an executor.
     pub demand: Demand,
-    /// Who has a copy of it.
+    /// Executors that hold a copy of it.
     pub holders: Vec<ExecutorId>,
 }
 
-/// An execution that is granted to an executor.
+/// An execution granted to an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The execution.
     pub key: ExecutionKey,
-    /// The executor.
     pub executor: ExecutorId,
-    /// When one copy more of it is due.
+    /// When a further copy is due, if any.
     pub hedge_at: Option<Millis>,
-    /// What it holds there: thousandths of ESU.
+    /// Resources that it holds there, in thousandths of ESU.
     pub cost: u64,
 }
 
-/// A grant that held.
+/// A grant that was committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// Index of the grant.
+    /// Index of the grant in the caller's list.
     pub grant: usize,
     /// Position of the execution's last record.
     pub sequence: Sequence,
-    /// That record, as it is stored.
+    /// The execution's last record, as it is stored.
     pub record: String,
 }
 
 type RawHeads = (u8, u64, u64, u64, u64, u64, u64, u64, u64, Vec<String>, Vec<Value>);
 
 impl Actions {
-    /// Looks after claims in doubt; then reads at most `max` waiting executions of each of `pools`, and which of `reserved`
-    /// are unfinished no more.
+    /// Handles unconfirmed claims, then reads up to `max` waiting executions of each of `pools`, and which
+    /// of `reserved` have ended.
     ///
-    /// An executor that does not name what it should have is asked; unless it then names it, or when it says nothing for
-    /// `grace`, the execution waits again.
+    /// An executor that does not name an execution which it should hold is asked for a heartbeat; the execution is
+    /// requeued if the heartbeat does not name it either, or does not arrive within `grace`.
     pub async fn heads(
         &self,
         now: Millis,
@@ -143,7 +137,7 @@ impl Actions {
         })
     }
 
-    /// Commits `grants`; returns those that still held.
+    /// Commits `grants`; returns those that were still valid.
     pub async fn commit(&self, grants: &[Grant], now: Millis) -> Result<Vec<Committed>, IndexError> {
         let mut invocation = self.0.action_scripts.commit.prepare_invoke();
         invocation.key(META).arg(now.0).arg(grants.len());
@@ -158,7 +152,7 @@ impl Actions {
             .collect())
     }
 
-    /// Takes `executions` back, which `executor` claimed and did not start; returns those that wait again.
+    /// Returns `executions`, which `executor` claimed and did not start, to their queues; returns the requeued ones.
     pub async fn give_back(
         &self,
         executor: &ExecutorId,

@@ -1,82 +1,79 @@
-//! A record of an execution, as the index sees it.
+//! Records of executions in the form that the index needs.
 
 use model::{Demand, ExecutionKey, ExecutorId, Millis, PoolName, Sequence};
 
 use crate::actions::join::MergeKey;
 
-/// One stored record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The execution.
     pub key: ExecutionKey,
-    /// The record's position.
+    /// Position of the record.
     pub sequence: Sequence,
-    /// What it means here.
+    /// Effect on the index.
     pub change: Change,
 }
 
-/// What a record means to the index.
+/// Effect of a record on the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The execution goes on.
+    /// The execution is unfinished.
     Open(Move, Box<Open>),
     /// The execution has its result.
     Finished {
-        /// Who ran it, if anyone did.
+        /// The executor that ran it, if any did.
         executor: Option<ExecutorId>,
-        /// By what it was joined.
+        /// Key under which others could join it.
         merge: Option<MergeKey>,
-        /// Its invocation.
         invocation: String,
-        /// What it cost its invocation beyond what it was thought to cost: thousandths of ESU times seconds.
+        /// Actual minus estimated cost to its invocation, in thousandths of ESU times seconds.
         beyond: i64,
     },
 }
 
-/// How an unfinished execution goes on.
+/// Change of an unfinished execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Move {
-    /// It waits, for the first time or again; nobody has it.
+    /// It waits, initially or again; no executor holds it.
     Waits,
-    /// As before.
+    /// Its state is unchanged.
     Stays,
-    /// One copy more of it waits.
+    /// One more copy of it waits.
     Hedged,
-    /// The copy of this executor ended.
+    /// The copy on this executor has ended.
     CopyEnded(ExecutorId),
 }
 
-/// An unfinished execution.
+/// An execution that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
-    /// The pool that it is for.
+    /// The pool that it waits for.
     pub pool: PoolName,
-    /// When it has waited too long.
+    /// When its time in the queue expires.
     pub until: Millis,
-    /// What it wants of an executor.
+    /// Requirements on an executor.
     pub demand: Demand,
-    /// What it holds: thousandths of ESU.
+    /// Resources of one running copy, in thousandths of ESU.
     pub cost: u64,
-    /// What it is thought to cost its invocation: thousandths of ESU times seconds.
+    /// Estimated cost to its invocation, in thousandths of ESU times seconds.
     pub length: u64,
-    /// Its invocation: those of a group take turns.
+    /// Its invocation: invocations of a group take turns.
     pub invocation: String,
-    /// By what it can be joined, if it may be.
+    /// Key under which others may join it, if it is shareable.
     pub merge: Option<MergeKey>,
     /// The record as it is stored.
     pub record: Vec<u8>,
 }
 
-/// Half of the 15 bits above the start tags (38 bits) that fit the 53 bits which a sorted set's double keeps exactly.
+/// Half of the 15 bits above the start tags (38 bits) that fit the 53 bits which a sorted set's double stores exactly.
 const PRIORITIES: i32 = 1 << 14;
 
-/// A priority from 0 on, as the script wants it.
+/// Maps a priority to a non-negative number, as the script expects.
 fn rank(priority: i32) -> i32 {
     priority.clamp(-PRIORITIES, PRIORITIES - 1) + PRIORITIES
 }
 
 impl Event {
-    /// The fourteen arguments of the script.
+    /// Appends the fourteen arguments that the script expects for each event.
     pub(crate) fn write(&self, invocation: &mut redis::ScriptInvocation<'_>) {
         let key = self.key.to_string();
         let merged = |merge: &Option<MergeKey>| merge.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What executors say, and what follows when they say nothing any more.
+//! Heartbeats of executors, and the handling of lost executors.
 
 use std::time::Duration;
 
@@ -13,52 +13,51 @@ use crate::{
     },
 };
 
-/// What a heartbeat told.
+/// Result of applying a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
     /// Whether the index is ready.
     pub ready: bool,
-    /// What waits again because of it.
+    /// Executions that were requeued because of it.
     pub again: Vec<ExecutionKey>,
-    /// What it has in hand and the index does not know: that has its result.
+    /// Executions that the executor holds and the index does not know: they have ended.
     pub dead: Vec<ExecutionKey>,
-    /// What it has in hand as was not known, after the index was built anew: for none of it a copy is due.
+    /// Executions that the executor holds and that were not known, after a rebuild: no further copy is due for them.
     pub found: Vec<(ExecutionKey, Demand)>,
 }
 
-/// What can be due for an execution.
+/// Actions that can be due for an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Its end: it has waited too long.
+    /// The execution expires: it has waited too long.
     Expiry,
-    /// One copy more of it.
+    /// Another copy of the execution starts.
     Hedge,
 }
 
-/// An unfinished execution.
+/// An execution that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveExecution {
-    /// Its name.
     pub key: ExecutionKey,
     /// Position of its last record.
     pub sequence: Sequence,
-    /// That record, as it is stored.
+    /// Its last record, as it is stored.
     pub record: Vec<u8>,
 }
 
-/// What a lost executor leaves behind.
+/// State left behind by a lost executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// Its machine, when it was known.
+    /// Name of its machine, if known.
     pub host: Option<String>,
-    /// What it had in hand.
+    /// Executions that it held.
     pub executions: Vec<LiveExecution>,
 }
 
 impl Actions {
-    /// Takes an executor's heartbeat, `encoded` as it was sent.
+    /// Applies an executor's heartbeat; `encoded` is the heartbeat as it was sent.
     ///
-    /// An execution that it should have and does not name waits again when it is not named for `grace` either.
+    /// An execution that the executor should hold but does not name is requeued if it stays unnamed for `grace`.
     pub async fn announce(
         &self,
         heartbeat: &ExecutorHeartbeat,
@@ -90,7 +89,7 @@ impl Actions {
         Ok(Heard { ready: ready == 1, again: read(again)?, dead: read(dead)?, found })
     }
 
-    /// A copy more of each of these is due then, unless one is due already.
+    /// Schedules another copy of each execution at its time, unless one is scheduled already.
     pub async fn hedge_at(&self, due: &[(ExecutionKey, Millis)]) -> Result<(), IndexError> {
         if due.is_empty() {
             return Ok(());
@@ -103,7 +102,8 @@ impl Actions {
         self.0.ask::<u64>("hedge_at", &add).await.map(drop)
     }
 
-    /// Takes a lost executor out, and says what it had. Its claims stay until what follows is applied.
+    /// Removes a lost executor and returns the executions that it held. Its claims stay until the events
+    /// that follow are applied.
     pub async fn lost(&self, executor: &ExecutorId) -> Result<Lost, IndexError> {
         let what = "action_lost";
         let mut invocation = self.0.action_scripts.lost.prepare_invoke();
@@ -114,7 +114,7 @@ impl Actions {
         Ok(Lost { host: (!host.is_empty()).then_some(host), executions: read_live(rest, what)? })
     }
 
-    /// Executions for which something is due at `now`, some of them. They are handed out again at `again`.
+    /// Up to `max` executions with an action due at `now`. They are returned again at `again` if it is still due.
     pub async fn due(
         &self,
         due: Due,
@@ -133,7 +133,7 @@ impl Actions {
         read_live(&found, what)
     }
 
-    /// The executors that have something in hand.
+    /// The executors that hold at least one execution.
     pub async fn holders(&self) -> Result<Vec<ExecutorId>, IndexError> {
         let found: Vec<String> = self.0.ask("action_holders", cmd("HVALS").arg(key("claims"))).await?;
         let distinct: std::collections::BTreeSet<ExecutorId> = found

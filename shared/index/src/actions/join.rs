@@ -1,4 +1,4 @@
-//! Which execution of an action others join instead of running it again.
+//! Selection of the execution that requests for the same action join instead of running it again.
 
 use std::{fmt, time::Duration};
 
@@ -9,19 +9,19 @@ use crate::{
     actions::{Actions, script::META},
 };
 
-/// What executions must have in common to be one: quota group, action (digest and digest function) and instance name,
-/// whose results are kept apart from those of others. Its text is the field in `merge`.
+/// Key that executions must share to be merged: quota group, action (digest and digest function) and instance name,
+/// since results of instances are kept apart. Its text is the field in `merge`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MergeKey(String);
 
 impl MergeKey {
-    /// That of an execution; none for one that may not be shared.
+    /// The key of an execution; `None` if it may not be shared.
     pub fn of(execution: &Execution) -> Option<Self> {
         let Execution { group, action, instance, .. } = execution;
         (!execution.do_not_cache).then(|| Self::named(group, action, instance))
     }
 
-    /// That of executions of an action that may be shared.
+    /// The key of shareable executions of an action.
     pub fn named(group: &Group, action: &BlobDigest, instance: &str) -> Self {
         Self(format!("{group} {action} {instance}"))
     }
@@ -33,23 +33,23 @@ impl fmt::Display for MergeKey {
     }
 }
 
-/// What became of joining.
+/// Outcome of a join request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Joined {
-    /// Nothing is to be joined: the candidate is what others join from now on.
+    /// There is nothing to join: others join the candidate from now on.
     First,
-    /// This is to be joined. It was found before it was written perhaps: whoever joins writes it too.
+    /// Join this execution. It may not have been written yet, so the caller writes it as well.
     Other(ExecutionKey),
 }
 
 impl Actions {
-    /// Joins the execution of `what` that waits or runs, or makes `candidate` the one that others join. `over` is what the
-    /// caller knows to have ended: none of it is joined, nor does it stand in the way.
+    /// Joins the waiting or running execution of `what`, or registers `candidate` as the one that others join. The
+    /// caller knows that the executions in `over` have ended: they are neither joined nor in the way.
     ///
-    /// The projection of the log keeps in `merge` each execution that can be shared from its first record to its end. So
-    /// what can be joined lives exactly as long as the execution itself, which a record with a time to live, renewed by
-    /// its executor, could only approach. Until the projection knows of it, for at most `ttl`, the candidate stands
-    /// in a record of its own.
+    /// The projection of the log keeps each shareable execution in `merge` from its first record to its end. An
+    /// entry therefore exists exactly as long as the execution itself, which a record with a time to live, renewed
+    /// by its executor, could only approximate. Until the projection knows the candidate, for at most `ttl`, a
+    /// separate record holds it.
     pub async fn join(
         &self,
         what: &MergeKey,

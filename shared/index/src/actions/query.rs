@@ -1,4 +1,4 @@
-//! What gateways, `top` and `doctor` ask.
+//! Queries of gateways, `top` and `doctor`.
 
 use model::{ExecutionKey, ExecutorId, Millis, PoolName, Sequence};
 use redis::cmd;
@@ -11,25 +11,25 @@ use crate::{
     },
 };
 
-/// Why an execution waits, or who has it.
+/// The queue of a pool, and an execution's place in it or its executor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Queue {
-    /// Whether the rest can be relied on.
+    /// Whether the index is ready and the other fields are reliable.
     pub ready: bool,
-    /// Executors of the pool that live.
+    /// Number of live executors of the pool.
     pub executors: u64,
-    /// Executions that wait for them.
+    /// Number of executions waiting for the pool.
     pub waiting: u64,
-    /// Executions that they have in hand.
+    /// Number of executions that the pool's executors hold.
     pub running: u64,
-    /// How many come before the execution; `None` when it does not wait.
+    /// Number of executions ahead of this one; `None` if it does not wait.
     pub place: Option<u64>,
-    /// Who has it.
+    /// The executor that holds it, if any.
     pub executor: Option<ExecutorId>,
 }
 
 impl Actions {
-    /// What the queue of `pool` looks like, and where `execution` stands in it. One call, whatever its depth.
+    /// The queue of `pool` and the place of `execution` in it. One call, whatever the length of the queue.
     pub async fn queue(
         &self,
         pool: &PoolName,
@@ -51,7 +51,7 @@ impl Actions {
         })
     }
 
-    /// Whether the index can be used; `None` when there is none.
+    /// State of the index; `None` if there is no index.
     pub async fn health(&self) -> Result<Option<Health>, IndexError> {
         let fields = ["ready", "watermark", "epoch"];
         let found: (Option<u8>, Option<u64>, Option<String>) =
@@ -63,7 +63,7 @@ impl Actions {
         }))
     }
 
-    /// The last heartbeat of every executor that is not gone at `now`, as it was sent.
+    /// The last heartbeat of every executor that is live at `now`, as it was sent.
     pub async fn executors(&self, now: Millis) -> Result<Vec<Vec<u8>>, IndexError> {
         let what = "action_executors";
         let later = format!("({}", now.0);

@@ -1,4 +1,4 @@
-//! Following the stream of executions, and starting over when Redis forgot.
+//! Applying the stream of executions, and rebuilding the index after Redis has lost it.
 
 use model::{ExecutionKey, ExecutorId, Millis, Sequence};
 
@@ -8,36 +8,34 @@ use crate::{
     rebuild::REBUILD_TTL_MS,
 };
 
-/// What became of a batch of events.
+/// Outcome of applying a batch of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
-    /// They are in the index now. Nothing where they were in before.
+    /// The events are in the index. The effects are empty if they had been applied before.
     Done(Effects),
-    /// The index stands at this earlier position: read again from there.
+    /// The index is at this earlier position: read again from there.
     Gap(Sequence),
     /// There is no index: rebuild it.
     Empty,
-    /// Another projector rebuilds it: try again soon.
+    /// Another projector is rebuilding it: retry soon.
     Rebuilding,
-    /// This rebuild was taken over by another.
+    /// Another projector took over this rebuild.
     Lost,
 }
 
-/// What events brought about.
+/// Effects of a batch of events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// Executors that have what ended without them.
+    /// Executors that still hold executions which another process ended.
     pub astray: Vec<Astray>,
-    /// Executions that wait since these events, and not before.
+    /// Executions that wait since these events, and did not wait before.
     pub fresh: Vec<ExecutionKey>,
 }
 
-/// An executor that has an execution in hand which ended without it.
+/// An executor that holds an execution which another process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Astray {
-    /// The execution.
     pub key: ExecutionKey,
-    /// The executor.
     pub executor: ExecutorId,
 }
 
@@ -53,7 +51,7 @@ impl Actions {
         self.apply_as("", from, to, events, now).await
     }
 
-    /// Takes the right to rebuild the index, and empties it; `None` when another has it.
+    /// Acquires the right to rebuild the index, and empties it; `None` if another projector has it.
     pub async fn begin_rebuild(&self) -> Result<Option<RebuildToken>, IndexError> {
         let token = uuid::Uuid::new_v4().simple().to_string();
         let mut invocation = self.0.action_scripts.begin_rebuild.prepare_invoke();
@@ -72,10 +70,10 @@ impl Actions {
         self.apply_as(&token.0, Sequence(0), Sequence(0), events, now).await
     }
 
-    /// Declares the index ready at `watermark`; false when the right was lost.
+    /// Declares the index ready at `watermark`; returns false if the right was lost.
     ///
-    /// Until `hold` nothing is offered and until `guard` nothing is overdue, unless all of `executors`, which may be running
-    /// something, have said so before.
+    /// Nothing is granted until `hold` and nothing counts as overdue until `guard`, unless all of `executors`, which
+    /// may be running executions, have sent a heartbeat before.
     pub async fn finish_rebuild(
         &self,
         token: &RebuildToken,
@@ -93,8 +91,8 @@ impl Actions {
         Ok(done == 1)
     }
 
-    /// Where a rebuild may start to read: every unfinished execution has its last record behind this position. `None` when
-    /// there is no index.
+    /// Position from which a rebuild may start to read: every unfinished execution has its last record after it.
+    /// `None` if there is no index.
     pub async fn floor(&self) -> Result<Option<Sequence>, IndexError> {
         let mut invocation = self.0.action_scripts.floor.prepare_invoke();
         invocation.key(META);

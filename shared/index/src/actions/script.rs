@@ -1,31 +1,33 @@
-//! The scripts and the keys.
+//! The Lua scripts and the keys that they use.
 
 use std::sync::Arc;
 
 use redis::Script;
 
-/// Every key has this prefix; the braces keep them in one slot of a cluster. An execution is spelt `<group>/<id>`.
+/// Every key has this prefix; the braces keep all keys in one slot of a cluster.
+/// An execution is written `<group>/<id>`.
 ///
-/// - `meta` HASH: `ready`, `watermark`, `epoch`; `hold`, `guard`: until when nothing is offered, and nothing is overdue,
-///   after a rebuild. No TTL. Its absence means: rebuild. `rebuild` STRING with TTL: who rebuilds.
-/// - `live` HASH: position, score, latest time, cost and pool of every unfinished execution. `records` HASH: its last record.
-///   `demands` HASH: what it wants of an executor (JSON). `positions` ZSET: the same executions by position.
-/// - `pools` SET: pools with waiting executions. `waiting` HASH: how many in each. `groups:<pool>` SET: groups that wait there.
-///   `waiting:<pool> <group>` ZSET: the executions, by priority, then start tag. `expires` ZSET: all that wait, by when they
-///   have waited too long.
-/// - `tags:<pool> <group>` HASH while the group waits: `i<invocation>` the start tag of its next execution, `l<invocation>`
-///   that of its last one, the empty field that of the one which started last.
-/// - `use:<pool>` HASH: group to what it used, what it holds, and when that was counted.
-/// - `claims` HASH: execution to the executors that have a copy. `claims:<executor>` SET: the same from the other side.
-///   `running` HASH: copies of each pool. `doubtful` ZSET of `<executor> <execution>`: claims that their executor did not
-///   name, by when it is asked; `asked` ZSET: those it was asked for, by when that answer is due.
-/// - `hedges` ZSET: executions by when one copy more is due.
-/// - `executors` ZSET by expiry; `members:<pool>` ZSET the same of one pool. `executor:<executor>` HASH: `pool`, `host`,
-///   `heartbeat`.
-/// - `merge` HASH: for every unfinished execution that may be shared, what others have in common with it (see
-///   [`super::MergeKey`]) to the execution. `joining:<the same>` STRING with TTL: an execution that others join before
-///   its first record is applied.
-/// - `awaited` SET: executors that have not been heard of since a rebuild.
+/// - `meta` HASH: `ready`, `watermark`, `epoch`; `hold`, `guard`: times until which, after a rebuild, nothing is
+///   granted and nothing is overdue. No TTL. If it is missing, the index must be rebuilt. `rebuild` STRING with TTL:
+///   token of the process that rebuilds.
+/// - `live` HASH: position, score, expiry time, cost and pool of every unfinished execution. `records` HASH: its last
+///   record. `demands` HASH: its requirements on an executor (JSON). `positions` ZSET: the same executions by position.
+/// - `pools` SET: pools with waiting executions. `waiting` HASH: number in each. `groups:<pool>` SET: groups waiting
+///   there. `waiting:<pool> <group>` ZSET: the executions, by priority, then start tag. `expires` ZSET: all waiting
+///   executions by their expiry time.
+/// - `tags:<pool> <group>` HASH while the group waits: `i<invocation>` the start tag of its next execution,
+///   `l<invocation>` that of its last one, the empty field that of the execution started last.
+/// - `use:<pool>` HASH: group to its past use, the resources that it holds, and the time of that count.
+/// - `claims` HASH: execution to the executors that have a copy. `claims:<executor>` SET: the same from the other
+///   side. `running` HASH: copies of each pool. `doubtful` ZSET of `<executor> <execution>`: claims that their
+///   executor did not name, by the time at which it is asked; `asked` ZSET: claims that it was asked about, by the
+///   time its answer is due.
+/// - `hedges` ZSET: executions by the time at which another copy is due.
+/// - `executors` ZSET by expiry; `members:<pool>` ZSET the same of one pool. `executor:<executor>`
+///   HASH: `pool`, `host`, `heartbeat`.
+/// - `merge` HASH: the join key (see [`super::MergeKey`]) of every unfinished execution that may be shared, to the
+///   execution. `joining:<join key>` STRING with TTL: an execution that others join before its first record is applied.
+/// - `awaited` SET: executors that have not sent a heartbeat since a rebuild.
 pub(crate) const META: &str = "forebay:{actions}:meta";
 
 pub(crate) fn key(name: &str) -> String {

@@ -1,4 +1,4 @@
-//! A Redis of the test's own, and events as a scheduler would read them.
+//! A Redis server for each test, and events as a scheduler would read them.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "a part of several tests")]
 
 use std::time::Duration;
@@ -57,13 +57,13 @@ pub fn heartbeat(executor: &str, running: &[ExecutionKey]) -> ExecutorHeartbeat 
     }
 }
 
-/// By what an action of a group is joined.
+/// The key under which executions of the group's action are merged.
 pub fn merge(group: &str) -> MergeKey {
     MergeKey::named(&group.parse().unwrap(), &DigestFunction::Sha256.digest(b"a"), "")
 }
 
 impl Test {
-    /// A ready, empty index.
+    /// Starts with a ready, empty index.
     pub async fn start() -> Self {
         let servers = Servers::prepare(0);
         servers.start_redis().await;
@@ -82,7 +82,7 @@ impl Test {
         assert!(done.unwrap());
     }
 
-    /// One ESU.
+    /// A demand of one ESU.
     pub fn demand(priority: i32) -> Demand {
         let size = Resources::new(1000, 100_000_000);
         Demand { size, priority, since_ms: NOW, ..Demand::default() }
@@ -128,7 +128,7 @@ impl Test {
         self.ends(key, executor, 0)
     }
 
-    /// One that cost so much more than was thought.
+    /// An end whose cost exceeded the estimate by `beyond`.
     pub fn finished_beyond(&mut self, key: &ExecutionKey, executor: &str, beyond: i64) -> Event {
         self.ends(key, Some(executor), beyond)
     }
@@ -159,7 +159,7 @@ impl Test {
         }
     }
 
-    /// Accepts so many executions of equal priority.
+    /// Accepts `count` executions of equal priority.
     pub async fn accept(&mut self, count: usize) -> Vec<ExecutionKey> {
         let keys: Vec<ExecutionKey> = (0..count).map(|_| key("g")).collect();
         let events: Vec<Event> = keys.iter().map(|key| self.waits(key, 0)).collect();
@@ -171,14 +171,14 @@ impl Test {
         self.actions.heads(now, 100, GRACE, &[pool()], &[]).await.unwrap()
     }
 
-    /// The executions that wait, group by group.
+    /// The waiting executions, group by group.
     pub async fn waiting(&self, now: Millis) -> Vec<ExecutionKey> {
         let heads = self.heads(now).await;
         let groups = heads.pools.into_iter().flat_map(|pool| pool.groups);
         groups.flat_map(|group| group.waiting).map(|waiting| waiting.key).collect()
     }
 
-    /// What group g holds.
+    /// The resources that group g holds, in ESU.
     pub async fn held(&mut self) -> f64 {
         let one = self.accept(1).await;
         let held = self.heads(NOW).await.pools[0].groups[0].held;
@@ -191,7 +191,7 @@ impl Test {
         self.actions.announce(heartbeat, b"heartbeat", NOW, GRACE).await.unwrap()
     }
 
-    /// Gives an execution to an executor, if it still can be.
+    /// Commits an execution to an executor, if that is still possible.
     pub async fn commit(&self, key: &ExecutionKey, executor: &str) -> Option<Committed> {
         self.grant(key, executor, None).await
     }
@@ -205,7 +205,7 @@ impl Test {
         self.actions.commit(&[grant], NOW).await.unwrap().pop()
     }
 
-    /// How many wait and run.
+    /// The numbers of waiting and running executions.
     pub async fn counts(&self) -> (u64, u64) {
         let queue = self.actions.queue(&pool(), None, NOW).await.unwrap();
         (queue.waiting, queue.running)

@@ -1,4 +1,4 @@
-//! Standard output and standard error.
+//! Standard output and standard error of an action.
 
 use std::{
     fs::File,
@@ -13,10 +13,10 @@ use reapi::{digest::to_proto, execution::Digest};
 use super::{Collected, Console};
 use crate::{CollectError, InputRoots, prepare::blocking};
 
-/// A stream up to this size goes to the store from memory, so that its file can be used again.
+/// Maximum size in bytes of a stream that is stored from memory, so that its file can be reused.
 const HELD_BYTES: u64 = 256 << 10;
 
-/// What a stream is.
+/// The content of an output stream.
 enum Stream {
     Short(Bytes),
     Long(PathBuf),
@@ -27,7 +27,7 @@ impl Stream {
 }
 
 impl InputRoots {
-    /// Puts standard output and standard error into the store: for actions that ended without outputs.
+    /// Stores standard output and standard error only: for actions that ended without outputs.
     pub async fn console(
         &self,
         console: &Console,

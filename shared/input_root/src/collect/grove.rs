@@ -1,4 +1,4 @@
-//! Finds what an action put out. Nothing is opened but directories, and no symlink is followed out of the input root.
+//! Finds the outputs of an action. Opens nothing but directories and follows no symlink out of the input root.
 
 use std::{
     ffi::{CStr, CString},
@@ -21,7 +21,6 @@ use crate::{
     spec::{Output, OutputSpec, Wanted},
 };
 
-/// All that was found.
 #[derive(Debug, Default)]
 pub(crate) struct Grove {
     pub(crate) tops: Vec<Top>,
@@ -30,7 +29,6 @@ pub(crate) struct Grove {
     pub(crate) files: Vec<FoundFile>,
 }
 
-/// One output.
 #[derive(Debug)]
 pub(crate) enum Top {
     File {
@@ -49,7 +47,7 @@ pub(crate) enum Top {
     },
 }
 
-/// What clients before version 2.1 take a symlink for.
+/// The kind of output that clients before version 2.1 expect for a symlink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkKind {
     File,
@@ -59,13 +57,13 @@ pub(crate) enum LinkKind {
 /// A directory of an output.
 #[derive(Debug)]
 pub(crate) struct FoundDir {
-    /// Relative to the input root.
+    /// Path relative to the input root.
     pub(crate) place: String,
-    /// Its files are `files[first..end]`, by name.
+    /// Its files are `files[first..end]`, sorted by name.
     pub(crate) first: usize,
     pub(crate) end: usize,
     pub(crate) links: Vec<SymlinkNode>,
-    /// By name: where they are in `dirs`.
+    /// Names of its subdirectories and their indexes in `dirs`, sorted by name.
     pub(crate) dirs: Vec<(Box<str>, usize)>,
     pub(crate) mode: Option<UInt32Value>,
 }
@@ -74,17 +72,17 @@ pub(crate) struct FoundDir {
 #[derive(Debug)]
 pub(crate) struct FoundFile {
     pub(crate) name: Box<str>,
-    /// Where its directory is in `dirs`; None: the output itself, and `name` is its place.
+    /// Index of its directory in `dirs`. `None`: the file is itself an output, and `name` is its path.
     pub(crate) dir: Option<usize>,
     pub(crate) executable: bool,
     pub(crate) props: Option<Box<NodeProperties>>,
     pub(crate) inode: u64,
     pub(crate) changed_at: (i64, i64),
-    /// It has other names, too.
+    /// Whether it has several names.
     pub(crate) shared: bool,
     pub(crate) owner: u32,
     pub(crate) size: u64,
-    /// It carries more than content, owner, mode and times.
+    /// Whether it carries more than content, owner, mode and times.
     pub(crate) has_extras: bool,
     pub(crate) digest: Option<BlobDigest>,
 }
@@ -95,7 +93,7 @@ pub(crate) struct Walk {
     pub(crate) spec: OutputSpec,
     pub(crate) entries_max: u64,
     pub(crate) absolute: AbsoluteTargets,
-    /// Us.
+    /// Our own user id.
     pub(crate) uid: u32,
 }
 
@@ -123,7 +121,7 @@ impl Walk {
                 };
             }
         };
-        // The input root itself has no name in it.
+        // The input root itself has no name within itself.
         let name = if name.is_empty() { "." } else { name };
         let stat = match at::stat(&parent, name) {
             Ok(stat) => stat,
@@ -173,7 +171,7 @@ impl Walk {
         }
     }
 
-    /// Finds a directory and all below it. Returns where it is in `dirs`.
+    /// Finds a directory and all below it. Returns its index in `dirs`.
     fn directory(
         &self,
         fd: BorrowedFd<'_>,
@@ -234,7 +232,7 @@ impl Walk {
         Ok(number)
     }
 
-    /// Looks at a file; `shown` is what it is called in the grove.
+    /// Examines a file; `shown` is its name in the result.
     fn file(
         &self,
         at: BorrowedFd<'_>,
@@ -244,10 +242,10 @@ impl Walk {
         dir: Option<usize>,
     ) -> io::Result<FoundFile> {
         if self.uid != 0 && stat.st_mode & 0o400 == 0 {
-            // Where actions run as ourselves, one may have taken our right to read what it put out.
+            // If actions run as our own user, an action may have removed our permission to read its outputs.
             at::unlock(at, name, self.uid)?;
         }
-        // Where they do not, files are linked, and what hangs on one would be handed on.
+        // If they run as another user, files are linked, so extras of a file would be passed on with it.
         let has_extras = self.uid == 0 && at::has_extras(at::open_file(at, name)?)?;
         let props = (self.spec.mtime || self.spec.unix_mode).then(|| {
             let nanos = i32::try_from(stat.st_mtime_nsec).unwrap_or(0);
@@ -294,7 +292,7 @@ impl Grove {
     }
 }
 
-/// What a way ended in.
+/// How the resolution of a path ended.
 enum Reached {
     Nothing,
     Outside,
@@ -310,12 +308,12 @@ fn reached(error: &io::Error) -> Reached {
     }
 }
 
-/// What a symlink leads to, if that is within the input root. Only directories are opened.
+/// Returns the kind of a symlink's target, if that is within the input root. Opens only directories.
 fn kind_of_target(root: &OwnedFd, place: &str) -> Option<LinkKind> {
     if at::open_beneath(root, place).is_ok() {
         return Some(LinkKind::Directory);
     }
-    // A path alone: no device or pipe is opened.
+    // Opened as a path only, so that no device or pipe is opened.
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
     let resolve = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_MAGICLINKS;
     let fd = rustix::fs::openat2(root, place, flags, rustix::fs::Mode::empty(), resolve).ok()?;

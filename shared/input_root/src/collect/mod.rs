@@ -1,4 +1,4 @@
-//! After an action: what it put out goes to the store.
+//! After an action: moves its outputs to the store.
 
 mod console;
 mod grove;
@@ -20,16 +20,16 @@ use crate::{
 };
 use grove::{Grove, LinkKind, Top, Walk};
 
-/// Where the output streams of a command were written to.
+/// Files with the output streams of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Console {
-    /// Standard output, unless nothing was written; a file that is not there is empty.
+    /// File of standard output. `None`, or a missing file: the stream is empty.
     pub stdout: Option<PathBuf>,
-    /// Standard error; likewise.
+    /// File of standard error. `None`, or a missing file: the stream is empty.
     pub stderr: Option<PathBuf>,
 }
 
-/// What an action put out, all of it in the store.
+/// The outputs of an action, all of them stored.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Collected {
     /// Outputs that are files.
@@ -38,26 +38,26 @@ pub struct Collected {
     pub directories: Vec<OutputDirectory>,
     /// Outputs that are symlinks.
     pub symlinks: Vec<OutputSymlink>,
-    /// Those of them that count as files, for clients before version 2.1.
+    /// The output symlinks that count as files, for clients before version 2.1.
     pub file_symlinks: Vec<OutputSymlink>,
-    /// Those of them that lead to directories, likewise.
+    /// The output symlinks that lead to directories, for clients before version 2.1.
     pub directory_symlinks: Vec<OutputSymlink>,
     /// Standard output, if it is short.
     pub stdout: Vec<u8>,
-    /// Standard output as a blob.
+    /// Digest of standard output as a blob.
     pub stdout_digest: Option<Digest>,
     /// Standard error, if it is short.
     pub stderr: Vec<u8>,
-    /// Standard error as a blob.
+    /// Digest of standard error as a blob.
     pub stderr_digest: Option<Digest>,
-    /// Files in all outputs.
+    /// Number of files in all outputs.
     pub file_count: u64,
-    /// Bytes of those.
+    /// Bytes of the files in all outputs.
     pub file_bytes: u64,
 }
 
 impl Collected {
-    /// The result of the action.
+    /// Converts the outputs to an action result.
     #[expect(deprecated, reason = "clients before version 2.1 read these fields")]
     pub fn into_result(self, exit_code: i32, metadata: ExecutedActionMetadata) -> ActionResult {
         ActionResult {
@@ -76,15 +76,14 @@ impl Collected {
     }
 }
 
-/// Files of the input root by inode, for outputs that are inputs.
+/// Files of the input root by inode, to recognise outputs that are unchanged inputs.
 type Inputs = HashMap<u64, (BlobDigest, Stamp)>;
 
 impl InputRoots {
-    /// Puts the outputs of an action into the store; all its processes are dead. Output files may be moved away from
-    /// where they are, and so may the files of the console when they are long.
+    /// Stores the outputs of an action after all its processes have ended. May move output files away from the input
+    /// root, and long console files from where they are.
     ///
-    /// Outputs that are not there are left out. When this fails, the rest of the console may still be asked for with
-    /// [`InputRoots::console`].
+    /// Missing outputs are omitted. If this fails, the console can still be stored with [`InputRoots::console`].
     pub async fn collect(
         &self,
         root: &InputRoot,
@@ -105,7 +104,7 @@ impl InputRoots {
         };
         let mut grove = blocking(move || walk.all()).await?;
         if !grove.files.is_empty() {
-            // Only what has several names can be a link to an input.
+            // Only a file with several names can be a link to an input.
             let any = !self.links() || grove.files.iter().any(|file| file.shared);
             let inputs = if any { inputs(&root.made) } else { Inputs::new() };
             self.store(root, &mut grove, &inputs, function).await?;

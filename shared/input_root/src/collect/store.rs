@@ -1,4 +1,4 @@
-//! The files of all outputs go to the store.
+//! Stores the files of all outputs.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{CollectError, InputRoot, InputRoots, made::Stamp};
 
-/// Files that are given to the store at a time.
+/// Maximum number of files passed to the store at once.
 const FILES_TOGETHER: usize = 2048;
 
 impl InputRoots {
-    /// Finds the digest of every file; afterwards the store has them all.
+    /// Finds the digest of every file. Afterwards the store has all of them.
     pub(super) async fn store(
         &self,
         root: &InputRoot,
@@ -25,7 +25,7 @@ impl InputRoots {
         inputs: &Inputs,
         function: DigestFunction,
     ) -> Result<(), CollectError> {
-        // A file is moved into the store when it has one name only; it may be met again where outputs overlap.
+        // A file is moved into the store only if it has one name; overlapping outputs contain the same file twice.
         let mut known: HashMap<u64, BlobDigest> = HashMap::new();
         let again = grove.tops.len() > 1 || grove.files.iter().any(|file| file.shared);
         let mut next = 0;
@@ -39,7 +39,7 @@ impl InputRoots {
                 let mut wanted = HashSet::new();
                 let (mut inodes, mut paths) = (Vec::new(), Vec::new());
                 for file in grove.files.get(next..end).unwrap_or_default() {
-                    // What carries more than content must not carry it into the store.
+                    // A file with extras is copied instead of moved, so that the extras do not reach the store.
                     if file.digest.is_none() && file.has_extras != take && wanted.insert(file.inode) {
                         inodes.push(file.inode);
                         paths.push(grove.path_of(root.path(), file));
@@ -64,11 +64,11 @@ impl InputRoots {
     }
 }
 
-/// The digest of a file that is an input nobody changed.
+/// Returns the digest of a file that is an unchanged input.
 fn unchanged(file: &FoundFile, inputs: &Inputs, function: DigestFunction) -> Option<BlobDigest> {
     let (digest, stamp) = inputs.get(&file.inode)?;
     let same = match stamp {
-        // Of the store's own files an action can change neither content nor owner nor mode.
+        // An action cannot change content, owner or mode of the store's own files.
         Stamp::Linked { .. } => file.shared && file.owner == rustix::process::geteuid().as_raw(),
         Stamp::Own { changed_at, .. } => *changed_at == file.changed_at,
     };

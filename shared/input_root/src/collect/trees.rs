@@ -21,17 +21,17 @@ use reapi::{
 use super::grove::{FoundDir, Grove};
 use crate::{CollectError, InputRoots, prepare::blocking, spec::Format};
 
-/// Bytes of directories that are held in memory; the rest goes to a file.
+/// Maximum bytes of directories that are held in memory; the rest goes to a file.
 const HELD_BYTES: usize = 8 << 20;
 
-/// A tree up to this size is given to the store from memory.
+/// Maximum size in bytes of a tree that is stored from memory.
 const TREE_BYTES: u64 = 1 << 20;
 
-/// Bytes of directories that are given to the store at a time.
+/// Maximum bytes of directories passed to the store at once.
 const BATCH_BYTES: usize = 4 << 20;
 
 impl InputRoots {
-    /// Stores the directories of one output, whose first one is its root. The path is left empty.
+    /// Stores the directories of one output, whose root comes first. Leaves the path empty.
     pub(super) async fn tree(
         &self,
         grove: &Arc<Grove>,
@@ -93,14 +93,14 @@ impl InputRoots {
     }
 }
 
-/// A file that is removed when it is dropped.
+/// A file that is removed when dropped.
 struct Spilled {
     path: PathBuf,
 }
 
 impl Drop for Spilled {
     fn drop(&mut self) {
-        // The store may have taken it.
+        // The store may have moved it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -114,7 +114,7 @@ enum TreeBytes {
 struct Forest {
     distinct: Vec<(BlobDigest, u64)>,
     held: Vec<u8>,
-    /// What does not fit into memory comes after it; the file has no name.
+    /// The overflow of `held`, which precedes it; the file has no name.
     spill: Option<File>,
     len: u64,
 }
@@ -126,8 +126,8 @@ impl Forest {
         let mut digests: Vec<Option<BlobDigest>> = vec![None; range.len()];
         let mut seen: HashSet<BlobDigest> = HashSet::new();
         let mut bytes = Vec::new();
-        // Parents come before their children in a grove, so that backwards every child is met first. The first
-        // time that a directory is met comes before the first time of any that contains it.
+        // Parents come before their children in the list, so that a backward walk meets every child first. A
+        // directory is first met before any directory that contains it is first met.
         for number in range.rev() {
             let Some(dir) = grove.dirs.get(number) else { continue };
             bytes.clear();
@@ -177,7 +177,7 @@ impl Forest {
         Ok(bytes.into())
     }
 
-    /// Some directories from number `next` on, and the number after the last of them.
+    /// Returns some directories from number `next` on, and the number after the last of them.
     fn batch(&self, next: usize) -> io::Result<(Vec<(BlobDigest, Bytes)>, usize)> {
         let (mut batch, mut size, mut end) = (Vec::new(), 0, next);
         for dir in self.distinct.get(next..).unwrap_or_default() {
@@ -192,7 +192,7 @@ impl Forest {
         Ok((batch, end))
     }
 
-    /// The tree: the root first, then each directory after all that contain it.
+    /// Encodes the tree: the root first, then each directory after all that contain it.
     fn tree(&self, path: &Path) -> io::Result<TreeBytes> {
         if self.len + 16 * self.distinct.len() as u64 <= TREE_BYTES {
             let mut tree = Vec::new();
@@ -219,7 +219,7 @@ impl Forest {
     }
 }
 
-/// Encodes a `Directory`, node by node: a directory of 250,000 files is never held as a message.
+/// Encodes a `Directory` node by node: a directory of 250,000 files is never held as a message.
 fn encode(grove: &Grove, dir: &FoundDir, digest_of: impl Fn(usize) -> Option<BlobDigest>, to: &mut Vec<u8>) {
     for file in grove.files.get(dir.first..dir.end).unwrap_or_default() {
         let node = FileNode {

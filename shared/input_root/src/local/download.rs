@@ -1,4 +1,4 @@
-//! The outputs of an action into a folder.
+//! Writes the outputs of an action into a folder.
 
 use std::{
     collections::HashMap,
@@ -27,18 +27,18 @@ use tokio::io::AsyncWriteExt as _;
 use super::LocalError;
 use crate::{at, plan::DEPTH_MAX, spec::join};
 
-/// Files that are fetched at a time.
+/// Maximum number of files that are fetched at once.
 const FETCHES: usize = 16;
 
-/// Bytes of a message that is read whole.
+/// Maximum size in bytes of a message, which is read whole.
 const MESSAGE_BYTES_MAX: u64 = 512 << 20;
 
-/// Files, directories and symlinks that are written.
+/// Maximum number of files, directories and symlinks that are written.
 const ENTRIES_MAX: usize = 2_000_000;
 
-/// Where blobs come from. What comes is checked against the digest by whoever asks.
+/// A source of blobs. The caller verifies the content against the digest.
 pub trait BlobSource: Send + Sync {
-    /// The pieces of a blob, in order.
+    /// Streams the pieces of a blob, in order.
     fn read(
         &self,
         digest: &BlobDigest,
@@ -48,12 +48,12 @@ pub trait BlobSource: Send + Sync {
 /// Pieces of a blob, in order.
 type Pieces = BoxStream<'static, Result<Bytes, Box<dyn std::error::Error + Send + Sync>>>;
 
-/// What was written.
+/// What was written to the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Downloaded {
-    /// Files.
+    /// Number of files written.
     pub files: u64,
-    /// Bytes of those.
+    /// Bytes of the files.
     pub bytes: u64,
 }
 
@@ -66,7 +66,7 @@ struct RawTree {
     children: Vec<Bytes>,
 }
 
-/// One file to be written.
+/// One file to write.
 struct Wanted {
     place: String,
     digest: BlobDigest,
@@ -89,7 +89,7 @@ impl Work {
 }
 
 /// Writes all outputs of a result into `folder`, which is the working directory of the action. Nothing is written
-/// outside of it, whatever the result says. Files appear whole.
+/// outside of it, whatever the result contains. Each file appears complete.
 #[expect(deprecated, reason = "servers before version 2.1 fill these fields")]
 pub async fn download(
     source: &impl BlobSource,
@@ -123,10 +123,10 @@ pub async fn download(
     write(source, work, folder).await
 }
 
-/// A place in the folder; the folder itself is one.
+/// Normalises a path in the folder; the folder itself is one.
 fn place(path: &str) -> Result<String, LocalError> {
     join("", path)
-        .ok_or_else(|| LocalError::Result(format!("output {path:?} lies outside of the working directory")))
+        .ok_or_else(|| LocalError::Result(format!("output {path:?} is outside of the working directory")))
 }
 
 fn digest(digest: Option<&Digest>, function: DigestFunction) -> Result<BlobDigest, LocalError> {
@@ -144,7 +144,7 @@ async fn directory(
     let root = if let Some(tree) = &output.tree_digest {
         let tree = whole(source, &digest(Some(tree), function)?, &output.path).await?;
         let tree = RawTree::decode(tree).map_err(|error| {
-            LocalError::Result(format!("the tree of output {:?} is none: {error}", output.path))
+            LocalError::Result(format!("invalid tree of output {:?}: {error}", output.path))
         })?;
         known.extend(tree.children.into_iter().map(|bytes| (function.digest(&bytes), bytes)));
         tree.root
@@ -157,7 +157,7 @@ async fn directory(
         let directory = Directory::decode(bytes).map_err(|error| wrong(error.to_string()))?;
         check_with(&directory, AbsoluteTargets::Allowed).map_err(|fault| wrong(fault.to_string()))?;
         if depth > DEPTH_MAX || work.len() > ENTRIES_MAX {
-            return Err(wrong(format!("more than {ENTRIES_MAX} entries, or {DEPTH_MAX} directories deep")));
+            return Err(wrong(format!("it exceeds {ENTRIES_MAX} entries or {DEPTH_MAX} levels")));
         }
         for node in directory.directories {
             let digest = digest(node.digest.as_ref(), function)?;
@@ -204,7 +204,7 @@ async fn whole(source: &impl BlobSource, digest: &BlobDigest, path: &str) -> Res
     Ok(bytes.into())
 }
 
-/// Fetches a blob and checks it.
+/// Fetches a blob and verifies it.
 async fn fetch(
     source: &impl BlobSource,
     digest: &BlobDigest,
@@ -222,11 +222,11 @@ async fn fetch(
         take(piece).await.map_err(LocalError::io("writing", path))?;
     }
     let found = hasher.finish();
-    if found == *digest { Ok(()) } else { Err(failed(format!("what came has the digest {found}").into())) }
+    if found == *digest { Ok(()) } else { Err(failed(format!("the content has digest {found}").into())) }
 }
 
 async fn write(source: &impl BlobSource, work: Work, folder: &Path) -> Result<Downloaded, LocalError> {
-    std::fs::create_dir_all(folder).map_err(LocalError::io("making folder", folder))?;
+    std::fs::create_dir_all(folder).map_err(LocalError::io("creating folder", folder))?;
     let root = Arc::new(at::open_path(folder).map_err(LocalError::io("opening", folder))?);
     for dir in &work.dirs {
         parent(&root, &below(dir, "x"))?;
@@ -243,7 +243,7 @@ async fn write(source: &impl BlobSource, work: Work, folder: &Path) -> Result<Do
     .buffer_unordered(FETCHES)
     .try_for_each(async |()| Ok(()))
     .await?;
-    // Symlinks last, so that nothing is written through them.
+    // Symlinks come last, so that nothing is written through them.
     for (place, target) in &work.links {
         let (dir, name) = parent(&root, place)?;
         let made = rustix::fs::unlinkat(&dir, name, AtFlags::empty()).or_else(|error| match error {
@@ -251,23 +251,23 @@ async fn write(source: &impl BlobSource, work: Work, folder: &Path) -> Result<Do
             error => Err(error),
         });
         let made = made.and_then(|()| rustix::fs::symlinkat(&**target, &dir, name));
-        made.map_err(|error| LocalError::io("making symlink", place)(error.into()))?;
+        made.map_err(|error| LocalError::io("creating symlink", place)(error.into()))?;
     }
     Ok(done)
 }
 
-/// Opens the directory of a place, making it if need be. Returns also the name in it.
+/// Opens the directory of a path and creates it if necessary. Also returns the last name of the path.
 fn parent<'a>(root: &OwnedFd, place: &'a str) -> Result<(OwnedFd, &'a str), LocalError> {
     let (parent, name) = place.rsplit_once('/').unwrap_or(("", place));
     if name.is_empty() {
-        return Err(LocalError::Result("an output is the working directory itself and no directory".into()));
+        return Err(LocalError::Result("an output is the working directory but not a directory".into()));
     }
     let make = |at: std::os::fd::BorrowedFd<'_>, name: &str| {
         rustix::fs::mkdirat(at, name, Mode::from_raw_mode(0o755))?;
         at::open_dir(at, name)
     };
     let dir =
-        at::make_beneath(root.as_fd(), parent, make).map_err(LocalError::io("making folder", parent))?;
+        at::make_beneath(root.as_fd(), parent, make).map_err(LocalError::io("creating folder", parent))?;
     Ok((dir, name))
 }
 
@@ -295,7 +295,7 @@ async fn file(
     };
     let written = written.await;
     if written.is_err() {
-        // It is of no use to anybody.
+        // An incomplete file is useless.
         let _ = rustix::fs::unlinkat(&dir, &*temp, AtFlags::empty());
     }
     written

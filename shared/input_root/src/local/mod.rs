@@ -1,4 +1,4 @@
-//! Folders on the machine of a client: what is in them as blobs, and the outputs of an action back into them.
+//! Folders on the machine of a client: converts their content to blobs, and outputs of an action back into files.
 
 mod download;
 mod scan;
@@ -8,55 +8,45 @@ use std::{io, path::Path};
 pub use download::{BlobSource, Downloaded, download};
 pub use scan::{Scanned, Source, scan};
 
-/// A folder that could not be read, or outputs that could not be written.
+/// A folder could not be read, or outputs could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// A pattern that is none.
-    #[error("pattern {pattern:?} cannot be used: {why}")]
+    /// A pattern is invalid.
+    #[error("invalid pattern {pattern:?}: {why}")]
     Pattern {
-        /// The pattern.
         pattern: String,
-        /// What is wrong.
         why: String,
     },
-    /// A pattern that names nothing.
+    /// A pattern matches nothing.
     #[error("pattern {pattern:?} matches nothing in {folder}")]
     NoMatch {
-        /// The pattern.
         pattern: String,
-        /// Where.
         folder: String,
     },
-    /// Something that cannot be an input.
+    /// A file cannot be an input.
     #[error("{path} cannot be an input: {why}")]
     NoInput {
-        /// What.
         path: String,
-        /// Why not.
         why: &'static str,
     },
-    /// A result that names what it must not, or is not consistent.
-    #[error("the result of the action cannot be used: {0}")]
+    /// A result references something forbidden, or is inconsistent.
+    #[error("invalid action result: {0}")]
     Result(String),
-    /// A blob that could not be fetched.
-    #[error("blob {digest} of output {path:?} cannot be fetched")]
+    /// A blob could not be fetched.
+    #[error("cannot fetch blob {digest} of output {path:?}")]
     Fetch {
-        /// Which.
         digest: model::BlobDigest,
-        /// For what.
+        /// Path of the output.
         path: String,
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The disk failed.
+    /// A file-system operation failed.
     #[error("{what} {path} failed")]
     Io {
-        /// What was tried.
+        /// The operation that failed, as a participle: "reading folder".
         what: &'static str,
-        /// On which path.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -1,4 +1,4 @@
-//! A folder as an input root.
+//! Converts a folder to an input root.
 
 use std::{
     collections::HashSet,
@@ -20,36 +20,34 @@ use reapi::{
 
 use super::LocalError;
 
-/// Threads that read and hash files.
+/// Number of threads that read and hash files.
 const THREADS: usize = 4;
 
-/// Where the content of a blob is.
+/// The location of a blob's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// In a file.
     File(PathBuf),
-    /// Here.
     Bytes(Bytes),
 }
 
-/// What was found in a folder.
+/// The content of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scanned {
-    /// The input root.
+    /// Digest of the input root.
     pub root: BlobDigest,
-    /// All blobs it needs, each once.
+    /// All blobs of the input root, each once.
     pub blobs: Vec<(BlobDigest, Source)>,
-    /// Files.
+    /// Number of files found.
     pub files: u64,
-    /// Bytes of those.
+    /// Bytes of the files.
     pub bytes: u64,
 }
 
-/// Reads a folder: all of it that one of the patterns matches, and all below directories that one matches. A pattern
-/// that starts with `!` leaves out what it matches. No patterns: nothing. The data folder of a farm below `folder` is left
-/// out: it changes while it is read.
+/// Reads a folder: everything that one of the patterns matches, and everything below matching directories. A pattern
+/// that starts with `!` excludes its matches. Without patterns, nothing is read. The data folder of a farm below
+/// `folder` is excluded: it changes while it is read.
 ///
-/// `*` and `?` match within one name, `**` any number of directories. Blocks.
+/// `*` and `?` match within one name, `**` matches any number of directories. This function blocks.
 pub fn scan(folder: &Path, patterns: &[String], function: DigestFunction) -> Result<Scanned, LocalError> {
     let mut patterns = Patterns::new(patterns)?;
     let mut found = Vec::new();
@@ -88,7 +86,7 @@ struct Patterns {
 struct Pattern {
     text: String,
     matcher: GlobMatcher,
-    /// Where it can match at all: the names before the first that is a pattern.
+    /// The names before the first one with a wildcard: only paths below these can match.
     start: String,
     matched: bool,
 }
@@ -133,7 +131,7 @@ impl Pattern {
         let wrong = |why: String| LocalError::Pattern { pattern: given.into(), why };
         let text = given.trim_start_matches("./").trim_end_matches('/');
         if text.starts_with('/') || text.split('/').any(|name| name == "..") {
-            return Err(wrong("it has to be relative to the folder and stay in it".into()));
+            return Err(wrong("it must be relative to the folder and stay within it".into()));
         }
         let text = if text == "." { "" } else { text };
         let glob = GlobBuilder::new(text).literal_separator(true).build();
@@ -144,7 +142,7 @@ impl Pattern {
     }
 }
 
-/// Reads a directory; None: nothing of it is wanted. `all`: all of it is.
+/// Reads a directory; `None` if nothing in it is wanted. `all`: everything in it is wanted.
 fn read(
     path: &Path,
     place: &str,
@@ -204,7 +202,7 @@ impl Folder {
             if target.starts_with('/') {
                 return Err(no_input(
                     &path,
-                    "it is a symlink to an absolute path, which is another one elsewhere",
+                    "it is a symlink to an absolute path, which differs on other machines",
                 ));
             }
             self.links.push(SymlinkNode { name, target, node_properties: None });
@@ -213,7 +211,7 @@ impl Folder {
             self.files.push((name, found.len(), meta.permissions().mode() & 0o111 != 0));
             found.push(path);
         } else {
-            return Err(no_input(&path, "it is neither a file nor a directory nor a symlink"));
+            return Err(no_input(&path, "it is not a file, directory or symlink"));
         }
         Ok(())
     }
@@ -261,7 +259,7 @@ fn hash(path: &Path, function: DigestFunction) -> io::Result<BlobDigest> {
     }
 }
 
-/// The messages of a directory and all below it, children first. Returns its digest.
+/// Encodes the messages of a directory and all below it, children first. Returns its digest.
 fn messages(
     folder: Folder,
     digests: &[BlobDigest],

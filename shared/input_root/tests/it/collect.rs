@@ -1,4 +1,4 @@
-//! What actions put out.
+//! Tests of the outputs of actions.
 
 use std::{fs, os::unix::fs::MetadataExt as _, time::Duration};
 
@@ -43,7 +43,7 @@ async fn act(rig: &Rig, script: &str, spec: &OutputSpec) -> Result<ActionResult,
     collected.map(|collected| collected.into_result(0, ExecutedActionMetadata::default()))
 }
 
-/// Checks a tree as a client would; all its directories, root first.
+/// Checks a tree as a client would. Returns all its directories, root first.
 async fn tree_of(rig: &Rig, digest: &Digest) -> Vec<Directory> {
     let bytes = rig.content(digest).await;
     let tree = Tree::decode(&*bytes).unwrap();
@@ -80,7 +80,7 @@ async fn files_directories_and_what_is_not_there() {
     let [d] = &*result.output_directories else { panic!("{result:?}") };
     assert!(d.path == "d" && d.is_topologically_sorted && d.root_directory_digest.is_none());
     let tree = tree_of(&rig, d.tree_digest.as_ref().unwrap()).await;
-    // d, g, e (twice the same), f.
+    // The distinct directories d, g, e (which occurs twice) and f.
     assert_eq!(tree.len(), 4);
     assert!(tree[0].files[0].is_executable);
     let again = act(&rig, &format!("mkdir -p d; {script}"), &spec).await.unwrap();
@@ -126,7 +126,7 @@ async fn inputs_that_are_put_out_again_are_recognised() {
         let tree = tree_of(&rig, all.tree_digest.as_ref().unwrap()).await;
         assert_eq!(tree.len(), 3);
         assert_eq!(tree[0].files[0].name, "new");
-        // Input blobs and directories, then the new file and the tree.
+        // Blobs and directories of the input, then the new file and the tree.
         assert_eq!(rig.cas.stats().blobs_written - before, 6 + 2);
         rig.roots.settled().await;
         assert!(rig.roots.kept().trees > 0, "they were not taken away");
@@ -239,7 +239,7 @@ async fn nothing_outside_of_the_input_root_is_read() {
         "ln -s /proc/self/root/etc d",
     ] {
         let spec = outputs(&["d/passwd"]);
-        // The directory of the output is made before; the action puts a symlink in its place.
+        // The directory of the output is created first; the action puts a symlink in its place.
         let error = act(&rig, &format!("rmdir d; {script}"), &spec).await.unwrap_err();
         assert!(matches!(&error, CollectError::Outside { path } if path == "d/passwd"), "{script}: {error}");
     }

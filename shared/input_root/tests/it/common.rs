@@ -1,4 +1,4 @@
-//! A store, input roots in it, and actions that run as somebody else.
+//! A store, input roots in it, and actions that run as another user.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use reapi::{
 };
 use tempfile::TempDir;
 
-/// Who runs actions.
+/// The user that runs actions.
 pub(crate) const NOBODY: Owner = Owner { uid: 65534, gid: 65534 };
 
 pub(crate) const SHA: DigestFunction = DigestFunction::Sha256;
@@ -48,7 +48,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Files are linked.
+    /// Input roots whose files are linked.
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
@@ -59,7 +59,7 @@ impl Rig {
         fs::create_dir(dir.path().join("slots")).unwrap();
         let cas = Cas::open(CasConfig::new(dir.path().join("cas"))).unwrap();
         let mut config = InputRootsConfig::new(cas.clone(), dir.path().join("roots"), Some(NOBODY));
-        // Each takes a while to be removed.
+        // Removing each of them takes a while.
         config.stock = 8;
         change(&mut config);
         let roots = InputRoots::open(config).unwrap();
@@ -74,7 +74,7 @@ impl Rig {
         slot
     }
 
-    /// What is in any slot's folder.
+    /// The content of all slots' folders.
     pub(crate) fn in_slots(&self) -> Vec<PathBuf> {
         let paths = |folder: PathBuf| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         paths(self.dir.path().join("slots")).flat_map(paths).collect()
@@ -123,7 +123,7 @@ impl Rig {
     }
 }
 
-/// A tree as blobs.
+/// The blobs of a tree.
 pub(crate) fn tree(nodes: &[(&str, Node)]) -> (BlobDigest, Vec<(BlobDigest, bytes::Bytes)>) {
     #[derive(Default)]
     struct Dir {
@@ -172,7 +172,7 @@ pub(crate) fn tree(nodes: &[(&str, Node)]) -> (BlobDigest, Vec<(BlobDigest, byte
     (digest, blobs)
 }
 
-/// Runs a shell script in an input root as nobody.
+/// Runs a shell script in an input root as the user `nobody`.
 pub(crate) fn run(root: &InputRoot, script: &str) -> Output {
     let mut command = Command::new("/bin/sh");
     command
@@ -192,7 +192,7 @@ pub(crate) fn run_well(root: &InputRoot, script: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// All that an action can see of a folder, apart from times.
+/// Everything that an action can see of a folder, apart from times.
 pub(crate) fn listing(folder: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut stack = vec![folder.to_owned()];

@@ -1,4 +1,4 @@
-//! How fast it is: `cargo nextest run -p input_root --run-ignored only --no-capture`.
+//! Measures the speed: `cargo nextest run -p input_root --run-ignored only --no-capture`.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ async fn many(rig: &Rig, count: usize, per_dir: usize) -> model::BlobDigest {
     rig.input(&nodes.iter().map(|(path, node)| (&**path, node.clone())).collect::<Vec<_>>()).await
 }
 
-/// A store that remembers nothing, over the folder of another.
+/// A store without cached state, over the folder of another.
 fn forgetful(rig: Rig) -> Rig {
     let Rig { dir, cas, roots, slots } = rig;
     drop((cas, roots));
@@ -23,7 +23,7 @@ fn forgetful(rig: Rig) -> Rig {
     Rig { roots: input_root::InputRoots::open(config).unwrap(), dir, cas, slots }
 }
 
-/// What it takes to make as many directories, and to link all files of a folder into one of them, and no more.
+/// The lower bound: only creates as many directories, and links all files of a folder into one of them.
 fn floor(rig: &Rig, root: &std::path::Path, dirs: usize) -> (Duration, Duration) {
     let mut files = Vec::new();
     let mut stack = vec![root.to_owned()];

@@ -1,4 +1,4 @@
-//! What one action does to its input root is never seen by the next, nor by the store.
+//! Tests that the changes of one action to its input root reach neither the next action nor the store.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::common::*;
 
-/// All have to be followed by a tree that is as new.
+/// After each of these, the next tree must be as new.
 const ATTACKS: [&str; 24] = [
     "true",
     "echo x > extra",
@@ -66,7 +66,7 @@ async fn survives(rig: &Rig) {
             rig.roots.release(root).await;
             rig.roots.settled().await;
         }
-        // Several slots at once: kept ones and new ones alike.
+        // Several slots at once: both kept ones and new ones.
         let (one, two) = (rig.prepare(&digest).await, rig.prepare(&digest).await);
         for root in [one, two] {
             assert_eq!(listing(root.path()), fresh, "after {attack:?}");

@@ -1,4 +1,4 @@
-//! Folders to blobs, results to folders.
+//! Tests of folders to blobs, and of results to folders.
 
 use std::{collections::HashMap, error::Error, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -128,7 +128,7 @@ async fn outputs_come_back_as_they_were() {
     let wanted = listing(root.path());
     let result = rig.collect(&root, &spec).await.unwrap().into_result(0, ExecutedActionMetadata::default());
     let to = TempDir::new().unwrap();
-    // What is there already is replaced.
+    // Existing files are replaced.
     fs::create_dir(to.path().join("sub")).unwrap();
     fs::write(to.path().join("sub/x"), "old").unwrap();
     let done = download(&FromCas(&rig), &result, SHA, to.path()).await.unwrap();

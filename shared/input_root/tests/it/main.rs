@@ -1,4 +1,4 @@
-//! Input roots and outputs on a real disk, with a real store.
+//! Tests of input roots and outputs on a real disk, with a real store.
 
 #[cfg(test)]
 mod collect;

@@ -1,4 +1,4 @@
-//! How input roots are set up.
+//! Tests that set up input roots.
 
 use std::{
     fs,
@@ -48,7 +48,7 @@ async fn the_working_directory_has_to_be_in_the_input_root() {
     for (directory, fine) in
         [("", true), ("work", true), ("other", false), ("work/in", false), ("out", false)]
     {
-        // Nor do outputs bring it about.
+        // Outputs do not change that.
         match rig.prepare_for(&digest, &spec(directory, &["a/b"])).await {
             Ok(_) => assert!(fine, "{directory}"),
             Err(InputError::Invalid(why)) => assert!(!fine && why.contains("working directory"), "{why}"),
@@ -72,7 +72,7 @@ async fn all_missing_blobs_are_named() {
         missing
     };
     assert_eq!(missing(rig.prepare_for(&root, &OutputSpec::default()).await.err().unwrap()), gone);
-    // A directory, too, and what it holds cannot be known.
+    // A missing directory is listed too; what it contains is unknown.
     let rig = Rig::new();
     let (a, _) = tree(&[("one", file("1")), ("two", file("2"))]);
     rig.cas
@@ -207,7 +207,7 @@ async fn what_is_kept_is_bounded_and_what_the_store_gave_up_is_not_kept() {
     rig.roots.release(root).await;
     rig.roots.settled().await;
     assert_eq!(rig.roots.kept().entries, 0);
-    // The store believes to have it still; it is found out.
+    // The store believes that it still has the blob, and finds out that it does not.
     let refused = rig.prepare_for(&digest, &OutputSpec::default()).await;
     assert!(matches!(refused, Err(InputError::Missing(missing)) if missing == [SHA.digest(b"gone")]));
 }

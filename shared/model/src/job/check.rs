@@ -1,4 +1,4 @@
-//! From a job as it is written to a graph: everything that is wrong with a task by itself.
+//! From a job as it is written to a graph: checks each task independently of the others.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -15,15 +15,15 @@ use crate::{
     JobPath, Step, Task, TaskId, TaskIndex, TaskLimits, TaskRequest,
 };
 
-/// How often a task may go elsewhere.
+/// Maximum number of retries of a task.
 const RETRIES_MAX: u32 = 100;
-/// What a judge's score may count.
+/// Maximum weight of a judge's score.
 const WEIGHT_MAX: u32 = 1_000_000;
 
-/// What the platform properties begin with that an action's limits become.
+/// Prefix of the platform properties that represent an action's limits.
 const LIMIT_PREFIX: &str = "limit-";
 
-/// Environment or properties.
+/// Environment variables or platform properties.
 type Pairs = BTreeMap<String, String>;
 
 pub(super) fn graph(job: &Job, limits: &JobLimits) -> Result<Graph, InvalidJob> {
@@ -46,7 +46,7 @@ pub(super) fn graph(job: &Job, limits: &JobLimits) -> Result<Graph, InvalidJob> 
     links::graph(tasks)
 }
 
-/// Where a task stands, for whoever has to find it.
+/// Location of a task, for error messages.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) at: usize,
@@ -66,7 +66,7 @@ impl Display for Place<'_> {
     }
 }
 
-/// A fault and the field of the task that has it.
+/// A fault, with the field of the task that has it.
 pub(super) struct Wrong(pub(super) String, pub(super) JobFault);
 
 impl Wrong {
@@ -79,7 +79,7 @@ impl Wrong {
     }
 }
 
-/// What every task starts from.
+/// Defaults that every task starts from.
 struct Defaults {
     env: Arc<Pairs>,
     platform: Arc<Pairs>,
@@ -107,7 +107,7 @@ impl Defaults {
     }
 }
 
-/// Each name's place.
+/// Index of each task id.
 fn ids(tasks: &[TaskRequest]) -> Result<HashMap<&TaskId, TaskIndex>, InvalidJob> {
     let mut ids: HashMap<&TaskId, TaskIndex> = HashMap::with_capacity(tasks.len());
     for (at, task) in tasks.iter().enumerate() {
@@ -127,7 +127,7 @@ fn dependencies(task: &TaskRequest, ids: &HashMap<&TaskId, TaskIndex>) -> Result
     task.dependencies.iter().enumerate().map(find).collect()
 }
 
-/// The task without its dependencies.
+/// Builds the task without its dependencies.
 fn task(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Result<Task, Wrong> {
     let judge = match (request.judge, request.weight) {
         (false, Some(_)) => return Err(Wrong::new("weight", JobFault::NeedsJudge)),
@@ -161,7 +161,7 @@ fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Resul
     let named: Vec<&str> = named.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
     if named.len() != 1 {
         let found = if named.is_empty() {
-            "it does nothing".to_owned()
+            "it has no step".to_owned()
         } else {
             format!("it has {}", named.join(" and "))
         };
@@ -190,7 +190,7 @@ fn step(request: &TaskRequest, defaults: &Defaults, limits: &JobLimits) -> Resul
     command(request, defaults, limits).map(|command| Step::Command(Box::new(command)))
 }
 
-/// What an internal step would ignore.
+/// Rejects fields that an internal step would ignore.
 fn only_commands(request: &TaskRequest) -> Result<(), Wrong> {
     let given = [
         ("inputs", !request.inputs.is_empty()),
@@ -252,7 +252,7 @@ fn inside(field: &str, text: &str) -> Result<JobPath, Wrong> {
     JobPath::parse_inside(text).map_err(|bad| Wrong::new(field, bad))
 }
 
-/// `own` on top of the defaults, which are shared where there is nothing on top.
+/// `own` merged over the defaults, which are shared if `own` is empty.
 fn over(defaults: &Arc<Pairs>, own: &Pairs) -> Arc<Pairs> {
     if own.is_empty() {
         return defaults.clone();

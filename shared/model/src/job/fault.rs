@@ -1,102 +1,61 @@
-//! What is wrong with a job, and where.
+//! Errors in a job and their locations.
 
 use crate::{BadPath, TaskId};
 
-/// A job that is refused.
+/// A job that was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {fault}")]
 pub struct InvalidJob {
-    /// The path of what is wrong: `job.tasks[3] (link).dependencies[1]`.
+    /// Location of the error, for example `job.tasks[3] (link).dependencies[1]`.
     pub at: String,
-    /// What is wrong there.
+    /// The error at that location.
     pub fault: JobFault,
 }
 
-/// What can be wrong with a job.
+/// An error in a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JobFault {
-    /// Nothing to do.
-    #[error("there is no task")]
+    #[error("the job has no tasks")]
     Empty,
-    /// More tasks than the farm takes.
-    #[error("there are {tasks} tasks, at most {most} are taken")]
-    TooManyTasks {
-        /// How many.
-        tasks: usize,
-        /// At most.
-        most: usize,
-    },
-    /// Two tasks of one name.
-    #[error("job.tasks[{first}] has the id {id:?} already")]
-    DuplicateId {
-        /// The name.
-        id: String,
-        /// Where it stands first.
-        first: usize,
-    },
-    /// A dependency on what is not there.
-    #[error("there is no task {0:?}")]
+    #[error("the job has {tasks} tasks, the limit is {most}")]
+    TooManyTasks { tasks: usize, most: usize },
+    /// Two tasks have the same id.
+    #[error("id {id:?} is already used by job.tasks[{first}]")]
+    DuplicateId { id: String, first: usize },
+    #[error("unknown task {0:?}")]
     UnknownDependency(String),
-    /// More than anybody can look through.
-    #[error(
-        "with this one the tasks have more than {most} dependencies together, named and implied by inputs"
-    )]
-    TooManyDependencies {
-        /// At most.
-        most: usize,
-    },
-    /// Tasks that wait for each other.
-    #[error("the tasks wait for each other: {0}")]
+    #[error("with this task, the job has more than {most} dependencies, named and implied by inputs")]
+    TooManyDependencies { most: usize },
+    /// The task ids of the cycle, joined by `->`.
+    #[error("dependency cycle: {0}")]
     Cycle(String),
-    /// Two tasks make the same.
-    #[error("{path:?} is made by job.tasks[{first}] ({id}) already")]
-    SameOutput {
-        /// What.
-        path: String,
-        /// The other one's place.
-        first: usize,
-        /// Its name.
-        id: TaskId,
-    },
-    /// Nothing to do, or more than one thing.
-    #[error("{found}: exactly one of command, fetch, extract, copy, make_folder and remove is expected")]
-    Steps {
-        /// What there is.
-        found: String,
-    },
-    /// Said of a task without a command.
-    #[error("only a task with a command has it")]
+    #[error("{path:?} is already an output of job.tasks[{first}] ({id})")]
+    SameOutput { path: String, first: usize, id: TaskId },
+    /// The task has no step, or more than one.
+    #[error("{found}: expected exactly one of command, fetch, extract, copy, make_folder and remove")]
+    Steps { found: String },
+    /// The field is set in a task without a command.
+    #[error("allowed only in a task with a command")]
     NeedsCommand,
-    /// Said of a task that judges nothing.
-    #[error("only a judge has it: judge: true is missing")]
+    /// The field is set in a task that is not a judge.
+    #[error("allowed only in a judge: set judge to true")]
     NeedsJudge,
-    /// No program.
     #[error("the program is empty")]
     NoProgram,
-    /// A NUL byte can be passed to no process.
-    #[error("it holds a NUL byte")]
+    /// No process can be passed a NUL byte.
+    #[error("it contains a NUL byte")]
     Nul,
-    /// Not the name of an environment variable.
-    #[error("{0:?} is no name of a variable: a name without '=' is expected")]
+    #[error("invalid variable name {0:?}: must not be empty or contain '='")]
     BadEnvName(String),
-    /// A property without a name.
     #[error("a property has no name")]
     BadProperty,
-    /// A limit in the wrong place.
-    #[error("{0:?} is a limit: say it in limits")]
+    /// A limit given as a platform property.
+    #[error("{0:?} is a limit: set it under `limits`")]
     LimitAsProperty(String),
-    /// Not a path or glob in the workspace.
     #[error(transparent)]
     Path(#[from] BadPath),
-    /// Where nothing can be fetched from.
-    #[error("{0:?} is no http:// or https:// URL")]
+    #[error("invalid URL {0:?}: expected http:// or https://")]
     BadUrl(String),
-    /// A number out of its range.
-    #[error("it is {value}: 1 to {most} is expected")]
-    OutOfRange {
-        /// What it says.
-        value: u64,
-        /// At most.
-        most: u64,
-    },
+    #[error("it is {value}: expected 1 to {most}")]
+    OutOfRange { value: u64, most: u64 },
 }

@@ -5,26 +5,26 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::check;
 use crate::{Digest, InvalidJob, Job, JobGlob, JobPath, TaskId, TaskLimits};
 
-/// How often a task goes elsewhere after a failure of the farm, where nothing says otherwise.
+/// Default number of times that a task is retried after a failure of the farm.
 pub const DEFAULT_RETRIES: u32 = 2;
-/// The priority of a task that has none.
+/// Default priority of a task.
 pub const DEFAULT_PRIORITY: i32 = 1;
-/// What a judge's score counts, where nothing says otherwise.
+/// Default weight of a judge's score.
 pub const DEFAULT_WEIGHT: u32 = 1;
 
-/// What jobs are checked against.
+/// Limits that jobs are checked against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobLimits {
-    /// Tasks at most.
+    /// Maximum number of tasks.
     pub tasks_max: usize,
-    /// Bytes of the job as JSON at most. Whoever reads it checks this.
+    /// Maximum size of the job as JSON in bytes, checked by the caller that reads it.
     pub bytes_max: usize,
-    /// What a task's limits may be at most; absent: anything.
+    /// Maximum values of a task's limits; absent values are unlimited.
     pub task_max: TaskLimits,
 }
 
 impl JobLimits {
-    /// Those of a job that was checked before.
+    /// No limits, for a job that was checked before.
     pub const NONE: Self = Self {
         tasks_max: usize::MAX,
         bytes_max: usize::MAX,
@@ -40,87 +40,86 @@ impl JobLimits {
     };
 }
 
-/// A task's place in its job, from 0.
+/// Index of a task in its job, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskIndex(u32);
 
 impl TaskIndex {
-    /// That of the task at `place`. A job has fewer than 2^32 tasks: that is checked first.
+    /// The index of the task at `place`. A job has fewer than 2^32 tasks, which is checked first.
     pub(super) fn at(place: usize) -> Self {
         Self(u32::try_from(place).unwrap_or(u32::MAX))
     }
 
-    /// As an index of the job's tasks.
+    /// The position in the job's list of tasks.
     pub fn get(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A job that can be run: every name is resolved, every path lies in its folder, nothing waits for itself.
+/// A runnable job: every name is resolved, every path lies in its folder, and the dependencies have no cycle.
 #[derive(Debug, Clone)]
 pub struct Graph {
     pub(super) tasks: Vec<Task>,
     pub(super) order: Vec<TaskIndex>,
 }
 
-/// One task of a [`Graph`]; the job's defaults are in it.
+/// One task of a [`Graph`], with the job's defaults applied.
 #[derive(Debug, Clone)]
 pub struct Task {
-    /// Its name.
+    /// Id of the task.
     pub id: TaskId,
-    /// What it does.
+    /// The step that the task performs.
     pub step: Step,
-    /// What must succeed before it starts, whether it is named as a dependency or makes what this one reads. Ascending,
-    /// each once.
+    /// Tasks that must succeed before it starts: named dependencies, and makers of its inputs. Ascending, each once.
     pub dependencies: Vec<TaskIndex>,
-    /// The tasks of which it is a dependency. Ascending, each once.
+    /// Tasks that depend on it. Ascending, each once.
     pub dependants: Vec<TaskIndex>,
-    /// The higher, the earlier.
+    /// Priority: ready tasks with a higher value start first.
     pub priority: i32,
-    /// How often it goes elsewhere after a failure of the farm.
+    /// Maximum number of retries after a failure of the farm.
     pub retries: u32,
     /// Whether its failure stops the job.
     pub fatal: bool,
-    /// What its score counts, if it is a judge.
+    /// Weight of its score; absent if the task is not a judge.
     pub judge: Option<u32>,
 }
 
-/// What a task does.
+/// The step that a task performs.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Runs a command: an action.
+    /// Runs a command as an action.
     Command(Box<CommandStep>),
-    /// Gets a file from a URL.
+    /// Downloads a file from a URL.
     Fetch {
-        /// `http://` or `https://`.
+        /// URL starting with `http://` or `https://`.
         url: String,
-        /// The file that it becomes.
+        /// Path of the downloaded file.
         to: JobPath,
-        /// What its content must hash to.
+        /// Expected digest of the content; absent: not checked.
         digest: Option<Digest>,
     },
-    /// Unpacks an archive into a folder, beside what is there.
+    /// Unpacks an archive into a folder, keeping the files that are there.
     Extract {
-        /// The archive.
+        /// Path of the archive.
         from: JobPath,
-        /// The folder; may be the workspace itself.
+        /// Path of the folder; may be the workspace itself.
         to: JobPath,
     },
     /// Copies a file or folder.
     Copy {
-        /// What.
+        /// Path of the source.
         from: JobPath,
-        /// The copy's path.
+        /// Path of the copy.
         to: JobPath,
     },
-    /// Makes a folder, with those above it.
+    /// Creates a folder and its missing parents.
     MakeFolder(JobPath),
-    /// Takes a file or folder away.
+    /// Removes a file or folder.
     Remove(JobPath),
 }
 
 impl Step {
-    /// Its name in a job.
+    /// Name of the field in the JSON of a job.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Command(_) => "command",
@@ -133,36 +132,36 @@ impl Step {
     }
 }
 
-/// A command of a task.
+/// Command of a task.
 #[derive(Debug, Clone)]
 pub struct CommandStep {
-    /// The program and its arguments.
+    /// Program and arguments to run.
     pub argv: Vec<String>,
-    /// What it reads, each once.
+    /// Inputs of the command, each once.
     pub inputs: Vec<Input>,
-    /// What it makes, sorted, each once.
+    /// Output paths, sorted, each once.
     pub outputs: Vec<JobPath>,
-    /// Its environment variables. Shared between tasks that have none of their own.
+    /// Environment variables. Shared between tasks that add none to the defaults.
     pub env: Arc<BTreeMap<String, String>>,
-    /// Where it starts.
+    /// Folder in which the command starts.
     pub folder: JobPath,
-    /// What it may use.
+    /// Limits of the command.
     pub limits: TaskLimits,
-    /// What its executor must offer. Shared likewise.
+    /// Platform properties that the executor must offer. Shared between tasks that add none to the defaults.
     pub platform: Arc<BTreeMap<String, String>>,
 }
 
-/// What a command reads.
+/// An input of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// A file or a folder with all in it; that it is missing is a failure.
+    /// A file, or a folder with its content; the command fails if it is missing.
     Path(JobPath),
-    /// All files that it matches.
+    /// All files that the glob matches.
     Glob(JobGlob),
 }
 
 impl Graph {
-    /// Checks a job; cost grows as its text does.
+    /// Checks a job in time proportional to its size.
     pub fn new(job: &Job, limits: &JobLimits) -> Result<Self, InvalidJob> {
         check::graph(job, limits)
     }
@@ -172,34 +171,33 @@ impl Graph {
         &self.tasks
     }
 
-    /// The tasks with their places.
+    /// The tasks with their indexes.
     pub fn indexed(&self) -> impl ExactSizeIterator<Item = (TaskIndex, &Task)> {
         self.tasks.iter().enumerate().map(|(at, task)| (TaskIndex::at(at), task))
     }
 
-    /// A task of this graph.
+    /// The task at `index`.
     pub fn task(&self, index: TaskIndex) -> Option<&Task> {
         self.tasks.get(index.get())
     }
 
-    /// Where a task stands, as messages tell it: `job.tasks[3] (link)`.
+    /// Location of a task as used in messages: `job.tasks[3] (link)`.
     pub fn place(&self, index: TaskIndex) -> String {
         self.task(index)
             .map_or_else(String::new, |task| check::Place { at: index.get(), id: &task.id }.to_string())
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Never: a job has a task at least.
+    /// Always false: a job has at least one task.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// The order in which they would start one after the other: dependencies first, then by priority, then as in the
-    /// job. Of two tasks that put something at one path, what the later one puts counts.
+    /// The order in which the tasks would run one at a time: dependencies first, then by priority, then as in the job.
+    /// If two tasks write the same path, the result of the later one counts.
     pub fn order(&self) -> &[TaskIndex] {
         &self.order
     }

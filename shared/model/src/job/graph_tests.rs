@@ -19,7 +19,7 @@ fn graph(job: &Job) -> Result<Graph, InvalidJob> {
     Graph::new(job, &JobLimits::NONE)
 }
 
-/// Why a job of the task `a` is refused once `change` was made to it.
+/// The error for a job whose task `a` was changed by `change`.
 fn refused(change: impl FnOnce(&mut TaskRequest)) -> String {
     let mut task = command("a");
     change(&mut task);
@@ -41,14 +41,14 @@ fn what_is_wrong_is_told_with_its_path() {
     );
     assert_eq!(
         graph(&unknown).unwrap_err().to_string(),
-        r#"job.tasks[1] (link).dependencies[1]: there is no task "lib""#
+        r#"job.tasks[1] (link).dependencies[1]: unknown task "lib""#
     );
     let twice = tasks(vec![command("a"), command("b"), command("a")]);
     assert_eq!(
         graph(&twice).unwrap_err().to_string(),
-        r#"job.tasks[2].id: job.tasks[0] has the id "a" already"#
+        r#"job.tasks[2].id: id "a" is already used by job.tasks[0]"#
     );
-    assert_eq!(graph(&tasks(vec![])).unwrap_err().to_string(), "job.tasks: there is no task");
+    assert_eq!(graph(&tasks(vec![])).unwrap_err().to_string(), "job.tasks: the job has no tasks");
     let mut defaults = tasks(vec![command("a")]);
     defaults.defaults =
         TaskDefaults { limits: TaskLimits { files: Some(0), ..TaskLimits::default() }, ..defaults.defaults };
@@ -58,7 +58,8 @@ fn what_is_wrong_is_told_with_its_path() {
 #[test]
 fn a_task_does_exactly_one_thing() {
     assert!(
-        refused(|task| task.command.clear()).contains("(a): it does nothing: exactly one of command, fetch")
+        refused(|task| task.command.clear())
+            .contains("(a): it has no step: expected exactly one of command, fetch")
     );
     assert!(refused(|task| task.remove = Some("x".into())).contains("(a): it has command and remove"));
     let internal = |change: fn(&mut TaskRequest)| {
@@ -69,22 +70,26 @@ fn a_task_does_exactly_one_thing() {
         })
     };
     assert!(
-        internal(|task| task.outputs = vec!["y".into()]).contains("(a).outputs: only a task with a command")
+        internal(|task| task.outputs = vec!["y".into()])
+            .contains("(a).outputs: allowed only in a task with a command")
     );
-    assert!(internal(|task| task.judge = true).contains("(a).judge: only a task with a command"));
-    assert!(internal(|task| task.limits.files = Some(1)).contains("(a).limits: only a task with a command"));
+    assert!(internal(|task| task.judge = true).contains("(a).judge: allowed only in a task with a command"));
+    assert!(
+        internal(|task| task.limits.files = Some(1))
+            .contains("(a).limits: allowed only in a task with a command")
+    );
 }
 
 #[test]
 fn fields_are_checked() {
     assert!(refused(|task| task.command = vec![" ".into()]).contains("(a).command[0]: the program is empty"));
-    assert!(refused(|task| task.command.push("x\0".into())).contains("(a).command[1]: it holds a NUL"));
+    assert!(refused(|task| task.command.push("x\0".into())).contains("(a).command[1]: it contains a NUL"));
     assert!(
         refused(|task| drop(task.env.insert("A=".into(), String::new())))
-            .contains("(a).env: \"A=\" is no name")
+            .contains("(a).env: invalid variable name \"A=\"")
     );
     assert!(
-        refused(|task| drop(task.env.insert("A".into(), "\0".into()))).contains("(a).env: it holds a NUL")
+        refused(|task| drop(task.env.insert("A".into(), "\0".into()))).contains("(a).env: it contains a NUL")
     );
     assert!(
         refused(|task| drop(task.platform.insert(String::new(), "x".into())))
@@ -92,25 +97,24 @@ fn fields_are_checked() {
     );
     assert!(
         refused(|task| drop(task.platform.insert("Limit-files".into(), "1".into())))
-            .contains("say it in limits")
+            .contains("set it under `limits`")
     );
     assert!(
         refused(|task| task.inputs = vec!["ok".into(), "/x".into()])
             .contains("(a).inputs[1]: \"/x\" is an absolute")
     );
     assert!(refused(|task| task.inputs = vec!["../x/*.c".into()]).contains("leaves the workspace"));
-    assert!(
-        refused(|task| task.inputs = vec!["a[".into()])
-            .contains("(a).inputs[0]: the glob cannot be understood")
-    );
+    assert!(refused(|task| task.inputs = vec!["a[".into()]).contains("(a).inputs[0]: invalid glob"));
     assert!(
         refused(|task| task.outputs = vec![".".into()])
             .contains("(a).outputs[0]: it is the workspace itself")
     );
     assert!(refused(|task| task.folder = Some("..".into())).contains("(a).folder: \"..\" leaves"));
-    assert!(refused(|task| task.weight = Some(2)).contains("(a).weight: only a judge has it"));
-    assert!(refused(|task| task.retries = Some(101)).contains("(a).retries: it is 101: 1 to 100"));
-    assert!(refused(|task| task.limits.cpu_ms = Some(0)).contains("(a).limits.cpu_ms: it is 0: 1 to"));
+    assert!(refused(|task| task.weight = Some(2)).contains("(a).weight: allowed only in a judge"));
+    assert!(refused(|task| task.retries = Some(101)).contains("(a).retries: it is 101: expected 1 to 100"));
+    assert!(
+        refused(|task| task.limits.cpu_ms = Some(0)).contains("(a).limits.cpu_ms: it is 0: expected 1 to")
+    );
     let fetch = |url: &str| {
         refused(|task| {
             task.command.clear();
@@ -131,9 +135,9 @@ fn the_farm_has_the_last_word_on_limits() {
     assert!(Graph::new(&tasks(vec![task.clone()]), &limits).is_ok());
     task.limits.wall_ms = Some(1001);
     let error = Graph::new(&tasks(vec![task]), &limits).unwrap_err().to_string();
-    assert_eq!(error, "job.tasks[0] (a).limits.wall_ms: it is 1001: 1 to 1000 is expected");
+    assert_eq!(error, "job.tasks[0] (a).limits.wall_ms: it is 1001: expected 1 to 1000");
     let error = Graph::new(&tasks(vec![command("a"), command("b"), command("c")]), &limits).unwrap_err();
-    assert_eq!(error.to_string(), "job.tasks: there are 3 tasks, at most 2 are taken");
+    assert_eq!(error.to_string(), "job.tasks: the job has 3 tasks, the limit is 2");
 }
 
 #[test]
@@ -144,10 +148,10 @@ fn a_cycle_is_told_whole() {
         graph(&tasks(vec![command("x"), after("c", "a"), after("a", "b"), after("b", "c"), after("y", "b")]));
     assert_eq!(
         error.unwrap_err().to_string(),
-        "job.tasks[1] (c).dependencies: the tasks wait for each other: c -> a -> b -> c"
+        "job.tasks[1] (c).dependencies: dependency cycle: c -> a -> b -> c"
     );
     let own = graph(&tasks(vec![after("a", "a")])).unwrap_err().to_string();
-    assert!(own.ends_with("wait for each other: a -> a"), "{own}");
+    assert!(own.ends_with("dependency cycle: a -> a"), "{own}");
     let reads = |id: &str, input: &str, output: &str| TaskRequest {
         inputs: vec![input.into()],
         outputs: vec![output.into()],
@@ -165,7 +169,7 @@ fn a_cycle_is_told_whole() {
 fn one_path_has_one_maker() {
     let makes = |id: &str, output: &str| TaskRequest { outputs: vec![output.into()], ..command(id) };
     let error = graph(&tasks(vec![makes("a", "out/x"), makes("b", "./out//x")])).unwrap_err().to_string();
-    assert_eq!(error, r#"job.tasks[1] (b).outputs: "out/x" is made by job.tasks[0] (a) already"#);
+    assert_eq!(error, r#"job.tasks[1] (b).outputs: "out/x" is already an output of job.tasks[0] (a)"#);
     let step = |id: &str| TaskRequest { command: Vec::new(), ..command(id) };
     let copy = TaskRequest { copy: Some(from_to("y", "out/x")), ..step("c") };
     let error = graph(&tasks(vec![makes("a", "out/x"), copy])).unwrap_err().to_string();
@@ -231,7 +235,7 @@ fn the_order_has_dependencies_first_then_priority_then_the_job() {
     assert_eq!(order, ["urgent", "b", "a", "last"]);
 }
 
-/// How long the check of `count` tasks takes, each made by `task`.
+/// Duration of the check of `count` tasks, each made by `task`.
 fn timed(count: usize, task: impl Fn(usize) -> TaskRequest) -> Duration {
     let job = tasks((0..count).map(task).collect());
     let begun = Instant::now();
@@ -316,7 +320,7 @@ fn archives_are_unpacked_into_the_folder_that_they_lie_in() {
 fn a_wrong_field_of_a_job_is_named() {
     let wrong = |text: &str| serde_json::from_str::<JobSource>(text).unwrap_err().to_string();
     assert!(wrong(r#"{"tasks": [{"id": "a", "comand": ["x"]}]}"#).contains("unknown field `comand`"));
-    assert!(wrong(r#"{"tasks": [{"id": "a b"}]}"#).contains("task id \"a b\" is not valid"));
+    assert!(wrong(r#"{"tasks": [{"id": "a b"}]}"#).contains("invalid task id \"a b\""));
     assert!(wrong(r#"{"tasks": [], "digest": "sha256:00"}"#).contains("digest"));
     assert!(wrong("{}").contains("tasks"));
 }

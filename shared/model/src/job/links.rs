@@ -1,4 +1,4 @@
-//! What holds the tasks of a job together: who makes what, who waits for whom, and in which order they come.
+//! Links between the tasks of a job: makers of paths, dependencies, and the resulting order.
 
 use std::{
     cmp::Reverse,
@@ -8,12 +8,12 @@ use std::{
 use super::check::{Place, Wrong};
 use crate::{CommandStep, Graph, Input, InvalidJob, JobFault, JobPath, Step, Task, TaskIndex};
 
-/// Tasks of a cycle that a message names.
+/// Maximum number of tasks of a cycle that a message names.
 const CYCLE_SHOWN: usize = 20;
-/// Dependencies of all tasks together, named and implied.
+/// Maximum number of dependencies of all tasks together, named and implied.
 const LINKS_MAX: usize = 4_000_000;
 
-/// The graph of `tasks`, whose named dependencies are resolved.
+/// Builds the graph of `tasks`, whose named dependencies are resolved.
 pub(super) fn graph(mut tasks: Vec<Task>) -> Result<Graph, InvalidJob> {
     let implied = implied(&tasks)?;
     for (task, implied) in tasks.iter_mut().zip(implied) {
@@ -36,7 +36,7 @@ pub(super) fn graph(mut tasks: Vec<Task>) -> Result<Graph, InvalidJob> {
     Ok(Graph { tasks, order })
 }
 
-/// The tasks that make what each task reads.
+/// The tasks that make the inputs of each task.
 fn implied(tasks: &[Task]) -> Result<Vec<Vec<TaskIndex>>, InvalidJob> {
     let makers = Makers::of(tasks)?;
     let mut implied = Vec::with_capacity(tasks.len());
@@ -53,13 +53,13 @@ fn implied(tasks: &[Task]) -> Result<Vec<Vec<TaskIndex>>, InvalidJob> {
     Ok(implied)
 }
 
-/// Who makes what.
+/// Maker of each path.
 struct Makers<'a>(HashMap<&'a str, Made>);
 
 enum Made {
-    /// Files, or a folder that is one task's own.
+    /// Task that makes the files, or owns the folder.
     By(TaskIndex),
-    /// A folder to which several may add.
+    /// Tasks that may add to the same folder.
     Together(Vec<TaskIndex>),
 }
 
@@ -88,7 +88,7 @@ impl<'a> Makers<'a> {
         Ok(makers)
     }
 
-    /// Who makes `path` already and shares it not.
+    /// Records that `task` makes `path`; returns the task that already makes it and does not share it.
     fn add(&mut self, task: TaskIndex, path: &'a JobPath, together: bool) -> Option<TaskIndex> {
         match self.0.get_mut(path.as_str()) {
             Some(Made::Together(tasks)) if together => {
@@ -105,11 +105,11 @@ impl<'a> Makers<'a> {
         }
     }
 
-    /// The other tasks that make what `task` reads: a path of it, or a folder that this is in. Of those that add to a folder
-    /// together none waits for another because of that folder: each would for each.
+    /// The other tasks that make an input of `task`: the path itself, or a folder that contains it. Tasks that add to
+    /// a shared folder do not depend on each other because of that folder, which would be a cycle.
     fn read_by(&self, own: TaskIndex, task: &'a Task) -> Vec<TaskIndex> {
         let mut found = Vec::new();
-        // What many inputs lie in counts once.
+        // A folder that contains many inputs counts once.
         let mut looked_at = HashSet::new();
         let adds_to = match &task.step {
             Step::Extract { to, .. } => Some(to.as_str()),
@@ -171,9 +171,10 @@ fn order(tasks: &[Task]) -> Result<Vec<TaskIndex>, InvalidJob> {
     if order.len() == tasks.len() { Ok(order) } else { Err(cycle(tasks, &missing)) }
 }
 
-/// A cycle among the tasks that still miss something.
+/// A cycle among the tasks that still have unmet dependencies.
 fn cycle(tasks: &[Task], missing: &[usize]) -> InvalidJob {
-    // Whoever misses something misses someone who does: going from one to the next comes back somewhere.
+    // Every task with an unmet dependency depends on another such task, so that following these links
+    // must reach a cycle.
     let is_stuck = |at: &TaskIndex| missing.get(at.get()).is_some_and(|missing| *missing > 0);
     let first = |at: TaskIndex| tasks.get(at.get())?.dependencies.iter().copied().find(is_stuck);
     let mut seen: HashMap<TaskIndex, usize> = HashMap::new();
@@ -187,7 +188,7 @@ fn cycle(tasks: &[Task], missing: &[usize]) -> InvalidJob {
         path.push(task);
         at = first(task);
     }
-    // Told from the task that stands first in the job.
+    // The message starts with the task that comes first in the job.
     let lowest = path.iter().enumerate().min_by_key(|(_, task)| **task).map_or(0, |(at, _)| at);
     path.rotate_left(lowest);
     let ids: Vec<&str> =

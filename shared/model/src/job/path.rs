@@ -4,47 +4,44 @@ use std::{borrow::Borrow, fmt};
 
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
-/// Bytes of a path.
+/// Maximum length of a path in bytes.
 const PATH_MAX: usize = 4000;
-/// Bytes of a name in it, as file systems have it.
+/// Maximum length in bytes of a name in a path, as in common file systems.
 const NAME_MAX: usize = 255;
-/// Names of a path: a folder so deep in others that few tools can work in it.
+/// Maximum number of names in a path; few tools work in deeper folders.
 const DEPTH_MAX: usize = 200;
-/// Alternatives in alternatives of a glob.
+/// Maximum nesting depth of alternatives in a glob.
 const NESTED_MAX: usize = 10;
-/// What makes a path a glob.
+/// Characters that make a path a glob.
 const GLOB_CHARACTERS: [char; 4] = ['*', '?', '[', '{'];
 
 /// A path in the folder of a job: names joined by `/`, none of them empty, `.` or `..`. Empty: the folder itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobPath(String);
 
-/// Why a text is no path or glob in the folder of a job.
+/// A text that is not a valid path or glob in the folder of a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPath {
-    /// Nothing, where a path is expected.
-    #[error("it is empty: a path relative to the workspace is expected")]
+    #[error("it is empty: expected a path relative to the workspace")]
     Empty,
-    /// It starts at the root of a machine.
-    #[error("{0:?} is an absolute path: a path relative to the workspace is expected")]
+    #[error("{0:?} is an absolute path: expected a path relative to the workspace")]
     Absolute(String),
-    /// It has a `..`.
-    #[error("{0:?} leaves the workspace or may do so: a relative path without '..' is expected")]
+    /// The path contains a `..`.
+    #[error("{0:?} leaves the workspace or may do so: expected a relative path without '..'")]
     Leaves(String),
-    /// A NUL byte is in no path.
-    #[error("it holds a NUL byte")]
+    /// No path can contain a NUL byte.
+    #[error("it contains a NUL byte")]
     Nul,
-    /// No file system takes it.
-    #[error("it has {0} bytes: at most {PATH_MAX} for a path, {NAME_MAX} for each name in it")]
+    /// Length in bytes, more than file systems support.
+    #[error("it has {0} bytes: the limit is {PATH_MAX} for a path and {NAME_MAX} for each name in it")]
     Long(usize),
-    /// No tool works in a folder so deep.
-    #[error("it has {0} names: at most {DEPTH_MAX} are taken")]
+    /// Number of names, more than most tools support.
+    #[error("it has {0} names: the limit is {DEPTH_MAX}")]
     Deep(usize),
-    /// The folder itself, which can be neither made nor removed.
-    #[error("it is the workspace itself: a path inside is expected")]
+    /// The folder of the job, which can be neither made nor removed.
+    #[error("it is the workspace itself: expected a path inside it")]
     Workspace,
-    /// A glob that cannot be understood.
-    #[error("the glob cannot be understood: {0}")]
+    #[error("invalid glob: {0}")]
     Glob(String),
 }
 
@@ -79,12 +76,12 @@ impl JobPath {
         self.0.is_empty()
     }
 
-    /// Its names, from the outermost.
+    /// Its names, outermost first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|name| !name.is_empty())
     }
 
-    /// The paths of the folders that it is in, from the folder of the job (empty) inwards, and then its own.
+    /// The paths of all enclosing folders, from the job's folder (empty) inwards, and then the path itself.
     pub fn with_folders(&self) -> impl Iterator<Item = &str> {
         let own = (!self.is_workspace()).then_some(self.0.as_str());
         let folders = self.0.match_indices('/').filter_map(|(at, _)| self.0.get(..at));
@@ -109,39 +106,38 @@ impl Borrow<str> for JobPath {
 pub struct JobGlob(Glob);
 
 impl JobGlob {
-    /// Whether `text` is meant as a glob.
+    /// Whether `text` contains a glob character.
     pub fn is_glob(text: &str) -> bool {
         text.contains(GLOB_CHARACTERS)
     }
 
-    /// Reads a glob.
+    /// Reads a glob and checks its nesting depth.
     pub fn parse(text: &str) -> Result<Self, BadPath> {
         check(text)?;
         if nested(text) > NESTED_MAX {
-            return Err(BadPath::Glob(format!("more than {NESTED_MAX} braces in each other")));
+            return Err(BadPath::Glob(format!("more than {NESTED_MAX} nested braces")));
         }
         let glob = GlobBuilder::new(&normal(text)).literal_separator(true).build();
         glob.map(Self).map_err(|error| BadPath::Glob(error.to_string()))
     }
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         self.0.glob()
     }
 
-    /// What tells whether a path, as [`JobPath::as_str`] gives it, is meant. Costs some microseconds: keep it.
+    /// Compiles a matcher for paths as returned by [`JobPath::as_str`]. Takes some microseconds: keep the result.
     pub fn matcher(&self) -> GlobMatcher {
         self.0.compile_matcher()
     }
 }
 
-/// Without names that are empty or `.`.
+/// Removes names that are empty or `.`.
 fn normal(text: &str) -> String {
     let names: Vec<&str> = text.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
     names.join("/")
 }
 
-/// How many braces are open at once at most, were each one meant as such.
+/// Maximum number of braces open at once, counting every brace as syntax.
 fn nested(text: &str) -> usize {
     let depth = |(open, most): (usize, usize), byte| match byte {
         b'{' => (open + 1, most.max(open + 1)),

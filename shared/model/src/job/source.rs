@@ -1,11 +1,12 @@
-//! Reading a job or its digest so that what is wrong is named: of an untagged enum serde says that nothing fits.
+//! Deserialises a job or its digest with precise errors: for an untagged enum, serde would only
+//! report that nothing matches.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use super::{Job, JobSource, StoredJob, TaskDefaults, TaskRequest};
 use crate::Digest;
 
-/// Either the fields of a job or a digest.
+/// Fields of a job, or a digest.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Either {
@@ -27,22 +28,22 @@ impl<'de> Deserialize<'de> for JobSource {
                 Ok(Self::Stored(StoredJob { digest }))
             }
             Either { .. } => {
-                Err(D::Error::custom("a job has tasks, or the digest of a stored job and nothing else"))
+                Err(D::Error::custom("invalid job: expected tasks, or only the digest of a stored job"))
             }
         }
     }
 }
 
 impl Job {
-    /// As the farm keeps it. Jobs that are equal are the same JSON.
+    /// JSON in which the farm stores the job. Equal jobs have the same JSON.
     pub fn to_json(&self) -> Vec<u8> {
-        // Nothing in it can fail to be written.
+        // No value in a job can fail to encode.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
 impl JobSource {
-    /// The digest of its JSON.
+    /// The digest of the job's JSON.
     pub fn digest(&self) -> Digest {
         match self {
             Self::Inline(job) => Digest::of(&job.to_json()),

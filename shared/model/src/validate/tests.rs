@@ -70,11 +70,11 @@ fn what_is_wrong_is_named() {
     let git = |url: &str| Context::Git { url: url.into(), revision: "x".into(), patch: None };
     for context in [git("ext::sh -c true"), git("fd::17")] {
         let told = request(|r| r.context = context).unwrap_err().to_string();
-        assert!(told.contains("none of ext:: or fd::"), "{told}");
+        assert!(told.contains("without the helpers ext:: and fd::"), "{told}");
     }
     assert!(refused(|r| r.lease_ttl_seconds = Some(301)).contains("1 to 300"));
     let vax = |r: &mut BuildRequest| r.executor_types = ["vax".parse().unwrap()].into();
-    assert!(refused(vax).contains("known are mac, x86"));
+    assert!(refused(vax).contains("this farm has mac, x86"));
     assert!(refused(|r| r.occupancy.add(&ExecutorType::x86(), Esu::from_micros(-1))).contains("0 to 100000"));
     assert!(refused(|r| drop(r.env.insert("A=B".into(), String::new()))).contains("A=B"));
 }

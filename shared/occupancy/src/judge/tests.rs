@@ -1,7 +1,7 @@
 use super::*;
 use crate::report::TypeReport;
 
-/// A report with these errors, in parts of the constant's, and numbers of test builds, by executor type.
+/// A report with these errors, as fractions of the constant's, and numbers of test builds, by executor type.
 fn report(version: u64, types: &[(&str, f64, u64)]) -> Report {
     let types = types.iter().map(|&(executor_type, relative, builds)| {
         let test = TestError {
@@ -70,7 +70,7 @@ fn on_twenty_builds_a_model_has_to_be_better_than_the_constant() {
     assert!(
         matches!(refusal, Err(Refusal::WorseThanConstant { executor_type, .. }) if executor_type == "mac")
     );
-    // Nor does a young farm take one for its first.
+    // A new farm does not accept such a model as its first either.
     assert!(judge(&report(1, &[("x86", 1.2, 30)]), None).is_err());
     assert_eq!(judge(&report(1, &[("x86", 0.8, 30)]), None), Ok(()));
 }
@@ -84,7 +84,7 @@ fn a_thin_test_does_not_replace_a_thick_one() {
         assert_eq!(judged(builds), Err(Refusal::Thin { version: 2, executor_type, builds }));
     }
     assert_eq!(judged(200), Ok(()));
-    // One that is no better than the constant may be replaced by anything better.
+    // Any better model may replace one that is no better than the constant.
     let current = report(1, &[("mac", 1.1, 500), ("x86", 0.4, 500)]);
     assert_eq!(judge(&report(2, &[("mac", 0.9, 30), ("x86", 0.4, 500)]), Some(&current)), Ok(()));
     assert_eq!(judge(&report(2, &[("x86", 0.4, 500)]), Some(&current)), Ok(()));

@@ -4,22 +4,22 @@ use crate::fit::usual_targets;
 use crate::hash::mix;
 use crate::vocabulary::SlotTables;
 
-/// One in so many builds of a sample is held out.
+/// One in this number of builds of a sample is held out.
 const HELD_OUT: usize = 4;
 
-/// Some of the builds of one executor type, in random order, of which the last are held out.
+/// A sample of the builds of one executor type, in random order, of which the last are held out.
 pub(super) struct Sample<'a> {
     data: &'a Dataset,
     slots: &'a SlotTables,
     labels: Vec<Label>,
-    /// Mean ESU.
+    /// Mean ESU of the sample.
     scale: f32,
     /// Mean number of targets, at least 1.
     pub(super) usual: f32,
 }
 
 impl<'a> Sample<'a> {
-    /// At most `most` of the builds to learn from.
+    /// Draws at most `most` of the builds to learn from.
     pub(super) fn draw(
         data: &'a Dataset,
         slots: &'a SlotTables,
@@ -42,12 +42,12 @@ impl<'a> Sample<'a> {
         self.labels.len()
     }
 
-    /// How many are learned from; the rest is held out.
+    /// Number of builds learned from; the rest is held out.
     pub(super) fn learned(&self) -> usize {
         self.labels.len() - self.labels.len() / HELD_OUT
     }
 
-    /// Calls `look` with each build, its ESU in parts of the mean, and whether it is held out.
+    /// Calls `look` with each build, its ESU as a fraction of the mean, and whether it is held out.
     pub(super) fn each(&self, mut look: impl FnMut(usize, &Example, f32, bool)) {
         let mut example = Example::default();
         let learned = self.learned();

@@ -9,22 +9,22 @@ use crate::slots::ABSENT;
 use crate::vocabulary::Vocabulary;
 use std::collections::{BTreeMap, HashMap};
 
-/// How many crosses are tried in one go over the builds, and between two questions whether to keep going.
+/// Number of crosses tried in one pass over the builds, which is also the interval between calls of `keep_going`.
 const AT_A_TIME: usize = 8;
-/// How often a model or a cross is learned from the sample.
+/// Number of times that a model or a cross is learned from the sample.
 const PASSES: usize = 2;
-/// Gains of fewer standard deviations may be chance.
+/// Gains of fewer standard deviations may be due to chance.
 const DEVIATIONS: f64 = 2.5;
-/// How many flags are made crosses of.
+/// Maximum number of flags that crosses are made of.
 const FLAGS: usize = 12;
-/// Builds that a flag's value must be seen in to tell much.
+/// Number of builds with a flag's value at which the value counts half.
 const FEW_BUILDS: f64 = 20.0;
 
 /// Tries crosses on one executor type's sample.
 pub(super) struct Trials<'a> {
     sample: Sample<'a>,
     vocabulary: &'a Vocabulary,
-    /// What the model learned last predicts for each build.
+    /// Prediction of the last learned model for each build.
     predicted: Vec<f32>,
     bits: u32,
     most: usize,
@@ -44,13 +44,13 @@ impl<'a> Trials<'a> {
         Self { sample, vocabulary, predicted, bits, most, tried: 0, keep_going }
     }
 
-    /// How many crosses were tried.
+    /// Number of crosses tried.
     pub(super) const fn tried(&self) -> usize {
         self.tried
     }
 
-    /// Learns a model with these crosses, whose predictions later trials are to improve. Gives its absolute errors on
-    /// held-out builds; none once it is time to end.
+    /// Learns a model with these crosses, on whose predictions later trials are to improve. Returns its absolute errors
+    /// on held-out builds; `None` once it is time to end.
     pub(super) fn learn(&mut self, crosses: &[Cross]) -> Option<HeldOut> {
         if !(self.keep_going)() || self.sample.len() == 0 {
             return None;
@@ -83,8 +83,8 @@ impl<'a> Trials<'a> {
         Some(HeldOut { errors })
     }
 
-    /// The mean absolute error on held-out builds with each cross added to the model learned last, where only the
-    /// weights of the cross are learned. None once it is time to end.
+    /// The mean absolute error on held-out builds with each cross added to the last learned model, learning only the
+    /// weights of the cross. `None` once it is time to end.
     pub(super) fn score(&mut self, crosses: impl Iterator<Item = Cross>) -> Option<Vec<(f64, Cross)>> {
         let crosses: Vec<Cross> = crosses.collect();
         let mut scored = Vec::with_capacity(crosses.len());
@@ -129,8 +129,8 @@ impl<'a> Trials<'a> {
         (self.sample.len() - self.sample.learned()).max(1) as f64
     }
 
-    /// Names of the flags whose values tell most of what the model learned last does not explain. As flags multiply
-    /// what a build costs, that is taken as the logarithm of actual by predicted ESU.
+    /// Names of the flags whose values explain most of the error that the last learned model leaves. Flags multiply the
+    /// cost of a build, so the error is the logarithm of actual by predicted ESU.
     pub(super) fn telling_flags(&self, data: &Dataset) -> Vec<String> {
         let mut by_value: BTreeMap<(u32, u64), (f64, f64)> = BTreeMap::new();
         let (mut builds, mut sum) = (0.0, 0.0);
@@ -169,7 +169,7 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// Absolute errors on the builds held out, in parts of the mean ESU.
+/// Absolute errors on the builds held out, as fractions of the mean ESU.
 pub(super) struct HeldOut {
     errors: Vec<f32>,
 }
@@ -179,8 +179,8 @@ impl HeldOut {
         self.errors.iter().copied().map(f64::from).sum::<f64>() / self.errors.len().max(1) as f64
     }
 
-    /// Whether these are less than the `other` errors on the same builds by this part of them, and by more than chance
-    /// explains, given that the best of hundreds was picked.
+    /// Whether these errors are lower than the `other` errors on the same builds by this fraction, and by more than
+    /// chance explains, given that the best of hundreds was chosen.
     pub(super) fn better_than(&self, other: &Self, part: f64) -> bool {
         let count = self.errors.len().max(2) as f64;
         let gains = self.errors.iter().zip(&other.errors).map(|(one, other)| f64::from(other - one));
@@ -192,7 +192,7 @@ impl HeldOut {
     }
 }
 
-/// How much the values of one flag tell.
+/// How much of the error the values of one flag explain.
 #[derive(Default)]
 struct Telling {
     explained: f64,
@@ -207,7 +207,7 @@ impl Telling {
         self.sum += sum;
     }
 
-    /// The squares explained by its values and by its absence, of so many builds.
+    /// Sum of squares that its values and its absence explain, over this number of builds.
     fn value(&self, builds: f64) -> f64 {
         self.explained + self.sum * self.sum / (builds - self.builds + FEW_BUILDS)
     }

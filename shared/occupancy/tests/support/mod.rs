@@ -1,11 +1,11 @@
-//! What the tests share.
+//! Helpers shared by the tests.
 
 pub(crate) mod workload;
 
 use occupancy::{BuildFacts, Dataset};
 use workload::{Build, Workload};
 
-/// What is known of the build before it runs.
+/// The facts about the build before it runs.
 pub(crate) fn facts(build: &Build) -> BuildFacts<'_> {
     BuildFacts {
         command: build.command,
@@ -16,7 +16,7 @@ pub(crate) fn facts(build: &Build) -> BuildFacts<'_> {
     }
 }
 
-/// So many generated builds.
+/// A dataset of this number of generated builds.
 pub(crate) fn dataset(builds: usize, seed: u64) -> Dataset {
     let mut workload = Workload::new(seed);
     let mut data = Dataset::new();

@@ -1,4 +1,4 @@
-//! Generated builds with a known cause of what they cost, for tests and `examples/fit.rs`.
+//! Generated builds whose costs have known causes, for tests and `examples/fit.rs`.
 //!
 //! - 24 quota groups share the builds by Zipf's law (exponent 0.8). Each owns 500 packages of 1 to 11 targets; a group's
 //!   builds take their packages by Zipf's law (0.9), one in ten from the common ones of the first group.
@@ -12,11 +12,11 @@
 //! - Four groups build for iOS, with flags for the SDK and Xcode. Only these use Mac executors; how much depends on
 //!   each combination of command, SDK, Xcode and package by a factor that is log-normal (0.9): the paper's example of a
 //!   cross. Two groups use GPU for some of their tests, by test runs and a few packages.
-//! - What nobody can foresee: a share of builds (25 % of interactive ones, 8 % of automated, 4 % of batch; a group's
-//!   habits move it) finds everything in the cache and uses almost nothing. The others find up to a half of their work
-//!   in it, and are off by a log-normal factor (0.25).
+//! - Unpredictable: a share of builds (25 % of interactive ones, 8 % of automated, 4 % of batch; shifted by a group's
+//!   habits) finds everything in the cache and uses almost nothing. The others find up to a half of their work in it,
+//!   and deviate by a log-normal factor (0.25).
 
-#![allow(dead_code, reason = "not every user looks at everything")]
+#![allow(dead_code, reason = "not every user needs everything")]
 #![expect(clippy::indexing_slicing, reason = "places are drawn below the length of what they are in")]
 
 /// Executor types of the workload.
@@ -29,29 +29,29 @@ const XCODE: [&str; 3] = ["10.3", "11.0", "11.1"];
 const SANITIZERS: [(&str, f64); 3] = [("asan", 2.0), ("tsan", 2.6), ("msan", 2.3)];
 const MODES: [(&str, f64); 3] = [("fastbuild", 1.0), ("dbg", 1.15), ("opt", 1.4)];
 
-/// A generated build.
+/// A generated build and its cost.
 pub(crate) struct Build {
     pub(crate) command: &'static str,
     pub(crate) flags: Vec<String>,
     pub(crate) targets: Vec<String>,
     pub(crate) group: String,
     pub(crate) priority: &'static str,
-    /// ESU it occupied, by executor type.
+    /// ESU that it occupied, by executor type.
     pub(crate) usage: Vec<(&'static str, f64)>,
-    /// The same on average over what nobody can foresee.
+    /// The same, averaged over everything unpredictable.
     pub(crate) mean: Vec<(&'static str, f64)>,
-    /// Hash of its id.
+    /// Hash of the build's id.
     pub(crate) key: u64,
 }
 
 struct Package {
     id: u64,
     tested: bool,
-    /// Name and cost.
+    /// Names of the targets with their costs.
     targets: Vec<(String, f64)>,
 }
 
-/// An endless row of builds.
+/// An endless sequence of builds.
 pub(crate) struct Workload {
     random: Random,
     packages: Vec<Vec<Package>>,
@@ -61,7 +61,7 @@ pub(crate) struct Workload {
     built: u64,
 }
 
-/// What multiplies the cost of a build.
+/// Settings of a build that multiply its cost.
 struct Habits {
     flags: Vec<String>,
     multiplier: f64,
@@ -71,7 +71,7 @@ struct Habits {
 }
 
 impl Workload {
-    /// The builds of this seed. The world they are in is the same for all seeds.
+    /// Creates the sequence of this seed. The groups and packages are the same for all seeds.
     pub(crate) fn new(seed: u64) -> Self {
         let mut world = Random(0x00f0_4eba);
         let packages = (0..GROUPS).map(|group| packages(group, &mut world)).collect();
@@ -85,7 +85,7 @@ impl Workload {
         }
     }
 
-    /// The next build.
+    /// Generates the next build.
     pub(crate) fn next_build(&mut self) -> Build {
         self.built += 1;
         let group = self.groups.draw(&mut self.random);
@@ -186,7 +186,7 @@ impl Workload {
         Habits { flags, multiplier, runs, ios: sdk, xcode }
     }
 
-    /// Distinct targets, as group, package and place.
+    /// Distinct targets, each as group, package and place.
     fn pick(&mut self, group: usize, count: f64) -> Vec<(usize, usize, usize)> {
         let mut picked = Vec::new();
         let mut tries = 0;
@@ -253,7 +253,7 @@ fn packages(group: usize, random: &mut Random) -> Vec<Package> {
     (0..PACKAGES).map(|number| package(number, random)).collect()
 }
 
-/// A number from 0 to 1 that is always the same for this one.
+/// A number from 0 to 1 that is always the same for the same input.
 fn spread(number: u64) -> f64 {
     Random(number.wrapping_mul(0x5851_f42d_4c95_7f2d)).unit()
 }
@@ -269,7 +269,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -1,4 +1,4 @@
-//! Whether any pool can ever run what an action asks for, and which one does.
+//! Decides whether any pool can ever run what an action asks for, and which pool does.
 
 use std::{cmp::Reverse, collections::BTreeSet, fmt::Write as _};
 
@@ -8,35 +8,35 @@ use crate::requirements::value_matches;
 
 use super::size::{CPU_PROPERTY, MEMORY_PROPERTY, RESOURCE_PREFIX, Shortage, wanted};
 
-/// The pool of an action that asks for nothing, where there is one of this name.
+/// Name of the pool that an action without requirements goes to, if a pool of this name exists.
 pub const DEFAULT_POOL: &str = "default";
-/// The property that asks for a pool by its name. Every pool offers it.
+/// The property that asks for a pool by name. Every pool offers it.
 pub const POOL_PROPERTY: &str = "Pool";
 /// Properties whose values are compared without regard to case.
 const CASELESS: [&str; 4] = [POOL_PROPERTY, "OSFamily", "Arch", "ISA"];
-/// Characters of a client's text that a message repeats.
+/// Maximum number of characters of a client's text that a message repeats.
 const SHOWN: usize = 200;
 
 /// Why an action is not admitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdmitError {
-    /// No executor ever registered a pool: what the farm can run is not known yet. `UNAVAILABLE`.
+    /// No executor has ever registered a pool, so it is unknown what the farm can run. Reported as `UNAVAILABLE`.
     NothingRegistered,
-    /// No pool can ever run it. `FAILED_PRECONDITION`.
+    /// No pool can ever run it. Reported as `FAILED_PRECONDITION`.
     Refused(Refusal),
 }
 
-/// What no pool can ever run, and what could be asked for instead.
+/// A requirement that no pool can ever meet, and the values that could be requested instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The property.
+    /// Name of the property that cannot be met.
     pub property: String,
-    /// The value that was asked for.
+    /// Value that was requested.
     pub value: String,
-    /// The values on offer from the pools that match everything else, sorted; for a property that no pool knows, the
-    /// names that are known.
+    /// Values offered by the pools that match everything else, sorted; for a property that no pool knows, the names
+    /// of the known properties.
     pub offered: Vec<String>,
-    /// All of this as a sentence.
+    /// The refusal as a sentence for the client.
     pub message: String,
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Display for AdmitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NothingRegistered => {
-                f.write_str("no executor has registered a pool yet: start one, or try again soon")
+                f.write_str("no executor has registered a pool yet: start an executor or retry later")
             }
             Self::Refused(refusal) => f.write_str(&refusal.message),
         }
@@ -53,23 +53,24 @@ impl std::fmt::Display for AdmitError {
 
 impl std::error::Error for AdmitError {}
 
-/// A property and the value asked for.
+/// A property and the requested value.
 type Asked = (String, String);
 
-/// One thing asked for, which a pool has or has not.
+/// One requirement, which a pool meets or does not meet.
 #[derive(Clone, Copy)]
 enum Wish<'a> {
     Property(&'a Asked),
     Size(Shortage<'a>),
 }
 
-/// The pool for an action that asks for `platform`, the properties without those that say how large it is, and for
-/// `needs`: one that offers every value asked for, as [`requirements`](crate::requirements) has it, and whose largest executor
-/// has all that it needs. See [`super::read_needs`].
+/// Chooses the pool for an action that asks for `platform`, which are the properties without those that state its size,
+/// and for `needs`. The pool must offer every requested value, as matched by [`requirements`](crate::requirements), and
+/// its largest executor must have everything that the action needs. See [`super::read_needs`].
 ///
-/// Of several one of which executors live (`lives`) goes before one that is only known. Then the one that offers the fewest
-/// properties and resources, so that special executors stay free for what needs them; then the pool named [`DEFAULT_POOL`], then
-/// the first by name. An action that asks for no property goes to [`DEFAULT_POOL`] before others, if it can run it.
+/// Among several pools, one with live executors (`lives`) goes before one without. Then the one that offers the fewest
+/// properties and resources, so that special executors stay free for actions that need them; then the pool named
+/// [`DEFAULT_POOL`], then the first by name. An action that asks for no property goes to [`DEFAULT_POOL`] before
+/// others, if it can run it.
 ///
 /// A pool where the input root is an action's `/` is only for actions that ask for it, see [`is_asked_for`].
 pub fn admit(
@@ -97,8 +98,9 @@ pub fn admit(
     }
 }
 
-/// Whether an action may go to `pool`. Where the input root is an action's `/`, nothing of the machine is there, not even a shell: only
-/// who asks for such a pool is sent to it, by its name or by a value that no other kind of pool offers.
+/// Whether an action may go to `pool`. Where the input root is an action's `/`, nothing of the machine is visible,
+/// not even a shell: only actions that ask for such a pool are sent to it, by its name or by a value that no other
+/// kind of pool offers.
 fn is_asked_for(pool: &Pool, platform: &[Asked], pools: &[Pool]) -> bool {
     let ordinary = || pools.iter().filter(|pool| !pool.root_is_input);
     let asks = |asked: &Asked| {
@@ -107,13 +109,13 @@ fn is_asked_for(pool: &Pool, platform: &[Asked], pools: &[Pool]) -> bool {
     !pool.root_is_input || platform.iter().any(asks)
 }
 
-/// The refusal of an action that only pools could run that it did not ask for.
+/// The refusal of an action that only pools can run that it did not ask for.
 fn unasked<'a>(fits: impl Iterator<Item = &'a Pool>) -> Refusal {
     let mut offered: Vec<String> = fits.map(|pool| pool.name.to_string()).collect();
     offered.sort();
     let message = format!(
-        "only pools whose actions have their input root as / could run it, and such a pool has to be asked for by its name \
-         ({POOL_PROPERTY}); on offer: {}",
+        "only pools that mount the input root as / can run this action, and they must be requested by name \
+         ({POOL_PROPERTY}); available: {}",
         list(&offered)
     );
     Refusal { property: POOL_PROPERTY.to_owned(), value: String::new(), offered, message }
@@ -145,13 +147,13 @@ impl Wish<'_> {
         match self {
             Self::Property((_, value)) => value.clone(),
             Self::Size(Shortage::Cpu(millis)) => processors(millis),
-            // What is asked for is rounded up and what is on offer down, so that the two never look the same.
+            // Requested amounts are rounded up and available amounts down, so that the two never look the same.
             Self::Size(Shortage::Memory(bytes)) => memory(bytes, u64::div_ceil),
             Self::Size(Shortage::Custom(_, amount)) => amount.to_string(),
         }
     }
 
-    /// What `pools` offer of it, sorted: values of the property, or the most that any of their executors has.
+    /// What `pools` offer of it, sorted: values of the property, or the largest amount that any of their executors has.
     fn offered(self, pools: &[&Pool]) -> Vec<String> {
         let most = |of: &dyn Fn(&Pool) -> u64| pools.iter().map(|pool| of(pool)).max();
         let offered = match self {
@@ -168,19 +170,19 @@ impl Wish<'_> {
         offered.into_iter().collect()
     }
 
-    /// `Arch = "arm64"`
+    /// The requirement for a message, such as `Arch = "arm64"`.
     fn shown(self) -> String {
         format!("{} = {:?}", shown(&self.property()), shown(&self.value()))
     }
 }
 
-/// What `pool` offers for the property `name`.
+/// The values that `pool` offers for the property `name`.
 fn values<'a>(pool: &'a Pool, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
     let own = (name == POOL_PROPERTY).then(|| pool.name.as_str());
     own.into_iter().chain(pool.properties.get(name).into_iter().flatten().map(String::as_str))
 }
 
-/// Which of the wishes to name. That it is one of them the caller knows: no pool meets all.
+/// Chooses the requirement to report. The caller knows that no pool meets all of them.
 fn refusal(wishes: &[Wish<'_>], pools: &[Pool]) -> Refusal {
     if let Some(refusal) = unknown(wishes, pools) {
         return refusal;
@@ -197,18 +199,18 @@ fn refusal(wishes: &[Wish<'_>], pools: &[Pool]) -> Refusal {
         Wish::Size(_) => ("no pool has an executor with", " at most"),
     };
     let mut message = format!("{whose} {}", blamed.shown());
-    // Where another pool has it, it is the combination that nobody offers.
+    // If another pool offers it, only the combination is unavailable.
     let others: Vec<String> =
         wishes.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, wish)| wish.shown()).collect();
     if !others.is_empty() && here != everywhere {
         let _ = write!(message, " together with {}", list(&others));
     }
     let offered = if here.is_empty() { everywhere } else { here };
-    let _ = write!(message, "; on offer{most}: {}", list(&offered));
+    let _ = write!(message, "; available{most}: {}", list(&offered));
     Refusal { property: blamed.property(), value: blamed.value(), offered, message }
 }
 
-/// The refusal of a property or a custom resource that no pool knows, with those that are known.
+/// The refusal of a property or a custom resource that no pool knows, with the known ones.
 fn unknown(wishes: &[Wish<'_>], pools: &[Pool]) -> Option<Refusal> {
     let properties: BTreeSet<&str> = pools
         .iter()
@@ -232,7 +234,7 @@ fn unknown(wishes: &[Wish<'_>], pools: &[Pool]) -> Option<Refusal> {
     });
     let (wish, what, offered): (Wish<'_>, _, Vec<String>) = found?;
     let message = format!(
-        "no pool knows the {what} {:?} (asked for with the value {:?}); known are: {}",
+        "no pool knows the {what} {:?} (requested with value {:?}); known: {}",
         shown(&wish.property()),
         shown(&wish.value()),
         list(&offered)
@@ -240,8 +242,9 @@ fn unknown(wishes: &[Wish<'_>], pools: &[Pool]) -> Option<Refusal> {
     Some(Refusal { property: wish.property(), value: wish.value(), offered, message })
 }
 
-/// The first wish that is alone to blame, and the pools that meet the rest and offer something else; where the fault is none's alone, the first
-/// that leaves no pool when they are tried in their order, and the pools before it.
+/// The first requirement that alone rules out all pools, and the pools that meet the rest and offer another
+/// value. If no single requirement does, the first one that leaves no pool when they are applied in order, and
+/// the pools before it.
 fn to_blame<'a>(wishes: &[Wish<'_>], pools: &'a [Pool]) -> (usize, Vec<&'a Pool>) {
     let meets_rest = |at: usize| -> Vec<&Pool> {
         let rest = || wishes.iter().enumerate().filter(|(index, _)| *index != at);
@@ -253,7 +256,7 @@ fn to_blame<'a>(wishes: &[Wish<'_>], pools: &'a [Pool]) -> (usize, Vec<&'a Pool>
     }
     let mut alone: Vec<(usize, Vec<&Pool>)> = (0..wishes.len()).map(|at| (at, meets_rest(at))).collect();
     alone.retain(|(_, pools)| !pools.is_empty());
-    // One for which there is something else to ask for is of more help.
+    // A requirement with alternatives makes a more helpful message.
     let helps = |(at, pools): &(usize, Vec<&Pool>)| {
         wishes.get(*at).is_some_and(|wish| !wish.offered(pools).is_empty())
     };
@@ -272,12 +275,13 @@ fn to_blame<'a>(wishes: &[Wish<'_>], pools: &'a [Pool]) -> (usize, Vec<&'a Pool>
     (0, left)
 }
 
-/// `2.5`
+/// A number of processors for a message, such as `2.5`.
 fn processors(millis: u64) -> String {
     (millis as f64 / 1000.0).to_string()
 }
 
-/// `1.5GiB` or `300MiB`, in hundredths that `divide` rounds; a value that [`MEMORY_PROPERTY`] could have.
+/// An amount of memory for a message, such as `1.5GiB` or `300MiB`, in hundredths that `divide` rounds. It is a
+/// valid value of [`MEMORY_PROPERTY`].
 fn memory(bytes: u64, divide: impl Fn(u64, u64) -> u64) -> String {
     const HUNDREDTHS: u64 = 100;
     let (unit, name) = if bytes < 1 << 30 { (1 << 20, "MiB") } else { (1 << 30, "GiB") };

@@ -1,17 +1,17 @@
-//! What becomes of an execution when a copy of it ends, or when it has waited too long.
+//! Decides what happens to an execution when a copy of it ends, or when it has waited too long.
 
 use model::{Attempt, ExecutionOutcome, ExecutionPhase, ExecutionRecord, ExecutorId, Millis, Sequence};
 
-/// `google.rpc.Code` UNAVAILABLE: nothing is wrong with the action, a client may ask again.
+/// `google.rpc.Code` UNAVAILABLE: nothing is wrong with the action, so a client may retry.
 const UNAVAILABLE: i32 = 14;
 
-/// When what must not wait at all should have ended. 0 would be never.
+/// Expiry of an execution that must not wait at all; 0 would mean never.
 const LONG_AGO: Millis = Millis(1);
 
-/// How much more memory an action is given that ran out of what it had.
+/// Factor on the memory of an action that ran out of memory.
 const GROWTH: u64 = 2;
 
-/// What an action is given next that ran out of `had` bytes of memory.
+/// Bytes of memory for the next run of an action that ran out of `had` bytes.
 pub(super) fn grown(had: u64) -> u64 {
     had.saturating_mul(GROWTH)
 }
@@ -19,34 +19,34 @@ pub(super) fn grown(had: u64) -> u64 {
 /// How one copy of an execution ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CopyEnd {
-    /// As its command, or what its client asks for, makes it end.
+    /// The command ended or a limit that its client set was exceeded; this is its outcome.
     Outcome(ExecutionOutcome),
-    /// It ran out of memory.
+    /// The copy ran out of memory.
     OutOfMemory {
-        /// How it ended, should it not be tried again.
+        /// Outcome of the execution if it is not tried again.
         outcome: ExecutionOutcome,
-        /// Bytes that it had.
+        /// Bytes of memory that the copy had.
         had: u64,
-        /// Bytes that the largest executor can give.
+        /// Bytes of memory that the largest executor can provide.
         most: u64,
     },
-    /// The machine failed it, or is gone.
+    /// The machine failed the copy, or was lost.
     Infrastructure {
-        /// What happened.
+        /// Description of the failure for messages.
         reason: String,
     },
 }
 
-/// What happens to an execution of which one copy ended.
+/// What happens to an execution after one of its copies ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AfterCopy {
-    /// It has its result.
+    /// The execution has its result.
     Finish(Box<ExecutionRecord>),
-    /// Its other copies go on.
+    /// The other copies of the execution go on.
     GoOn(Box<ExecutionRecord>),
-    /// It waits again, in its old place.
+    /// The execution is requeued at its old place.
     Requeue(Box<ExecutionRecord>),
-    /// It is given up after its last attempt.
+    /// The execution is given up after its last attempt.
     GiveUp(Box<ExecutionRecord>),
 }
 
@@ -61,12 +61,12 @@ impl AfterCopy {
     }
 }
 
-/// Decides for an execution whose last record, at `sequence`, is `record`, when the copy that `executor` had ended so.
-/// `None` when it has its result already.
+/// Decides what follows for an execution, whose last record at `sequence` is `record`, when the copy on `executor`
+/// ended as `end` says. `None` if the execution already has its result.
 ///
-/// The first success is the result, whatever the other copies do. A failure is the result only when no other copy is left;
-/// one of the command is never tried again, one of the machine is tried elsewhere as long as attempts are left. What runs
-/// out of memory is tried again with more, up to what can be had.
+/// The first success is the result, whatever the other copies do. A failure is the result only when no other copy is
+/// left. A failure of the command is never tried again; a failure of the machine is tried elsewhere while attempts are
+/// left. An action that runs out of memory is tried again with more, up to the largest available amount.
 pub fn after_copy(
     record: &ExecutionRecord,
     sequence: Sequence,
@@ -110,45 +110,45 @@ pub fn after_copy(
     let mut next = record.requeued(sequence, reason, Some(executor.clone()), true, now);
     next.so_far.memory_bytes = next.so_far.memory_bytes.max(grown);
     if grown.is_some() {
-        // It is no fault of the executor.
+        // Running out of memory is not a fault of the executor.
         next.so_far.avoid.clone_from(&record.so_far.avoid);
     }
     Some(AfterCopy::Requeue(Box::new(next)))
 }
 
-/// How a copy failed, in a few words.
+/// Describes in a few words how a copy failed.
 fn describe(outcome: &ExecutionOutcome) -> String {
     match (outcome.message.as_str(), outcome.exit_code) {
-        ("", Some(code)) => format!("its command exited with {code}"),
-        ("", None) => format!("it ended with code {}", outcome.code),
+        ("", Some(code)) => format!("the command exited with code {code}"),
+        ("", None) => format!("the execution ended with code {}", outcome.code),
         (message, _) => message.to_owned(),
     }
 }
 
-/// What a pool looks like when an execution of it has waited too long.
+/// State of a pool when an execution in it has waited too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolState {
-    /// Executors that live.
+    /// Number of live executors.
     pub executors: u64,
-    /// Executions that wait.
+    /// Number of waiting executions.
     pub waiting: u64,
-    /// Executions that run.
+    /// Number of running executions.
     pub running: u64,
 }
 
-/// Until when an execution may wait while nobody has it: one that waits again after a run has its whole time again. One of
-/// which a copy failed waits only beside another copy: without one it ends as the first did.
+/// Until when an execution may wait while no executor has it: after a run it gets its whole waiting time again. After a
+/// failed copy it waits only beside another copy: without one it ends as the failed copy did.
 pub fn waits_until(record: &ExecutionRecord) -> Millis {
     if record.so_far.failure.is_some() {
-        // Long ago by any clock, also by one that was read just before this was written.
+        // Long ago by any clock, including one that was read just before this was written.
         return LONG_AGO;
     }
     let (accepted, expires) = (record.execution.accepted_at_ms, record.execution.expires_at_ms);
     record.waits_since().max(accepted).after(expires.since(accepted))
 }
 
-/// The end of an execution that waits, that nobody has, and that has waited too long at `now`. `None` when it has not, or has
-/// its result.
+/// Ends an execution that waits, that no executor has, and that has waited too long at `now`. `None` if it has not
+/// waited too long, or already has its result.
 pub fn overdue(
     record: &ExecutionRecord,
     sequence: Sequence,
@@ -173,11 +173,14 @@ pub fn overdue(
     let why = match state.executors {
         0 => format!("pool {pool} has no executor"),
         1 => {
-            format!("the one executor of pool {pool} is full: {} run, {} wait", state.running, state.waiting)
+            format!(
+                "the only executor of pool {pool} is full: {} running, {} waiting",
+                state.running, state.waiting
+            )
         }
         many => {
             format!(
-                "the {many} executors of pool {pool} are full: {} run, {} wait",
+                "all {many} executors of pool {pool} are full: {} running, {} waiting",
                 state.running, state.waiting
             )
         }

@@ -1,47 +1,47 @@
-//! Whose turn it is among the groups of a pool.
+//! Decides whose turn it is among the groups of a pool.
 //!
-//! Fairness is measured in ESU-seconds: what was used counts less the longer ago it was, what is held counts as if it were
-//! held for a while. Groups that always want more thus hold equal amounts, by weight, at any time, however long their
-//! actions are; and one that comes after a pause is served first for a moment.
+//! Fairness is measured in ESU-seconds: past use counts less the longer ago it was, and resources held now count as if
+//! they were held for a while longer. Groups that always want more thus hold equal amounts, by weight, at any time,
+//! however long their actions are; a group that returns after a pause is briefly served first.
 
 use std::time::Duration;
 
 use model::{Esu, Resources};
 
-/// After this time what was used counts a half.
+/// Time after which past use counts half.
 pub const HALF_LIFE: Duration = Duration::from_secs(60);
-/// What is held counts as if it were held for so many seconds more.
+/// Seconds for which resources held now are assumed to remain held.
 const HORIZON: f64 = 10.0;
 
-/// What a group has had of a pool, and has.
+/// What a group has used of a pool, and holds now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Standing {
-    /// ESU-seconds that it used, those longer ago counting less. See [`accrue`].
+    /// Past use in ESU-seconds, discounted by age. See [`accrue`].
     pub used: f64,
-    /// ESU that it holds.
+    /// ESU that the group holds now.
     pub held: f64,
-    /// Its weight.
+    /// Weight of the group in the fair order.
     pub weight: u64,
 }
 
 impl Standing {
-    /// What it had, compared with what is its due: the group with the least is next.
+    /// Use relative to the group's weight: the group with the lowest value is next.
     pub fn debt(&self) -> f64 {
         (self.used + HORIZON * self.held) / self.weight.max(1) as f64
     }
 
-    /// It gets so much more to hold.
+    /// Adds `esu` to the resources that the group holds.
     pub fn hold(&mut self, esu: f64) {
         self.held += esu;
     }
 }
 
-/// What holding `size` counts as.
+/// ESU that holding `size` counts as.
 pub fn occupancy(size: &Resources) -> Esu {
     Esu::of_use(size.cpu_millis as f64 / 1000.0, size.memory_bytes as f64)
 }
 
-/// What counts as used after `elapsed`, when `used` counted before and `held` ESU were held meanwhile.
+/// Past use after `elapsed`, if it was `used` before and the group held `held` ESU during that time.
 pub fn accrue(used: f64, held: f64, elapsed: Duration) -> f64 {
     let life = HALF_LIFE.as_secs_f64() / std::f64::consts::LN_2;
     let left = (-elapsed.as_secs_f64() / life).exp();
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn half_of_what_was_used_counts_after_the_half_life() {
         assert!((accrue(8.0, 0.0, HALF_LIFE) - 4.0).abs() < 1e-9);
-        // At first, what is held counts second by second.
+        // In the beginning, each second of holding counts almost fully.
         assert!((accrue(0.0, 3.0, Duration::from_secs(1)) - 3.0).abs() < 0.02);
     }
 

@@ -1,9 +1,10 @@
-//! Which waiting executions the executors get that ask for work.
+//! Decides which waiting executions the executors get that ask for work.
 //!
-//! Groups take turns by what they had ([`Standing`]). Inside a group the order is that of its queue; one that is warm on an
-//! asking executor may pass those that came with it. What does not fit keeps its place: room is kept for it on one executor
-//! (conservative backfill), so that a large action is not starved by small ones. What waits for a custom resource alone
-//! keeps only that resource, for a while, so that others need not wait for it.
+//! Groups take turns by their past use ([`Standing`]). Inside a group the order is that of its queue; an execution that
+//! is warm on an asking executor may pass those that arrived at about the same time. An execution that does not fit
+//! keeps its place: room is reserved for it on one executor (conservative backfill), so that a large action is not
+//! starved by small ones. An execution that waits only for a custom resource reserves only that resource at first, so
+//! that others need not wait for it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -17,86 +18,87 @@ use super::{
     route::rendezvous,
 };
 
-/// A waiting execution.
+/// A waiting execution as input of the decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiter {
-    /// Which.
+    /// Key of the execution.
     pub key: ExecutionKey,
-    /// What it wants.
+    /// Resources and other requirements of the execution.
     pub demand: Demand,
-    /// Who has a copy of it already.
+    /// Executors that already have a copy of it.
     pub holders: Vec<ExecutorId>,
     /// Executors where it is warm.
     pub warm_at: Vec<ExecutorId>,
-    /// Whether one of them has room and was told of it only just now: the others let it go first.
+    /// Whether one of these has room and was notified just now: the other executors let it go first.
     pub for_warm: bool,
 }
 
-/// The first waiting executions of a group, in their order.
+/// The first waiting executions of a group, in queue order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Queue {
-    /// What the group had.
+    /// Past and current use of the group.
     pub standing: Standing,
-    /// The executions.
+    /// Executions from the head of the queue.
     pub waiting: Vec<Waiter>,
 }
 
 /// An executor that asks for work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// Which.
+    /// Id of the executor.
     pub executor: ExecutorId,
-    /// What it has in all.
+    /// Total resources of the executor.
     pub capacity: Resources,
-    /// What of that is free.
+    /// Free resources of the executor.
     pub free: Resources,
-    /// How many it can start.
+    /// Number of executions that it can start now.
     pub starts: u32,
-    /// How many it takes beyond that.
+    /// Number of executions that it accepts in its queue beyond that.
     pub ahead: u32,
-    /// Whether it has nothing in hand.
+    /// Whether it has no executions at all.
     pub idle: bool,
 }
 
 /// An executor of the pool, whether it asks or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Which.
+    /// Id of the executor.
     pub executor: ExecutorId,
-    /// What it has in all.
+    /// Total resources of the executor.
     pub capacity: Resources,
 }
 
-/// How long who is patient.
+/// Waiting times of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantRules {
-    /// How long others pass an execution that waits for a custom resource alone before room is kept for it.
+    /// How long others pass an execution that waits only for a custom resource, before room is reserved for it.
     pub custom_patience: Duration,
-    /// How far apart two of a group may have come of which the second passes the first because it is warm where room is.
+    /// Maximum difference between the arrivals of two executions of a group for the second to pass the first
+    /// because it is warm.
     pub affinity_wait: Duration,
 }
 
 /// An execution that an executor gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Which.
+    /// Key of the execution.
     pub key: ExecutionKey,
-    /// Index of the ask.
+    /// Index of the ask that it answers.
     pub ask: usize,
-    /// What it will hold there.
+    /// Resources that it will hold there.
     pub size: Resources,
-    /// Whether it can only start when something else ends.
+    /// Whether it goes to the queue of the executor, because it can start only when another one ends.
     pub ahead: bool,
 }
 
-/// How many of a group are looked through for one that suits.
+/// Number of executions of a group examined for a warm one.
 const WINDOW: usize = 32;
-/// Room for an execution is kept on one executor more after each time as long.
+/// Interval after which room for a waiting execution is reserved on one more executor.
 const WIDEN: Duration = Duration::from_secs(5);
-/// So long an execution waits for another executor than those that failed it.
+/// How long an execution waits for an executor other than those that failed it.
 const AVOIDED: Duration = Duration::from_secs(10);
 
-/// Decides. `members` are the executors of the pool.
+/// Decides which executions the asking executors get. `members` are all executors of the pool.
 pub fn grant(
     queues: &[Queue],
     asks: &[Ask],
@@ -122,7 +124,7 @@ pub fn grant(
     grants
 }
 
-/// What is left of a group.
+/// The waiting executions of a group that are left.
 struct Turn<'a> {
     standing: Standing,
     left: VecDeque<&'a Waiter>,
@@ -138,8 +140,8 @@ impl<'a> Turn<'a> {
         Self { standing: queue.standing, left: queue.waiting.iter().collect() }
     }
 
-    /// The next one: the first, unless that could start as well elsewhere and another that came at about the same time is
-    /// warm where there is room.
+    /// The next execution: the first, unless that one could start elsewhere just as well and another one that arrived
+    /// at about the same time is warm where there is room.
     fn next(&mut self, table: &Table<'_>) -> Option<&'a Waiter> {
         let first = self.left.front()?;
         let wait = table.rules.affinity_wait;
@@ -155,7 +157,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// What is left of the room of those that ask.
+/// The room that is left on the asking executors.
 struct Table<'a> {
     places: Vec<Place<'a>>,
     members: &'a [Member],
@@ -169,9 +171,9 @@ struct Place<'a> {
     starts: u32,
     ahead: u32,
     idle: bool,
-    /// Room is kept for something that does not fit: nothing more is taken ahead of it.
+    /// Room is reserved for an execution that does not fit, so the executor accepts nothing more in its queue.
     kept: bool,
-    /// Custom resources for which room is kept already.
+    /// Custom resources that are already reserved.
     kept_for: BTreeSet<&'a ResourceName>,
 }
 
@@ -194,7 +196,7 @@ impl<'a> Place<'a> {
         self.starts > 0 && (!demand.exclusive || self.idle) && self.size(demand).fits(&self.free)
     }
 
-    /// What holds a custom resource must not only wait.
+    /// An execution that holds a custom resource must not merely wait in a queue.
     fn can_take_ahead(&self, demand: &Demand) -> bool {
         self.ahead > 0 && !self.kept && !demand.exclusive && demand.size.custom.is_empty()
     }
@@ -212,7 +214,7 @@ impl<'a> Table<'a> {
             && (!waiter.demand.avoid.contains(&ask.executor) || self.nobody_better(waiter))
     }
 
-    /// Whether only those that failed it can run it, or it has waited long enough for others.
+    /// Whether only executors that failed the execution can run it, or it has waited long enough for others.
     fn nobody_better(&self, waiter: &Waiter) -> bool {
         let better = |member: &&Member| {
             !waiter.demand.avoid.contains(&member.executor)
@@ -233,7 +235,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Who gets it, and whether it has to wait there.
+    /// The executor that gets the execution, and whether the execution has to wait there.
     fn find(&self, waiter: &Waiter) -> Option<(usize, bool)> {
         let demand = &waiter.demand;
         let open = || self.places.iter().enumerate().filter(|(_, place)| self.eligible(place, waiter));
@@ -270,7 +272,7 @@ impl<'a> Table<'a> {
         size
     }
 
-    /// Keeps room for what nobody who asks can start.
+    /// Reserves room for an execution that no asking executor can start.
     fn keep_room(&mut self, waiter: &'a Waiter) {
         let demand = &waiter.demand;
         let pinned = self.pinned(waiter);
@@ -281,7 +283,7 @@ impl<'a> Table<'a> {
             let size = place.size(demand);
             let waits_for_custom = !size.fits_custom(&place.free);
             if waits_for_custom {
-                // Whoever comes later must not take what it waits for.
+                // Later executions must not get the custom resource that it waits for.
                 place.free.take(&Resources { custom: size.custom.clone(), ..Resources::default() });
                 let behind = size.custom.keys().any(|name| place.kept_for.contains(name));
                 if patient || behind {
@@ -299,7 +301,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Where room is kept for it: on one executor, and on more the longer it waits.
+    /// Executors on which room is reserved for the execution: one at first, more the longer it waits.
     fn pinned(&self, waiter: &Waiter) -> BTreeSet<ExecutorId> {
         let asking = self.places.iter().map(|place| (&place.ask.executor, &place.ask.capacity));
         let all = self.members.iter().map(|member| (&member.executor, &member.capacity)).chain(asking);
@@ -317,7 +319,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Whether `executor` may ever run it.
+/// Whether `executor` may ever run the execution.
 fn may_run(executor: &ExecutorId, capacity: &Resources, waiter: &Waiter) -> bool {
     waiter.demand.asked().fits(capacity) && !waiter.holders.contains(executor)
 }

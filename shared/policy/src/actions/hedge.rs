@@ -1,25 +1,27 @@
-//! When one copy more of a slow execution is started.
+//! Decides when another copy of a slow execution is started.
 
 use std::time::Duration;
 
 use model::Millis;
 
-/// When copies are started beside the first.
+/// Rules for starting copies beside the first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HedgeRules {
-    /// How many at most; 0: none.
+    /// Maximum number of copies beside the first; 0 means none.
     pub most: u16,
-    /// After how long the first one is; each further one waits as much longer (linear backoff). Zero: never for this reason.
+    /// Delay of the first additional copy; each further copy waits that much longer (linear backoff).
+    /// Zero disables this reason.
     pub delay: Duration,
-    /// Whether one is started when it takes longer than others of its kind took.
+    /// Whether a copy is started when an execution takes longer than others of its kind did.
     pub by_history: bool,
-    /// How many times longer than nearly all of them.
+    /// Factor on the time that nearly all executions of the kind took, after which one counts as slow.
     pub factor: f64,
 }
 
 impl HedgeRules {
-    /// When the next copy is due of an execution whose last copy was begun at `begun`, as the `started`th beside the first (0:
-    /// it is the first). `slow_after` is what 95 % of its kind took at most. `None`: never.
+    /// When the next copy is due of an execution whose last copy started at `begun` and was number `started`
+    /// beside the first (0 for the first copy itself). `slow_after` is the time that 95 % of its kind took at
+    /// most. `None` means never.
     pub fn due(&self, begun: Millis, started: u16, slow_after: Option<Duration>) -> Option<Millis> {
         let most = if self.by_history { self.most.max(1) } else { self.most };
         if started >= most {

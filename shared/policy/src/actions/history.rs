@@ -1,4 +1,4 @@
-//! What actions were seen to use, by their keys: robust statistics of the last runs, bounded in memory.
+//! Usage of actions by their keys: robust statistics of the last runs, bounded in memory.
 
 mod entry;
 
@@ -10,32 +10,32 @@ use super::ending::grown;
 use crate::recent::Recent;
 use entry::{Entry, Sample};
 
-/// Keys that are kept where nobody says how many: some 30 MB when all are full.
+/// Default maximum number of keys: some 30 MB when all are full.
 const MOST_KEYS: usize = 50_000;
-/// Runs of a command or a target whose 95 % say that one is slow.
+/// Minimum number of runs of a command or a target to derive from their 95th percentile which run is slow.
 const SLOW_AFTER: usize = 10;
-/// The same for all runs of a kind, which differ more.
+/// The same minimum for all runs of a kind, which vary more.
 const SLOW_AFTER_OF_KIND: usize = 20;
 
-/// What actions were seen to use. Those that nothing was learned of for longest are forgotten first.
+/// Usage of actions that ended. The keys that were not updated for the longest time are evicted first.
 #[derive(Debug, Clone)]
 pub struct History {
     entries: Recent<ActionKey, Entry>,
 }
 
-/// What an action is expected to use.
+/// Expected usage of an action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Learned {
-    /// Thousandths of a processor; `None` where only its memory is known.
+    /// Thousandths of a processor; `None` if only its memory is known.
     pub cpu_millis: Option<u64>,
-    /// Bytes of memory at its peak, with a margin; `None` where only its processor time is known.
+    /// Bytes of memory at its peak, with a margin; `None` if only its processor time is known.
     pub memory_bytes: Option<u64>,
-    /// Whether this is no more than what it needs at least: known is only what actions of its kind use, which may differ
-    /// much from it, or that it ran out of memory. What its client asks for counts where that is more.
+    /// Whether this is only a lower bound: only the use of actions of its kind is known, which may differ much from it,
+    /// or only that it ran out of memory. The client's request counts if that is higher.
     pub at_least: bool,
 }
 
-/// How well a key describes an action: the coarser, the more must be known and the more is added.
+/// How precisely a key describes an action: the coarser, the more runs are required and the larger the margin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Likeness {
     Command,
@@ -44,7 +44,8 @@ enum Likeness {
 }
 
 impl Likeness {
-    /// The keys of `keys` with what they are: the first is the exact command, the last, where there is another, the kind.
+    /// The keys of `keys` with their precision: the first is the exact command; the last, if there is
+    /// another, is the kind.
     fn of(keys: &ActionKeys) -> impl Iterator<Item = (Self, ActionKey)> {
         let last = keys.history.len().saturating_sub(1);
         let which = move |at| match at {
@@ -55,7 +56,7 @@ impl Likeness {
         keys.history.iter().enumerate().map(move |(at, key)| (which(at), *key))
     }
 
-    /// Runs without which it says nothing.
+    /// Minimum number of runs for the key to be used.
     fn least(self) -> usize {
         match self {
             Self::Command => 1,
@@ -64,7 +65,7 @@ impl Likeness {
         }
     }
 
-    /// Percent of the runs that used no more processors than are expected.
+    /// Percentile of processor use that is expected.
     fn cpu_percent(self) -> usize {
         match self {
             Self::Command => 90,
@@ -72,8 +73,7 @@ impl Likeness {
         }
     }
 
-    /// Percent that are added at least to the largest memory seen in the last `runs`: the fewer they are, the more is
-    /// beyond what they showed.
+    /// Minimum margin in percent on the largest memory seen in the last `runs`: the fewer runs, the larger the margin.
     fn margin_percent(self, runs: usize) -> u64 {
         let known = match self {
             Self::Command => 15,
@@ -83,8 +83,9 @@ impl Likeness {
         known + 60 / (runs.max(1) as u64)
     }
 
-    /// The largest memory seen with what is added to it: as much as it is above the usual run, for the next may be as much
-    /// above it, but no less than a part of it. Actions of a kind differ for other reasons than chance.
+    /// The largest memory seen plus a margin: the difference between it and the usual run, because the next
+    /// run may exceed it by as much, but at least [`Self::margin_percent`]. Actions of a kind differ for
+    /// more reasons than chance.
     fn memory_bytes(self, entry: &Entry) -> Option<u64> {
         let peak = entry.memory_bytes(100)?;
         let part = peak / 100 * self.margin_percent(entry.runs());
@@ -95,7 +96,7 @@ impl Likeness {
         Some(peak.saturating_add(part.max(above)))
     }
 
-    /// What `entry` says of an action that it describes so well.
+    /// The expected usage that follows from `entry` for an action described this precisely.
     fn learned(self, entry: &Entry) -> Learned {
         Learned {
             cpu_millis: entry.cpu_millis(self.cpu_percent()),
@@ -119,23 +120,23 @@ impl Default for History {
 }
 
 impl History {
-    /// Nothing is known; of at most so many keys something will be.
+    /// Creates a history without runs, for at most `most_keys` keys.
     pub fn new(most_keys: usize) -> Self {
         Self { entries: Recent::new(most_keys) }
     }
 
-    /// Keys of which something is known.
+    /// Number of keys with a history.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing is known.
+    /// Whether the history is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.len() == 0
     }
 
-    /// An action with these keys ended with success and used so much. Others teach nothing: what failed may have stopped
-    /// early.
+    /// Learns from an action with these keys that ended with success. Failed actions must not be passed, since they
+    /// may have stopped early.
     pub fn learn(&mut self, keys: &ActionKeys, measured: &Measured) {
         let sample = Sample::of(measured);
         for key in &keys.history {
@@ -143,17 +144,17 @@ impl History {
         }
     }
 
-    /// An action with these keys ran out of the `had` bytes of memory that it was given: until one like it succeeds, which
-    /// tells how much it needs, it is thought to need what it is given next.
+    /// Learns that an action with these keys ran out of the `had` bytes of memory that it was given. It is expected to
+    /// need the amount of its next run until a similar action succeeds, which shows how much it needs.
     pub fn learn_out_of_memory(&mut self, keys: &ActionKeys, had: u64) {
         for key in &keys.history {
             self.entries.of(*key).ran_out(had);
         }
     }
 
-    /// What an action with these keys is expected to use, by the best of them of which enough is known. Where it ran out of
-    /// memory, or one of its target, or one of its kind while little is known of that, it is at least what these are given
-    /// next.
+    /// Expected usage of an action with these keys, from the most precise key with enough runs. If it ran out of
+    /// memory, or another action of its target did, or one of its kind while little is known of the action, the memory
+    /// is at least the amount of the next run after that.
     pub fn size(&self, keys: &ActionKeys) -> Option<Learned> {
         let mut learned = Learned { at_least: true, ..Learned::default() };
         let mut ran_out = None;
@@ -172,13 +173,13 @@ impl History {
         (learned.memory_bytes.is_some() || learned.cpu_millis.is_some()).then_some(learned)
     }
 
-    /// How long an action with these keys is expected to run: the median.
+    /// Median run time of actions with these keys.
     pub fn wall(&self, keys: &ActionKeys) -> Option<Duration> {
         self.wall_of(keys, 50, Likeness::least)
     }
 
-    /// How long 95 of 100 actions with these keys ran at most: one that takes longer is slow. `None` while too few are
-    /// known to tell.
+    /// Time that 95 of 100 actions with these keys took at most: one that takes longer is slow. `None` if there
+    /// are too few runs.
     pub fn slow_after(&self, keys: &ActionKeys) -> Option<Duration> {
         self.wall_of(keys, 95, Likeness::slow_after)
     }

@@ -1,11 +1,11 @@
-//! By what earlier actions like one are found: for what they used, and for where they left something warm.
+//! Keys by which earlier similar actions are found: for their usage, and for where they are warm.
 
 use model::{ActionKey, ActionKeys, BlobDigest, Group};
 
 use crate::hash::Hasher;
 
-/// Where CI systems name the repository and the branch of a run, in the environment of its command or its platform:
-/// variables of git tools, GitHub, GitLab, Buildkite and others. The first that is set counts.
+/// Variables in the environment of the command or in its platform by which CI systems name the repository of a run:
+/// those of git tools, GitHub, GitLab, Buildkite and others. The first one that is set counts.
 const REPOSITORY: [&str; 6] = [
     "GIT_REPO_URL",
     "GIT_URL",
@@ -14,7 +14,7 @@ const REPOSITORY: [&str; 6] = [
     "CI_PROJECT_PATH",
     "BUILDKITE_REPO",
 ];
-/// See [`REPOSITORY`].
+/// Variables for the branch of a run, used like [`REPOSITORY`].
 const BRANCH: [&str; 6] = [
     "GIT_BRANCH",
     "GITHUB_HEAD_REF",
@@ -24,38 +24,38 @@ const BRANCH: [&str; 6] = [
     "BUILDKITE_BRANCH",
 ];
 
-/// What the keys of an action are made of.
+/// The parts of an action that its keys are made of.
 #[derive(Debug, Clone, Copy)]
 pub struct KeyedAction<'a> {
-    /// The quota group. Nothing is shared with another.
+    /// The quota group. Keys of different groups never match.
     pub group: &'a Group,
     /// The instance name of the client.
     pub instance: &'a str,
-    /// The command.
+    /// Digest of the command.
     pub command: &'a BlobDigest,
-    /// Its arguments.
+    /// Arguments of the command.
     pub arguments: &'a [String],
-    /// Its environment, as pairs of name and value.
+    /// Environment of the command, as pairs of name and value.
     pub environment: &'a [(String, String)],
-    /// The platform asked for; its order does not matter.
+    /// Requested platform properties; their order does not matter.
     pub platform: &'a [(String, String)],
     /// Its `output_paths`, `output_files` and `output_directories`.
     pub outputs: [&'a [String]; 3],
-    /// The target, as its client says; may be empty.
+    /// The target as reported by the client; may be empty.
     pub target: &'a str,
-    /// What kind of action it is, as its client says; may be empty.
+    /// The kind of action as reported by the client; may be empty.
     pub mnemonic: &'a str,
 }
 
-/// The keys of `action`.
+/// Computes the keys of `action`.
 ///
-/// What it uses is looked up by its exact command, then by its target and kind, then by its kind alone. Its kind is its
-/// mnemonic, or the name of its program where its client says none.
+/// Usage is looked up by the exact command, then by target and kind, then by kind alone. The kind is the mnemonic, or
+/// the name of the program if the client reports none.
 ///
-/// Where it is warm is looked up by its first output, which names it best, then by its target, on the same platform in the
-/// same instance. A CI run, which is what names a repository and belongs to no target, is looked up by its repository and
-/// branch, then by its repository: that build tools pass the variables of the CI run that they are part of must not draw
-/// all of its actions to one machine. What has none of all this is warm nowhere.
+/// Warmth is looked up by the first output, which identifies an action best, then by the target, on the same platform
+/// in the same instance. A CI run, that is, an action that names a repository and belongs to no target, is looked up by
+/// its repository and branch, then by its repository: build tools pass on the variables of the CI run that they are
+/// part of, and that must not send all of its actions to one machine. An action without any of these is warm nowhere.
 pub fn action_keys(action: &KeyedAction<'_>) -> ActionKeys {
     ActionKeys { history: history(action), affinity: affinity(action) }
 }

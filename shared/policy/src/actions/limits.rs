@@ -1,7 +1,8 @@
-//! What an action may use: limits as platform properties.
+//! Limits of an action, as platform properties.
 //!
-//! A client limits an action by properties of its platform, whose names are compared without regard to case. They say
-//! nothing of where it can run, and are part of its digest like all others: with other limits it is another action.
+//! A client limits an action by properties of its platform, whose names are compared without regard to case.
+//! They do not affect where it can run, but they are part of its digest like all properties: with other limits
+//! it is another action.
 //!
 //! | property | value, a whole number above 0 |
 //! |---|---|
@@ -12,40 +13,40 @@
 //! | `limit-disk-bytes` | bytes that its folder may grow by |
 //! | `limit-output-bytes` | bytes on standard output, and as many on standard error |
 //!
-//! Of a property that is given more than once the smallest value counts. How long it may run is the action's `timeout`.
+//! If a property is given more than once, the smallest value counts. The run time is limited by the action's `timeout`.
 
 use model::TaskLimits;
 
 use super::size::{InvalidNeed, shown};
 
-/// What the names of all limits begin with.
+/// Prefix of the names of all limits.
 pub const PREFIX: &str = "limit-";
 
-const WANTED: &str = "a whole number above 0 is expected, 1000 say";
-const KNOWN: &str = "limits are limit-cpu-ms, limit-memory-bytes, limit-processes, limit-files, limit-disk-bytes and \
+const WANTED: &str = "expected a whole number above 0, such as 1000";
+const KNOWN: &str = "expected limit-cpu-ms, limit-memory-bytes, limit-processes, limit-files, limit-disk-bytes or \
                      limit-output-bytes";
 
-/// One of the limits.
+/// One of the limits of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// Processor time.
+    /// Processor time in milliseconds.
     Cpu,
     /// Time from start to end: the action's `timeout`.
     Wall,
-    /// Memory.
+    /// Bytes of memory of all its processes.
     Memory,
-    /// Processes and threads.
+    /// Number of processes and threads at a time.
     Processes,
-    /// Files and folders.
+    /// Number of files and folders that it may add.
     Files,
-    /// Bytes in files.
+    /// Bytes by which its folder may grow.
     Disk,
-    /// Bytes of standard output or standard error.
+    /// Bytes of standard output, and as many of standard error.
     Output,
 }
 
 impl Limit {
-    /// All.
+    /// All limits in order of declaration.
     pub const ALL: [Self; 7] =
         [Self::Cpu, Self::Wall, Self::Memory, Self::Processes, Self::Files, Self::Disk, Self::Output];
 
@@ -62,7 +63,7 @@ impl Limit {
         }
     }
 
-    /// Its platform property; `None` for the one that is the action's `timeout`.
+    /// Its platform property; `None` for the action's `timeout`.
     pub fn property(self) -> Option<&'static str> {
         match self {
             Self::Cpu => Some("limit-cpu-ms"),
@@ -75,7 +76,7 @@ impl Limit {
         }
     }
 
-    /// How much of it `limits` allow, if they say.
+    /// The value of this limit in `limits`, if it is set.
     pub fn of(self, limits: &TaskLimits) -> Option<u64> {
         let mut limits = *limits;
         *self.field(&mut limits)
@@ -93,7 +94,7 @@ impl Limit {
         }
     }
 
-    /// What it limits, to stand behind a number: `1000 ms of processor time`.
+    /// Its unit for messages, to follow a number: `1000 ms of processor time`.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Cpu => "ms of processor time",
@@ -107,7 +108,7 @@ impl Limit {
     }
 }
 
-/// The platform properties for these limits, sorted by name, without that which is the action's `timeout`.
+/// The platform properties for these limits, sorted by name, without the action's `timeout`.
 pub fn properties(limits: &TaskLimits) -> Vec<(String, String)> {
     let pair = |limit: Limit| Some((limit.property()?.to_owned(), limit.of(limits)?.to_string()));
     let mut found: Vec<_> = Limit::ALL.into_iter().filter_map(pair).collect();
@@ -115,7 +116,7 @@ pub fn properties(limits: &TaskLimits) -> Vec<(String, String)> {
     found
 }
 
-/// The limits among the properties of a `platform`.
+/// Reads the limits from the properties of a `platform`.
 pub fn read(platform: &[(String, String)]) -> Result<TaskLimits, InvalidNeed> {
     let mut found = TaskLimits::default();
     for (name, value) in platform {
@@ -124,7 +125,7 @@ pub fn read(platform: &[(String, String)]) -> Result<TaskLimits, InvalidNeed> {
     Ok(found)
 }
 
-/// Takes a property if it is a limit; whether it is.
+/// Stores a property if it is a limit, and returns whether it is.
 pub(super) fn take(found: &mut TaskLimits, name: &str, value: &str) -> Result<bool, InvalidNeed> {
     let is_limit = name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX));
     if !is_limit {
@@ -139,19 +140,19 @@ pub(super) fn take(found: &mut TaskLimits, name: &str, value: &str) -> Result<bo
     Ok(true)
 }
 
-/// A limit that is above what the farm allows.
+/// A limit that is above the maximum of the farm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{} = {asked} is more than an action may use here: at most {most}", limit.property().unwrap_or(limit.name()))]
+#[error("{} = {asked} exceeds the limit of this farm: at most {most}", limit.property().unwrap_or(limit.name()))]
 pub struct LimitTooHigh {
-    /// Which.
+    /// The limit that is too high.
     pub limit: Limit,
-    /// What is asked for.
+    /// Value that was requested.
     pub asked: u64,
-    /// What may be asked for.
+    /// The maximum that may be requested.
     pub most: u64,
 }
 
-/// Checks that no limit is above those of `most`.
+/// Checks that no limit is above the corresponding limit of `most`.
 pub fn check(limits: &TaskLimits, most: &TaskLimits) -> Result<(), LimitTooHigh> {
     for limit in Limit::ALL {
         if let (Some(asked), Some(most)) = (limit.of(limits), limit.of(most))

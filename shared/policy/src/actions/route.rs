@@ -1,4 +1,5 @@
-//! Which executors are told of a waiting execution: those where it is warm, then the emptier of two drawn by chance.
+//! Decides which executors are notified of a waiting execution: those where it is warm, then the emptier of
+//! two drawn at random.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,32 +10,32 @@ use model::{ActionKey, ExecutorHome, ExecutorId, Resources};
 
 use crate::{Random, hash::Hasher};
 
-/// An executor that may be told.
+/// An executor that may be notified.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Which.
+    /// Id of the executor.
     pub executor: ExecutorId,
-    /// Its folder, where things are warm.
+    /// Its folder, where actions are warm.
     pub home: ExecutorHome,
-    /// What it has in all.
+    /// Total resources of the executor.
     pub capacity: Resources,
-    /// How full it is: what is held, and what waits in its queue, as a share of what it has. May be above 1.
+    /// Load as a share of its capacity: running executions plus those in its queue. May be above 1.
     pub load: f64,
 }
 
 /// How executors are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Routing {
-    /// How many are told.
+    /// Number of executors that are notified.
     pub probes: usize,
-    /// Whether those come first where it is warm.
+    /// Whether executors where the execution is warm come first.
     pub affinity: bool,
-    /// Whether the emptier of two is taken, or any.
+    /// Whether the emptier of two executors is chosen, or a random one.
     pub load_aware: bool,
 }
 
-/// Indices of the candidates to tell, the best first; as many as there are when fewer can ever hold `asked`. Those to
-/// `avoid` come last.
+/// Indices of the candidates to notify, the best first; fewer than `probes` if not enough can ever hold `asked`.
+/// Executors in `avoid` come last.
 pub fn route(
     asked: &Resources,
     warm: &[ExecutorHome],
@@ -74,35 +75,35 @@ fn draw(count: usize, random: &mut Random) -> usize {
     usize::try_from(random.below(count as u64)).unwrap_or_default()
 }
 
-/// How well an executor suits an execution when nothing can be said of either: the same for all who ask, and for each
-/// execution another one is first (rendezvous hashing).
+/// Rank of an executor for an execution that has no other preference: all callers compute the same rank, and each
+/// execution has another best executor (rendezvous hashing).
 pub(super) fn rendezvous(execution: &str, executor: &ExecutorId) -> u64 {
     Hasher::new("rendezvous").text(execution).text(executor.as_str()).key()
 }
 
-/// Homes that are remembered for a key.
+/// Number of homes remembered per key.
 const HOMES: usize = 2;
 
-/// Where actions like one ran last, and well. Bounded: what was looked at longest ago is forgotten.
+/// Where similar actions last ran with success. Bounded: the keys that were not used for the longest time are evicted.
 #[derive(Debug)]
 pub struct Warmth<S = RandomState> {
     homes: HashMap<ActionKey, (u64, Vec<ExecutorHome>), S>,
-    /// Keys by when they were used, with the time; only the last mention of a key counts.
+    /// Keys in the order of their use, with the time; only the last entry of a key counts.
     order: VecDeque<(ActionKey, u64)>,
     clock: u64,
     most: usize,
 }
 
 impl Warmth {
-    /// Nothing is known yet; `most` keys will be.
+    /// Creates an empty memory for at most `most` keys.
     pub fn new(most: usize) -> Self {
         Self { homes: HashMap::default(), order: VecDeque::new(), clock: 0, most }
     }
 }
 
 impl<S: BuildHasher> Warmth<S> {
-    /// An action with these keys ran at `home`. After a success it is warm there, the first of all; after a failure nothing
-    /// like it is sent there for its sake.
+    /// Learns that an action with these keys ran at `home`. After a success it is warm there, before all other homes;
+    /// after a failure, similar actions no longer prefer that home.
     pub fn learn(&mut self, keys: &[ActionKey], home: &ExecutorHome, success: bool) {
         for key in keys {
             self.clock += 1;
@@ -124,7 +125,7 @@ impl<S: BuildHasher> Warmth<S> {
         self.forget();
     }
 
-    /// Where an action with these keys is warm, the best first.
+    /// Homes where an action with these keys is warm, the best first.
     pub fn homes(&self, keys: &[ActionKey]) -> Vec<ExecutorHome> {
         let mut found: Vec<ExecutorHome> = Vec::new();
         for (_, homes) in keys.iter().filter_map(|key| self.homes.get(key)) {
@@ -137,18 +138,18 @@ impl<S: BuildHasher> Warmth<S> {
         found
     }
 
-    /// How many keys are known.
+    /// Number of known keys.
     pub fn len(&self) -> usize {
         self.homes.len()
     }
 
-    /// Whether nothing is known.
+    /// Whether no key is known.
     pub fn is_empty(&self) -> bool {
         self.homes.is_empty()
     }
 
     fn forget(&mut self) {
-        // Mentions that count no more go too, or they would pile up.
+        // Outdated entries are removed too, or they would accumulate.
         while self.homes.len() > self.most || self.order.len() > self.most.saturating_mul(2) {
             let Some((key, at)) = self.order.pop_front() else { return };
             match self.homes.get(&key) {

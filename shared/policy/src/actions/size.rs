@@ -1,7 +1,9 @@
-//! How large an action is: what its client asks for, and what it counts as among those that share an executor.
+//! How large an action is: what its client asks for, and the size it counts as on an executor that
+//! it shares with others.
 //!
-//! What is asked for decides whether an action can run somewhere at all; what actions like it were seen to use decides
-//! how closely they are packed. These are the platform properties, whose names are compared without regard to case:
+//! The requested size decides whether an action can run on an executor at all; the measured use of similar
+//! actions decides how densely they are packed. These are the platform properties, whose names are compared
+//! without regard to case:
 //!
 //! | property | value |
 //! |---|---|
@@ -11,68 +13,68 @@
 //! | `resources:NAME` | an amount of the custom resource `NAME`, spelt as its executors spell it: `1`, `0.5` |
 //! | `exclusive` | `true`: the action has its executor for itself, for stable measurements; `false` |
 //!
-//! Of a property that is given more than once the largest value counts. What an action may use at most is said by others:
-//! see [`super::limits`].
+//! If a property is given more than once, the largest value counts. Limits on what an action may use have
+//! other properties: see [`super::limits`].
 
 use model::{Amount, Needs, ResourceName, Resources, TaskLimits, TestSize};
 
 use super::{history::Learned, limits};
 
-/// Asks for processors.
+/// The property that asks for processors.
 pub const CPU_PROPERTY: &str = "EstimatedCPU";
-/// Asks for memory.
+/// The property that asks for memory.
 pub const MEMORY_PROPERTY: &str = "EstimatedMemory";
-/// Asks for both.
+/// The property that asks for processors and memory together.
 pub const UNITS_PROPERTY: &str = "EstimatedComputeUnits";
-/// Asks for the custom resource whose name follows.
+/// Prefix of the property that asks for a custom resource; the name of the resource follows.
 pub const RESOURCE_PREFIX: &str = "resources:";
-/// Asks for an executor for itself.
+/// The property that asks for exclusive use of an executor.
 pub const EXCLUSIVE_PROPERTY: &str = "exclusive";
-/// The variable by which Bazel tells a test its size.
+/// The environment variable in which Bazel passes the size of a test.
 const TEST_SIZE: &str = "TEST_SIZE";
 
-/// Thousandths of a processor that an action counts as of which nothing is known: one slot.
+/// Thousandths of a processor that an action without any history or request counts as: one slot.
 const DEFAULT_CPU_MILLIS: u64 = 1000;
-/// What an action counts as at least, however little it was seen to use: starting one is work for the executor too.
+/// Minimum that an action counts as, however little it used: starting it is work for the executor too.
 const LEAST: (u64, u64) = (250, 8_000_000);
-/// One compute unit: thousandths of a processor, and bytes.
+/// One compute unit: thousandths of a processor, and bytes of memory.
 const UNIT: (f64, f64) = (1000.0, 2.5e9);
-/// Asked for at most: processors, and bytes (1 PiB). What is beyond is a slip.
+/// Maximum request: processors, and bytes (1 PiB). A larger value is assumed to be a mistake.
 const MOST: (f64, f64) = (1e6, 1_125_899_906_842_624.0);
-/// Characters of a client's text that a message repeats.
+/// Maximum number of characters of a client's text that a message repeats.
 const SHOWN: usize = 200;
 
-const CPU_WANTED: &str = "processors above 0 are expected, 2 or 0.5 or 4000m say";
-const MEMORY_WANTED: &str = "bytes above 0 are expected, 2GB or 512M or 1e9 say";
-const UNITS_WANTED: &str = "a number above 0 is expected, 2 or 0.5 say";
-const AMOUNT_WANTED: &str = "an amount from 0 to 1e9 is expected, 1 or 0.5 say";
-const NAME_WANTED: &str = "the name of a resource is expected behind the colon, resources:gpu say";
-const EXCLUSIVE_WANTED: &str = "true or false is expected";
+const CPU_WANTED: &str = "expected a number of processors above 0, such as 2, 0.5 or 4000m";
+const MEMORY_WANTED: &str = "expected a number of bytes above 0, such as 2GB, 512M or 1e9";
+const UNITS_WANTED: &str = "expected a number above 0, such as 2 or 0.5";
+const AMOUNT_WANTED: &str = "expected an amount from 0 to 1e9, such as 1 or 0.5";
+const NAME_WANTED: &str = "expected the name of a resource after the colon, such as resources:gpu";
+const EXCLUSIVE_WANTED: &str = "expected true or false";
 
-/// A platform property by which a client asks for a size or a limit, and whose value says none.
+/// A platform property that requests a size or sets a limit, and has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the platform property {property:?} has the value {value:?}: {expected}")]
+#[error("invalid value {value:?} of platform property {property:?}: {expected}")]
 pub struct InvalidNeed {
-    /// The property, as its client spells it.
+    /// The property as its client spells it.
     pub property: String,
-    /// Its value.
+    /// Its value, which is invalid.
     pub value: String,
-    /// What is expected.
+    /// Description of the valid values.
     pub expected: &'static str,
 }
 
-/// What a client asks for, taken apart.
+/// The parts of a client's request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AskedFor {
-    /// How large the action is.
+    /// Size that the action asks for.
     pub needs: Needs,
-    /// What it may use.
+    /// Limits on what the action may use.
     pub limits: TaskLimits,
-    /// The other properties, in their order: those by which a pool is chosen.
+    /// The remaining properties, in their order: those by which a pool is chosen.
     pub platform: Vec<(String, String)>,
 }
 
-/// Reads what a client asks for from the properties of its `platform` and the `environment` of its command, both as pairs
+/// Reads a client's request from the properties of its `platform` and the `environment` of its command, both as pairs
 /// of name and value.
 pub fn read_needs(
     platform: &[(String, String)],
@@ -110,9 +112,9 @@ pub fn read_needs(
     Ok(found)
 }
 
-/// What is asked for, which decides whether an executor of a pool can run it whose largest one has `capacity`. Of what its
-/// client does not say it is what it counts as, and never more than there is: where nothing is asked for, any machine will
-/// do, however small.
+/// Resources that an executor must have in total to run the action, in a pool whose largest executor has `capacity`.
+/// Where the client requests nothing, this is the default size, and never more than `capacity`: without a request, any
+/// machine is good enough, however small.
 pub fn asked(needs: &Needs, capacity: &Resources) -> Resources {
     let mut default = Resources::new(DEFAULT_CPU_MILLIS, default_memory(needs.test_size, capacity));
     if is_known(capacity) {
@@ -125,12 +127,13 @@ pub fn asked(needs: &Needs, capacity: &Resources) -> Resources {
     }
 }
 
-/// What an action counts as while it runs on an executor that has `capacity` in all: what actions like it were seen to
-/// use, else what is asked for; at least `grown_memory` after it ran out of memory; never more than the executor has.
+/// Resources that an action counts as while it runs on an executor with `capacity` in total: the measured
+/// use of similar actions, else the request; at least `grown_memory` after it ran out of memory; never more
+/// than the executor has.
 ///
-/// What was learned from actions that are only of the same kind takes nothing away from what a client asks for. Where
-/// nobody says how much memory it needs, it counts as its processors' share of it at most, so that an executor runs as
-/// many plain actions as it has slots.
+/// Measurements of actions that are only of the same kind never lower a client's request. If neither a request nor a
+/// measurement says how much memory it needs, it counts as at most its processors' share of the memory, so that an
+/// executor runs as many plain actions as it has slots.
 pub fn packing(
     needs: &Needs,
     learned: Option<Learned>,
@@ -154,18 +157,18 @@ pub fn packing(
     if is_known(capacity) { size.clamped(capacity) } else { size }
 }
 
-/// What is asked for and cannot be had: the first of them.
+/// The first requested resource that is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shortage<'a> {
     /// Thousandths of a processor.
     Cpu(u64),
-    /// Bytes.
+    /// Number of bytes of memory.
     Memory(u64),
-    /// So much of a custom resource.
+    /// Amount of a custom resource.
     Custom(&'a ResourceName, Amount),
 }
 
-/// Everything that `needs` asks for and that can be short.
+/// All resources that `needs` asks for and that may be unavailable.
 pub(super) fn wanted(needs: &Needs) -> impl Iterator<Item = Shortage<'_>> {
     let cpu = needs.cpu_millis.map(Shortage::Cpu);
     let memory = needs.memory_bytes.map(Shortage::Memory);
@@ -174,7 +177,7 @@ pub(super) fn wanted(needs: &Needs) -> impl Iterator<Item = Shortage<'_>> {
 }
 
 impl Shortage<'_> {
-    /// Whether an executor that has `capacity` in all cannot have it. All is 0 where nobody knows.
+    /// Whether an executor with `capacity` in total cannot provide it. A `capacity` of 0 everywhere means unknown.
     pub(super) fn is_short(&self, capacity: &Resources) -> bool {
         is_known(capacity)
             && match self {
@@ -185,16 +188,16 @@ impl Shortage<'_> {
     }
 }
 
-/// What of what is asked for an executor that has `capacity` in all can never give. `None`: it can run the action, also
-/// one whose client says nothing on a machine smaller than the default.
+/// The first requested resource that an executor with `capacity` in total can never provide. `None` means that it can
+/// run the action; also one without a request on a machine smaller than the default.
 pub fn shortage<'a>(needs: &'a Needs, capacity: &Resources) -> Option<Shortage<'a>> {
     wanted(needs).find(|wanted| wanted.is_short(capacity))
 }
 
-/// What an action counts as of which nobody says how much memory it needs.
+/// Bytes of memory that an action without any known need counts as.
 ///
-/// Bazel's own figures for tests, 20 to 800 MB, are for a scheduler that ends nothing which uses more; as limits they would
-/// be too tight for a test that starts a Java machine or an interpreter.
+/// Bazel's own figures for tests, 20 to 800 MB, are for a scheduler that does not end tests which use more; as limits
+/// they would be too small for a test that starts a Java virtual machine or an interpreter.
 fn default_memory(test_size: TestSize, capacity: &Resources) -> u64 {
     let bytes = match test_size {
         TestSize::None => 400_000_000,
@@ -226,7 +229,7 @@ fn test_size(environment: &[(String, String)]) -> TestSize {
     }
 }
 
-/// `resources:NAME`: the name.
+/// The name in a property `resources:NAME`.
 fn resource(property: &str) -> Option<&str> {
     let (prefix, name) = property.split_at_checked(RESOURCE_PREFIX.len())?;
     prefix.eq_ignore_ascii_case(RESOURCE_PREFIX).then_some(name)
@@ -242,7 +245,7 @@ fn cpu(text: &str) -> Option<u64> {
     (processors > 0.0 && processors <= MOST.0).then(|| rounded(processors * 1000.0).max(1))
 }
 
-/// Bytes, at least one.
+/// Number of bytes, at least one.
 fn memory(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let text = text.strip_suffix('b').unwrap_or(&text);
@@ -258,7 +261,7 @@ fn memory(text: &str) -> Option<u64> {
     (bytes > 0.0 && bytes <= MOST.1).then(|| rounded(bytes).max(1))
 }
 
-/// A number as people write it: no `inf`, no `nan`.
+/// A finite decimal number; `inf` and `nan` are rejected.
 fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }

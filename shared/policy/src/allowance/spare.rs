@@ -1,5 +1,5 @@
-//! What no build needs of the quotas: on it a group without a set point starts its first build, without waiting for the
-//! governor's next decision.
+//! Spare quota that no build needs: with it a group without a set point starts its first build, without waiting for
+//! the governor's next decision.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,14 @@ use model::{Esu, ExecutorType, GovernorRecord, Group, Occupancy, Quotas};
 use super::Allowance;
 use crate::GovernorSettings;
 
-/// The part of all quotas that may be lent and is not, by the governor's last decision. ESU by executor type.
+/// The part of all quotas that may be lent and is not lent by the governor's last decision, in ESU by executor type.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spare(Occupancy);
 
 impl Spare {
-    /// That of `record`: of each group's quota what it neither uses nor waits for, without what groups borrow already. A
-    /// group that the governor has not seen yet counts as using nothing. Of this no more is lent than the governor would lend.
+    /// Computes the spare quota from `record`: the part of each group's quota that it neither uses nor waits for, less
+    /// what groups already borrow. A group that the governor has not seen yet counts as unused. The result never
+    /// exceeds what the governor would lend.
     pub fn of(quotas: &Quotas, record: &GovernorRecord) -> Self {
         let lendable = GovernorSettings::default().borrow_share;
         let mut spare: BTreeMap<ExecutorType, Esu> = BTreeMap::new();
@@ -37,13 +38,13 @@ impl Spare {
         Self(spare.into_iter().filter(|(_, left)| *left > Esu::ZERO).collect())
     }
 
-    /// How much there is.
+    /// The spare ESU by executor type.
     pub fn amount(&self) -> &Occupancy {
         &self.0
     }
 }
 
-/// What groups started on [`Spare`] since a decision of the governor: it is not there a second time.
+/// Tracks what groups started on [`Spare`] since the governor's last decision, so that it is not lent twice.
 #[derive(Debug, Clone, Default)]
 pub struct Lending {
     tick: u64,
@@ -52,22 +53,22 @@ pub struct Lending {
 }
 
 impl Lending {
-    /// Forgets what was lent before the decision of this `tick`: that decision has counted it.
+    /// Forgets what was lent before the decision of this `tick`, which includes it.
     pub fn decided(&mut self, tick: u64) {
         if tick != self.tick {
             *self = Self { tick, ..Self::default() };
         }
     }
 
-    /// What is left for `group`. What it borrowed itself counts as given back: it may borrow only while it has nothing in
-    /// progress.
+    /// The spare quota left for `group`. What the group itself borrowed counts as returned, because it may borrow only
+    /// while it has nothing in progress.
     pub fn left(&self, spare: &Spare, group: &Group) -> Occupancy {
         let own = self.lent.get(group);
         let others = |kind| self.sum.get(kind) - own.map(|own| own.get(kind)).unwrap_or_default();
         spare.0.iter().map(|(kind, amount)| (kind.clone(), (amount - others(kind)).or_zero())).collect()
     }
 
-    /// Notes that a build of `group` with this `estimate` starts.
+    /// Records that a build of `group` with this `estimate` starts.
     pub fn start(&mut self, group: &Group, allowance: &Allowance, estimate: &Occupancy) {
         let borrowed = allowance.borrowed(estimate);
         if borrowed.is_empty() {

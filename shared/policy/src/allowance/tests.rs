@@ -16,7 +16,7 @@ fn occupancy(of: &[(&str, f64)]) -> Occupancy {
     of.iter().map(|(name, units)| (kind(name), esu(*units))).collect()
 }
 
-/// Each type with its set point, its limit and its target.
+/// An allowance with a set point, a limit and a target for each type.
 fn allowance(of: &[(&str, f64, f64, f64)]) -> Allowance {
     let governed = |sp, limit, target| Governed {
         sp: esu(sp),
@@ -57,7 +57,7 @@ fn a_group_that_the_governor_has_not_seen_starts_its_first_build() {
     assert!(matches!(refused, Err(Held::Throttled(_))), "{refused:?}");
 }
 
-/// Quotas of `own`, and a decision that saw these use so much.
+/// Quotas of `own`, and a decision that saw the groups of `used` use these amounts.
 fn farm(own: &[(&str, f64)], used: &[(&str, f64)]) -> (Quotas, GovernorRecord) {
     let groups = own
         .iter()
@@ -252,7 +252,7 @@ proptest! {
         for (at, units) in builds {
             let group: Group = format!("other-{at}").parse().unwrap();
             let build = occupancy(&[("x86", units)]);
-            // Builds end between these, so that each is its group's first.
+            // Builds end in between, so each is its group's first.
             let allowance = decided(group.as_str(), &quotas, &record).lending(lending.left(&spare, &group));
             if !allowance.startable([&build], &Occupancy::default()).is_empty() {
                 lending.start(&group, &allowance, &build);

@@ -1,4 +1,4 @@
-//! How often items arrive.
+//! Estimates the rate at which items arrive.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use model::Millis;
 
 use super::AutoscaleSettings;
 
-/// The short average is over so much of the window that is asked for.
+/// Length of the short average, as a fraction of the configured window.
 const SHORT: f64 = 0.2;
-/// It is over so many times what an item takes at least, the long one over twice as many: what arrives at once is then taken
-/// for the load of half as many.
+/// Minimum length of the short average, as a multiple of the run time of an item; the long average is at least twice as
+/// long. A batch that arrives at once is then taken for the load of half of its items.
 const ITEMS: f64 = 2.0;
-/// The short average is believed when it is above the long one by so many times what chance makes of it.
+/// The short average is used if it exceeds the long one by this multiple of its random deviation.
 const SIGNIFICANT: f64 = 3.0;
 
-/// Averages of what arrives a second, that fade.
+/// Exponentially decaying averages of arrivals per second.
 #[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Rate {
     long: f64,
     short: f64,
-    /// Over how many seconds the short one is.
+    /// Length of the short average in seconds.
     short_seconds: f64,
     at: Option<Millis>,
 }
 
 impl Rate {
-    /// So many arrived since the last time.
+    /// Adds `arrived` items since the previous call.
     pub(super) fn observe(
         &mut self,
         arrived: u64,
@@ -44,10 +44,10 @@ impl Rate {
         }
     }
 
-    /// The long average; the short one where it is above it by more than chance.
+    /// The long average, or the short one if it is significantly higher.
     pub(super) fn per_second(&self) -> f64 {
         let seconds = self.short_seconds.max(1.0);
-        // Of so many that arrived by chance, the fading average differs by this much.
+        // Standard deviation of the decaying average for random arrivals at the long-term rate.
         let chance = (self.long / (2.0 * seconds)).sqrt() + 1.0 / seconds;
         if self.short > self.long + SIGNIFICANT * chance { self.short } else { self.long }
     }

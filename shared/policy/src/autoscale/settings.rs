@@ -1,46 +1,47 @@
-//! The bounds and patience of the planner.
+//! Limits and timing of the planner.
 
 use std::time::Duration;
 
-/// How a pool is scaled.
+/// Settings of an autoscaled pool.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AutoscaleSettings {
-    /// Nineteen of twenty items should start within this time of joining the queue.
+    /// Target waiting time in the queue, which 95 % of the items should not exceed.
     pub target_wait: Duration,
-    /// There are always so many processes.
+    /// Minimum number of processes.
     pub min: u64,
-    /// There are never more.
+    /// Maximum number of processes.
     pub max: u64,
-    /// What a process costs an hour, in any money.
+    /// Cost of a process per hour, in any currency.
     pub cost_per_process_hour: f64,
-    /// What the pool may cost an hour, in the same money: what `min` costs at least. `None`: whatever `max` costs.
+    /// Maximum cost of the pool per hour, in the same currency; at least the cost of `min` processes. `None` means
+    /// limited only by `max`.
     pub budget_per_hour: Option<f64>,
-    /// From asking for a process to its taking work.
+    /// Time from the request for a process until it accepts work.
     pub start_up: Duration,
-    /// Fewer processes must have been enough for so long before some go.
+    /// How long fewer processes must have been enough before any are removed.
     pub scale_in_after: Duration,
-    /// No process goes until so long after the last change.
+    /// Minimum time after the last change before processes are removed.
     pub cooldown: Duration,
-    /// The most that go at once, percent of those there are; one at least.
+    /// Maximum number of processes removed at once, in percent of the present number; at least one process.
     pub scale_in_percent: u64,
-    /// As many too many are not worth a change, percent of those there are. Down to `min` all go.
+    /// Surplus of processes that is tolerated, in percent of the present number. Down to `min`, all surplus is removed.
     pub tolerance_percent: u64,
-    /// Over so long arrivals are averaged; over four times what an item takes if that is longer, so that what arrives at once
-    /// is not taken for what arrives all the time.
+    /// Window over which arrivals are averaged; at least four times the run time of an item, so that a batch of
+    /// arrivals is not mistaken for a constant rate.
     pub rate_window: Duration,
 }
 
-/// Why settings of the planner cannot be used.
+/// An autoscale setting is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("{name} of autoscaling is {value}: a number from {least} to {most} is expected")]
+#[error("autoscaling setting {name} is {value}: expected a number from {least} to {most}")]
 pub struct InvalidAutoscaleSettings {
-    /// Which field.
+    /// Name of the field.
     pub name: &'static str,
-    /// Its value; of times, in seconds.
+    /// Its value; times are in seconds.
     pub value: f64,
-    /// The smallest that is accepted.
+    /// Smallest value that is accepted.
     pub least: f64,
-    /// The largest that is accepted.
+    /// Largest value that is accepted.
     pub most: f64,
 }
 
@@ -64,7 +65,7 @@ impl Default for AutoscaleSettings {
 }
 
 impl AutoscaleSettings {
-    /// Refuses what is no number or out of range, and bounds that exclude each other.
+    /// Rejects values that are NaN or out of range, and contradictory limits.
     pub fn check(&self) -> Result<(), InvalidAutoscaleSettings> {
         let day = 86_400.0;
         let ranges = [
@@ -89,15 +90,15 @@ impl AutoscaleSettings {
         Ok(())
     }
 
-    /// The least that there are, whatever the settings contradict.
+    /// Minimum number of processes, even if the settings contradict each other.
     pub(super) fn least(&self) -> u64 {
         self.min.min(self.most())
     }
 
-    /// The most that there may be, by number and by money.
+    /// Maximum number of processes, by number and by budget.
     pub(super) fn most(&self) -> u64 {
         let Some(budget) = self.budget_per_hour else { return self.max };
-        // Counted rather than divided and cut: a budget that pays for three must not pay for 2.999.
+        // Found by search instead of division and rounding: a budget for exactly 3 processes must not yield 2.999.
         let pays = |count: u64| count as f64 * self.cost_per_process_hour <= budget * (1.0 + 1e-9);
         let (mut low, mut high) = (0, self.max);
         while low < high {
@@ -107,12 +108,12 @@ impl AutoscaleSettings {
         low
     }
 
-    /// So many too many are not worth a change.
+    /// Number of surplus processes that are tolerated.
     pub(super) fn tolerated(&self, has: u64) -> u64 {
         has.saturating_mul(self.tolerance_percent.min(100)) / 100
     }
 
-    /// So many may go at once.
+    /// Maximum number of processes that may be removed at once.
     pub(super) fn step(&self, has: u64) -> u64 {
         (has.saturating_mul(self.scale_in_percent.min(100)) / 100).clamp(1, has.max(1))
     }

@@ -8,7 +8,7 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Items of 60 s, processes of one slot.
+/// Items of 60 s, and processes of one slot.
 fn seen(waiting: u64, running: u64, alive: u64) -> Observation {
     Observation {
         queued_work: secs(60 * waiting),
@@ -30,7 +30,7 @@ fn first(seen: &Observation, settings: &AutoscaleSettings) -> Plan {
     plan(&PoolState::default(), seen, settings, Millis(1_000_000)).0
 }
 
-/// The plans of a pool that does as it is told at once, under what each tick brings.
+/// The plans of a pool that follows each plan immediately, under the items that each tick brings.
 fn follow(settings: &AutoscaleSettings, alive: u64, ticks: impl Iterator<Item = (u64, u64)>) -> Vec<Plan> {
     let (mut state, mut alive, mut plans) = (PoolState::default(), alive, Vec::new());
     for (tick, (waiting, running)) in ticks.enumerate() {
@@ -46,11 +46,11 @@ fn what_waits_is_started_in_time() {
     // Forty minutes of work in a minute, but no more processes than items.
     let plan = first(&seen(40, 0, 1), &settings());
     assert_eq!((plan.desired, plan.reason), (40, Reason::Backlog));
-    // Items of a second: one process that starts in 5 s does 55 of them until then.
+    // Items of a second: one process that starts in 5 s does 55 of them in that time.
     let short = Observation { queued_work: secs(400), waiting: 400, service: secs(1), ..seen(0, 0, 0) };
     let none_yet = AutoscaleSettings { min: 0, ..settings() };
     assert_eq!(first(&short, &none_yet).desired, 8);
-    // Slots count.
+    // The number of slots counts.
     let slots = Observation { slots: 4, ..seen(40, 0, 1) };
     assert_eq!(first(&slots, &settings()).desired, 10);
 }
@@ -73,7 +73,7 @@ fn what_waited_long_is_more_urgent() {
     };
     let wanted = |oldest| first(&short(oldest), &settings()).desired;
     assert!(wanted(secs(0)) < wanted(secs(30)) && wanted(secs(30)) < wanted(secs(50)));
-    // But not without end: one that nothing can run must not fill the farm.
+    // The urgency is limited: an item that no process can run must not fill the farm.
     assert_eq!(wanted(secs(1_000_000)), wanted(secs(60)));
 }
 
@@ -132,7 +132,7 @@ fn forty_that_come_and_go_change_its_direction_once() {
     let load = (0..600).map(|tick| match tick {
         20..30 => (40, 0),
         30..60 => (0, 40),
-        // Before and after.
+        // No items before and after.
         _ => (0, 0),
     });
     let plans = follow(&settings(), 1, load);
@@ -145,7 +145,7 @@ fn forty_that_come_and_go_change_its_direction_once() {
 
 #[test]
 fn what_comes_back_before_long_finds_the_pool_as_it_was() {
-    // Every five minutes twenty items, for a minute.
+    // Twenty items every five minutes, for a minute.
     let plans = follow(&settings(), 1, (0..2000).map(|tick| if tick % 60 < 12 { (20, 0) } else { (0, 0) }));
     assert!(plans.iter().all(|plan| plan.desired == 20));
 }
@@ -165,7 +165,7 @@ fn a_planner_that_was_away_removes_nothing_at_first() {
 
 #[test]
 fn usual_load_keeps_processes_ready() {
-    // Ten items of 60 s a minute: ten at a time, and some to spare; nothing waits at any look.
+    // Ten items of 60 s per minute: ten at a time, and some spare; nothing waits at any observation.
     let (settings, mut state, mut desired) = (settings(), PoolState::default(), 20);
     for tick in 0..2000_u64 {
         let arrived = u64::from(tick % 6 < 5);
@@ -179,7 +179,7 @@ fn usual_load_keeps_processes_ready() {
 
 #[test]
 fn what_arrives_at_once_is_no_usual_load() {
-    // Forty items of ten minutes, all started at once: half as many, and some to spare.
+    // Forty items of ten minutes, all started at once: half as many processes, and some spare.
     let settings = AutoscaleSettings { max: 1000, ..settings() };
     let long = |arrived| Observation { arrived, service: secs(600), ..seen(0, 0, 0) };
     let mut state = PoolState::default();
@@ -208,7 +208,7 @@ fn a_budget_bounds_it() {
 #[test]
 fn settings_out_of_range_are_named() {
     let wrong = AutoscaleSettings { min: 11, ..AutoscaleSettings::default() }.check().unwrap_err();
-    assert_eq!(wrong.to_string(), "min of autoscaling is 11: a number from 0 to 10 is expected");
+    assert_eq!(wrong.to_string(), "autoscaling setting min is 11: expected a number from 0 to 10");
     let poor = AutoscaleSettings { min: 3, budget_per_hour: Some(2.0), ..AutoscaleSettings::default() };
     assert_eq!(poor.check().unwrap_err().name, "budget_per_hour");
     let nan = AutoscaleSettings { budget_per_hour: Some(f64::NAN), ..AutoscaleSettings::default() };
@@ -216,7 +216,7 @@ fn settings_out_of_range_are_named() {
     assert_eq!(AutoscaleSettings::default().check(), Ok(()));
 }
 
-/// The share that waits longer than the target, by the definition of Erlang's second formula.
+/// The fraction that waits longer than the target, by the definition of the Erlang C formula.
 fn late(places: u32, load: f64, service: f64, target: f64) -> f64 {
     let term = |n: u32| (1..=n).fold(1.0, |product, factor| product * load / f64::from(factor));
     let last = term(places) * f64::from(places) / (f64::from(places) - load);

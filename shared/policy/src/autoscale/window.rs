@@ -1,26 +1,26 @@
-//! What was needed lately.
+//! Maximum number of processes needed recently.
 
 use std::{collections::VecDeque, time::Duration};
 
 use model::Millis;
 
-/// What was needed is remembered in so many steps of the window.
+/// Number of steps into which the window is divided.
 const STEPS: u32 = 32;
-/// Longer than this part of the window without a look, and nothing is known of what was needed.
+/// Gaps between observations longer than the window divided by `GAP` reset what is known.
 const GAP: u32 = 2;
 
-/// The most that was needed in a window of time.
+/// The maximum number needed in a sliding window of time.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub(super) struct Window {
-    /// What was needed when, each less than the one before.
+    /// Numbers needed with their times, each less than the previous one.
     needed: VecDeque<(Millis, u64)>,
-    /// Since when it is looked at without a gap.
+    /// Start of the present period of observations without a gap.
     since: Option<Millis>,
     at: Millis,
 }
 
 impl Window {
-    /// So many are needed now.
+    /// Adds the number needed now.
     pub(super) fn add(&mut self, needed: u64, window: Duration, now: Millis) {
         let is_gap = now < self.at || now.since(self.at) > window / GAP;
         if self.since.is_none() || is_gap {
@@ -34,14 +34,14 @@ impl Window {
         while self.needed.back().is_some_and(|(_, less)| *less <= needed) {
             self.needed.pop_back();
         }
-        // What comes right after more says little more: it is counted when that is too old.
+        // An observation soon after a larger one adds little, so it is not stored until a step has passed.
         let is_step = self.needed.back().is_none_or(|(at, _)| now.since(*at) >= window / STEPS);
         if is_step {
             self.needed.push_back((now, needed));
         }
     }
 
-    /// The most that was needed in the window until now; `None` until all of it was seen.
+    /// The maximum needed in the window until now; `None` until the whole window was observed.
     pub(super) fn most(&self, window: Duration, now: Millis) -> Option<u64> {
         let seen = self.since.is_some_and(|since| now.since(since) >= window);
         seen.then(|| self.needed.front().map(|(_, needed)| *needed)).flatten()

@@ -4,7 +4,7 @@ use super::*;
 use crate::queue::order_key;
 
 fn waiting() -> impl Strategy<Value = Waiting> {
-    // Sums of few parts make equal values, and values that differ by little, likely.
+    // Sums of few parts make it likely that values are equal or differ by little.
     let part = prop_oneof![Just(0_u64), 1..20_u64, 1..2000_u64, 1..100_000_u64];
     let estimate = prop_oneof![part.clone(), 0..100_000_000_u64];
     (part.clone(), part, estimate, 0..5000_u32).prop_map(|(position, late, estimate_ms, flexibility)| {
@@ -12,7 +12,7 @@ fn waiting() -> impl Strategy<Value = Waiting> {
     })
 }
 
-/// Whether the quantum of `order` can tell `a` from `b` by what comes first in its key.
+/// Whether the quantum of `order` can distinguish `a` from `b` by the first part of its key.
 fn apart(order: BandOrder, a: &Waiting, b: &Waiting) -> bool {
     let estimates = a.estimate_ms.abs_diff(b.estimate_ms) * 512 > a.estimate_ms.max(b.estimate_ms);
     let arrivals = |quantum: u64| a.arrived_ms.abs_diff(b.arrived_ms) >= quantum;

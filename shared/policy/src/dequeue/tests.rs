@@ -10,7 +10,7 @@ fn occupancy(text: &str) -> Occupancy {
     text.split_whitespace().map(amount).collect()
 }
 
-/// Places in the queue that go, of builds given as `x86=1 mac=2`.
+/// Indices of the builds that may leave the queue; builds are given as `x86=1 mac=2`.
 fn goes(queue: &[&str], target: &str, in_progress: &str) -> Vec<usize> {
     let queue: Vec<Occupancy> = queue.iter().map(|text| occupancy(text)).collect();
     dequeue(&queue, &occupancy(target), &occupancy(in_progress))
@@ -69,7 +69,7 @@ fn amounts(most: i64) -> impl Strategy<Value = Occupancy> {
     prop::collection::btree_map(kind, (0..most).prop_map(Esu::from_micros), 0..3).prop_map(Occupancy)
 }
 
-/// The algorithm as it is printed, line by line.
+/// The algorithm as printed in the paper, line by line.
 fn as_printed(queue: &[Occupancy], target: &Occupancy, in_progress: &Occupancy) -> Vec<usize> {
     let mut dequeueable = Vec::new();
     let mut reserved = std::collections::HashMap::<ExecutorType, i64>::new();
@@ -120,7 +120,7 @@ proptest! {
         let chosen = dequeue(&queue, &target, &in_progress);
         for place in &chosen {
             for (kind, needed) in queue[*place].iter() {
-                // All builds before it, gone or throttled, are paid for first.
+                // All builds ahead, started or throttled, are counted first.
                 let before: Esu = queue[..*place].iter().map(|build| build.get(kind)).sum();
                 prop_assert!(before + needed <= target.get(kind) - in_progress.get(kind));
             }

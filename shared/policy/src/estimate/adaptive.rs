@@ -1,10 +1,10 @@
-//! The rule that was best lately, of several.
+//! The adaptive rule: the best recent rule out of several.
 //!
-//! No single rule is best for all work: who repeats the very same command is best told by what that took, whose work
-//! changes from day to day by its latest runs, who is new to a label set by what others with it needed. So each rule is
-//! tried on all work, in thought, and the one that did best lately on work with the same labels answers. While little is
-//! known of these, how it did on all work counts. A rule that has nothing to say answers as the thesis's, so that all are
-//! judged by the same work and none gains by being silent.
+//! No single rule is best for all work: repetitions of exactly the same command are best estimated from that command,
+//! work that changes from day to day from its latest runs, and a submitter's first work with a label set from the runs
+//! of others with these labels. So each rule is evaluated on all work, and the one that was best recently for work with
+//! the same labels is used. While there is little data for these labels, the scores for all work count. A rule without
+//! an estimate is scored as the thesis's rule, so that all are judged by the same work and none gains by abstaining.
 
 use std::time::Duration;
 
@@ -14,39 +14,39 @@ use super::{
     thesis,
 };
 
-/// Of the score of a rule, how much is left after one more piece of work with these labels: some 50 count.
+/// Decay of the scores for labels with each further piece of work: some 50 count.
 pub(super) const MEMORY_OF_LABELS: f64 = 0.98;
-/// The same for all work: some 1000 count.
+/// Decay of the scores for all work: some 1000 count.
 pub(super) const MEMORY_OF_ALL: f64 = 0.999;
-/// As so many pieces of work with these labels counts how a rule did on all work.
+/// Weight of the scores for all work, as a number of pieces of work with these labels.
 const PRIOR: f64 = 50.0;
-/// A relative error that is as bad as any larger one.
+/// Maximum relative error; larger errors count the same.
 const WORST: f64 = 0.5;
-/// Runs that are the latest.
+/// Number of latest runs used by some rules.
 const LATEST: usize = 3;
-/// Runs of others with these labels that count as one of the submitter's own, when both are mixed.
+/// Weight of all runs with these labels, as a number of the submitter's runs, when both are mixed.
 const SHRINK: f64 = 1.0;
 
-/// A way to answer.
+/// A rule for an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// As the thesis does.
+    /// The rule of the thesis.
     Thesis,
-    /// The submitter's latest runs with these labels.
+    /// Median of the submitter's latest runs with these labels.
     LatestOfSubmitter,
-    /// All runs with these labels, whoever submitted them.
+    /// Median of all runs with these labels, from any submitter.
     Labels,
-    /// The submitter's runs, drawn towards those of all with these labels the more the fewer they are.
+    /// The submitter's runs, drawn towards all runs with these labels, more strongly the fewer there are.
     Mixed,
-    /// Where the submitter's runs lie closest together.
+    /// The densest range of the submitter's runs.
     DensestOfSubmitter,
-    /// Where the runs with these labels lie closest together.
+    /// The densest range of the runs with these labels.
     DensestOfLabels,
-    /// The runs of the very command.
+    /// Median of the runs of exactly this command.
     Command,
-    /// Its latest runs.
+    /// Median of the latest runs of exactly this command.
     LatestOfCommand,
-    /// The runs of the very command, and by how much the submitter's differ from those of all with these labels.
+    /// The runs of exactly this command, times the ratio of the submitter's runs to all runs with these labels.
     CommandOfSubmitter,
 }
 
@@ -62,10 +62,10 @@ const RULES: [Rule; 9] = [
     Rule::CommandOfSubmitter,
 ];
 
-/// How well each rule did, in their order: 1 is perfect.
+/// Score of each rule, in the order of `RULES`: 1 is perfect.
 pub(super) type Judged = [f64; RULES.len()];
 
-/// How well each rule did lately: sums that fade.
+/// Recent scores of the rules, as decaying sums.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Scores {
     sums: Judged,
@@ -73,7 +73,7 @@ pub(super) struct Scores {
 }
 
 impl Scores {
-    /// One more piece of work was judged; what was before counts `memory` of what it did.
+    /// Adds the scores of a further piece of work; previous scores are multiplied by `memory`.
     pub(super) fn add(&mut self, judged: &Judged, memory: f64) {
         for (sum, score) in self.sums.iter_mut().zip(judged) {
             *sum = *sum * memory + score;
@@ -81,8 +81,8 @@ impl Scores {
         self.weight = self.weight * memory + 1.0;
     }
 
-    /// The best rule by these scores, of all work, and those of the work with the same labels. The thesis's until there
-    /// is a better one.
+    /// The best rule by these scores, which are of all work, and by the scores of work with the same labels. The
+    /// thesis's rule until another one is better.
     pub(super) fn best(&self, of_labels: Option<&Self>) -> Rule {
         let nothing = Self::default();
         let local = of_labels.unwrap_or(&nothing);
@@ -98,8 +98,7 @@ impl Scores {
 }
 
 impl Pasts<'_> {
-    /// How well each rule would have done on a piece of work that took so long; `None` while even the thesis's has nothing
-    /// to say.
+    /// Score of each rule for a piece of work that took `took_ms`; `None` while even the thesis's rule has no estimate.
     pub(super) fn judge(&self, took_ms: u32) -> Option<Judged> {
         let thesis = thesis::answer(self, u64::MAX)?;
         let took = f64::from(took_ms.max(1));
@@ -111,7 +110,7 @@ impl Pasts<'_> {
     }
 }
 
-/// What `rule` answers, or the thesis's if it has nothing to say. No more than the limit.
+/// The estimate of `rule`, or the thesis's estimate if it has none. At most the limit.
 pub(super) fn answer(pasts: &Pasts<'_>, limit_ms: u64, rule: Rule) -> Option<Estimate> {
     by_rule(rule, pasts).or_else(|| thesis::answer(pasts, limit_ms))
 }
@@ -135,8 +134,8 @@ fn at_least(least: usize, past: &Past) -> Option<&Past> {
     (past.len() >= least).then_some(past)
 }
 
-/// The geometric mean of the submitter's median and that of all with these labels, weighted by how many runs the first
-/// rests on.
+/// The geometric mean of the submitter's median and that of all runs with these labels, weighted by the number
+/// of the submitter's runs.
 fn mixed(pasts: &Pasts<'_>) -> Option<u64> {
     let own = pasts.submitter.median(KEPT)?.max(1) as f64;
     let all = at_least(2, pasts.labels)?.median(KEPT)?.max(1) as f64;
@@ -145,7 +144,7 @@ fn mixed(pasts: &Pasts<'_>) -> Option<u64> {
     whole(ln.exp())
 }
 
-/// The median of the command, times that of the submitter by that of all with these labels.
+/// The median of the command, times the submitter's median divided by that of all runs with these labels.
 fn command_of_submitter(pasts: &Pasts<'_>) -> Option<u64> {
     let command = at_least(2, pasts.command)?.median(KEPT)? as f64;
     let own = at_least(2, pasts.submitter)?.median(KEPT)? as f64;

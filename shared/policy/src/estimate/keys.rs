@@ -1,10 +1,10 @@
-//! By what work is alike.
+//! Keys by which similar work is found.
 
 use std::collections::BTreeMap;
 
 use crate::hash::Hasher;
 
-/// Under which keys the duration of a piece of work is kept.
+/// The keys under which the duration of a piece of work is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Keys {
     pub(super) environment: u64,
@@ -14,9 +14,9 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The thesis's three keys. `environment` is what the work runs in: an image or a tool and its version. `hardware` is
-    /// the group of machines that it asks for. `labels` say what it is, `submitter` whose it is. Empty texts are as good as
-    /// others: work that names none of these is alike.
+    /// Computes the thesis's three keys. `environment` is what the work runs in: an image, or a tool and its version.
+    /// `hardware` is the group of machines that it asks for. `labels` describe its content, and `submitter` its owner.
+    /// Empty texts are ordinary values: work without any of these is similar to other such work.
     pub fn of(environment: &str, hardware: &str, labels: &BTreeMap<String, String>, submitter: &str) -> Self {
         let base = |purpose| Hasher::new(purpose).text(hardware).text(environment);
         let labelled = |purpose| {
@@ -31,8 +31,7 @@ impl Keys {
         }
     }
 
-    /// The same with the very command that is run, which [`EstimatorKind::Adaptive`](super::EstimatorKind::Adaptive) looks
-    /// at besides.
+    /// Adds a key for the exact command, which only [`EstimatorKind::Adaptive`](super::EstimatorKind::Adaptive) uses.
     #[must_use]
     pub fn with_command<'a>(self, words: impl IntoIterator<Item = &'a str>) -> Self {
         let hasher = Hasher::new("estimate.command").text(&self.environment.to_string());
@@ -40,7 +39,7 @@ impl Keys {
         Self { command: Some(command), ..self }
     }
 
-    /// All of them.
+    /// All keys, from the coarsest.
     pub(super) fn all(&self) -> impl Iterator<Item = u64> {
         [self.environment, self.labels, self.submitter].into_iter().chain(self.command)
     }

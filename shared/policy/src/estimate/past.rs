@@ -1,19 +1,19 @@
-//! How long the last pieces of work of one key took.
+//! Durations of the last pieces of work of one key.
 
-/// So many are kept: what the thesis found to be enough (section 3.4.1).
+/// Number of durations kept: the thesis found it to be enough (section 3.4.1 of the thesis).
 pub(super) const KEPT: usize = 20;
 
 /// The last durations of a key, in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Past {
-    /// The oldest first until it is full; from then on the oldest is at `next`.
+    /// Ring buffer: the oldest is first until it is full, and at `next` from then on.
     kept: [u32; KEPT],
     len: usize,
     next: usize,
 }
 
 impl Past {
-    /// That of a key that nothing is known of.
+    /// The past of a key without data.
     pub(super) const NONE: &'static Self = &Self { kept: [0; KEPT], len: 0, next: 0 };
 
     pub(super) fn push(&mut self, ms: u32) {
@@ -24,24 +24,23 @@ impl Past {
         self.len = (self.len + 1).min(KEPT);
     }
 
-    /// How many are known.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The last `most` of them, the latest first.
+    /// The last `most` durations, from the latest.
     pub(super) fn latest(&self, most: usize) -> impl Iterator<Item = u32> {
         (1..=self.len().min(most))
             .filter_map(move |back| self.kept.get((self.next + KEPT - back) % KEPT))
             .copied()
     }
 
-    /// The median of the last `most`.
+    /// The median of the last `most`; `None` without data.
     pub(super) fn median(&self, most: usize) -> Option<u64> {
         median(self.latest(most))
     }
 
-    /// The median of those below `limit_ms`, if there are `least` of them.
+    /// The median of those below `limit_ms`, if there are at least `least` of them.
     pub(super) fn median_below(&self, limit_ms: u64, least: usize) -> Option<u64> {
         let below = || self.latest(KEPT).filter(|ms| u64::from(*ms) < limit_ms);
         if below().count() < least { None } else { median(below()) }
@@ -63,7 +62,7 @@ pub(super) fn median(numbers: impl Iterator<Item = u32>) -> Option<u64> {
 }
 
 impl Past {
-    /// The middle of the shortest range, by proportion, that holds half of them: near the most usual duration, where
+    /// The middle of the shortest range, by ratio, that holds half of the durations: near the most usual duration if
     /// there are several usual ones.
     pub(super) fn densest(&self) -> Option<u64> {
         let mut sorted = [u32::MAX; KEPT];

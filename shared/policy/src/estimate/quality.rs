@@ -1,40 +1,40 @@
-//! How good estimates were.
+//! Measures how good estimates were.
 
 use std::collections::VecDeque;
 
-/// Upper bounds of the classes of relative errors that a [`Tally`] counts: negative where the estimate was too low. What
-/// is above the last is counted too.
+/// Upper bounds of the classes of relative errors that a [`Tally`] counts; errors are negative where the estimate was
+/// too low. Errors above the last bound have their own class.
 pub const ERROR_BOUNDS: [f64; 14] =
     [-0.9, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0, 9.0];
 
-/// Estimates that count as the last ones where nobody says how many.
+/// Default number of estimates that count as the last ones.
 const LAST: usize = 1000;
 
-/// How good estimates were: all of them, and the last ones.
+/// Quality of the estimates: of all, and of the last ones.
 #[derive(Debug, Clone)]
 pub struct Quality {
     all: Tally,
     last: Tally,
-    /// Those that `last` counts.
+    /// Relative errors of the estimates counted in `last`.
     errors: VecDeque<f64>,
     most: usize,
 }
 
-/// How many estimates were how good. The relative error is `(estimate - truth) / truth` (section 3.4.2 of the thesis).
+/// Counts of estimates by quality. The relative error is `(estimate - truth) / truth` (section 3.4.2 of the thesis).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// Estimates.
+    /// Number of estimates that were made.
     pub count: u64,
-    /// Of them, those that were off by less than 10 %.
+    /// Number of estimates that were off by less than 10 %.
     pub within_10: u64,
-    /// Those that were off by less than 20 %.
+    /// Number of estimates that were off by less than 20 %.
     pub within_20: u64,
-    /// Those that were too high.
+    /// Number of estimates that were too high.
     pub over: u64,
-    /// Those that were too low.
+    /// Number of estimates that were too low.
     pub under: u64,
-    /// How many relative errors were at most as large as each of [`ERROR_BOUNDS`] and above the one before; at last, how
-    /// many were above all of them.
+    /// Number of relative errors in each class: at most the bound in [`ERROR_BOUNDS`] and above the previous one; the
+    /// last class is above all bounds.
     pub errors: [u64; ERROR_BOUNDS.len() + 1],
 }
 
@@ -45,13 +45,13 @@ impl Default for Quality {
 }
 
 impl Quality {
-    /// Nothing was estimated yet. The last ones are at most so many.
+    /// Creates a measure without estimates; `last` is the number of estimates that count as the last ones.
     pub fn new(last: usize) -> Self {
         let (all, last, most) = (Tally::default(), Tally::default(), last.max(1));
         Self { all, last, errors: VecDeque::new(), most }
     }
 
-    /// Something was expected to take one time and took another, in milliseconds. What took none counts as one.
+    /// Adds an estimate and the actual duration, both in milliseconds. A duration of 0 counts as 1.
     pub fn observe(&mut self, estimated_ms: u64, took_ms: u64) {
         let took = took_ms.max(1) as f64;
         let error = (estimated_ms as f64 - took) / took;
@@ -65,19 +65,19 @@ impl Quality {
         self.all.count(error, |count| count + 1);
     }
 
-    /// All estimates since the beginning.
+    /// Counts of all estimates since the beginning.
     pub fn all(&self) -> &Tally {
         &self.all
     }
 
-    /// The last ones.
+    /// Counts of the last estimates.
     pub fn last(&self) -> &Tally {
         &self.last
     }
 }
 
 impl Tally {
-    /// The share that was off by less than 10 %; `None` where nothing was estimated.
+    /// The share that was off by less than 10 %; `None` without estimates.
     pub fn share_within_10(&self) -> Option<f64> {
         self.share(self.within_10)
     }
@@ -97,7 +97,7 @@ impl Tally {
         self.share(self.under)
     }
 
-    /// How many relative errors were above a bound, which is one of [`ERROR_BOUNDS`].
+    /// Number of relative errors above a bound, which must be one of [`ERROR_BOUNDS`].
     pub fn errors_above(&self, bound: f64) -> u64 {
         let classes = ERROR_BOUNDS.iter().copied().chain([f64::INFINITY]).zip(self.errors);
         classes.filter_map(|(upper, count)| (upper > bound).then_some(count)).sum()
@@ -107,7 +107,7 @@ impl Tally {
         (self.count > 0).then(|| of as f64 / self.count as f64)
     }
 
-    /// Both together.
+    /// The sum of both counts.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.count += other.count;
@@ -121,7 +121,7 @@ impl Tally {
         self
     }
 
-    /// Changes all numbers that an estimate with this error belongs to.
+    /// Applies `change` to all counters of an estimate with this error.
     fn count(&mut self, error: f64, change: impl Fn(u64) -> u64) {
         let class = ERROR_BOUNDS.iter().position(|bound| error <= *bound).unwrap_or(ERROR_BOUNDS.len());
         let parts = [

@@ -18,7 +18,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// One that saw these, in their order.
+/// An estimator that saw these, in their order.
 fn knowing(kind: EstimatorKind, seen: &[(Keys, u64)]) -> Estimator {
     let mut estimator = Estimator::new(kind, 10_000);
     for (keys, took) in seen {
@@ -100,7 +100,7 @@ fn the_key_that_was_silent_for_longest_is_forgotten_first() {
         estimator.observe(&keys("a", who), ms(took));
     }
     assert_eq!(estimator.len(), 7);
-    // Seven are kept: the environment, the labels and five submitters.
+    // Seven keys are kept: the environment, the labels and five submitters.
     assert_eq!(answer(&estimator, &keys("a", "bob")).1, Source::Labels);
     assert_eq!(answer(&estimator, &keys("a", "ann")), (1, Source::Submitter));
 }
@@ -117,7 +117,7 @@ fn estimators_are_named_in_settings() {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
     let wrong = "theses".parse::<EstimatorKind>().unwrap_err();
-    assert_eq!(wrong.to_string(), "\"theses\" is no estimator: thesis or adaptive is expected");
+    assert_eq!(wrong.to_string(), "unknown estimator \"theses\": expected thesis or adaptive");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn work_that_changes_now_and_then_is_told_by_its_latest_runs() {
 
 #[test]
 fn early_failures_do_not_draw_the_estimate_away_from_the_usual_run() {
-    // Of nine runs four fail, each at another moment.
+    // Four of nine runs fail, each at a different moment.
     let run = |n: u64| if n % 9 < 4 { 37 * (n % 11) } else { 5000 + n % 40 };
     let seen: Vec<_> = (0..200).map(|n| (keys("a", "ann"), run(n))).collect();
     let (expected, _) = answer(&knowing(EstimatorKind::Adaptive, &seen), &keys("a", "ann"));
@@ -160,7 +160,7 @@ fn noise_alone_changes_nothing_of_the_thesis_rule() {
     }
 }
 
-/// The rule of the thesis, word by word.
+/// The rule of the thesis, implemented literally.
 fn by_the_book(seen: &[(u8, u8, u64)], (target, who): (u8, u8), limit: u64) -> u64 {
     let last = |is_kept: &dyn Fn(&(u8, u8, u64)) -> bool| -> Vec<u64> {
         let kept: Vec<u64> = seen.iter().filter(|run| is_kept(run)).map(|run| run.2).collect();
@@ -248,7 +248,7 @@ fn errors_are_counted_by_their_size() {
         quality.observe(estimated, 1000);
     }
     let all = quality.all();
-    // Off by a tenth is not off by less than a tenth.
+    // An error of exactly a tenth is not below a tenth.
     assert_eq!((all.within_10, all.within_20, all.over, all.under), (3, 7, 5, 3));
     assert_eq!(all.errors_above(1.0), 1);
     assert_eq!(all.share_within_10(), Some(3.0 / 9.0));

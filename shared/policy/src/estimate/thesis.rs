@@ -2,10 +2,10 @@
 
 use super::{Estimate, Pasts, Source, past::KEPT};
 
-/// Runs of a label set, and of an environment, without which these say nothing.
+/// Minimum number of runs of a label set, and of an environment, to be used.
 const LEAST: usize = 2;
 
-/// The median of the finest key of which enough is known: one run of the submitter, two of the labels, two of the
+/// The median of the most precise key with enough data: one run of the submitter, two of the labels, or two of the
 /// environment that took less than the limit.
 pub(super) fn answer(pasts: &Pasts<'_>, limit_ms: u64) -> Option<Estimate> {
     let by = |source| move |ms| Estimate { ms, source };

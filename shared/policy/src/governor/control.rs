@@ -7,11 +7,11 @@ use super::{
     share::{Claim, Share},
 };
 
-/// Of the room that a group with an empty queue has, how much it may fill with the next builds that come, before the
-/// controller has seen any of them. With more, a group that returns overshoots when builds use more than estimated.
+/// The fraction of its room that a group with an empty queue may fill with its next builds, before the controller has
+/// observed any of them. With a larger fraction, a returning group overshoots when builds use more than estimated.
 const AT_ONCE: f64 = 0.5;
 
-/// What is known of one group and type. ESU.
+/// Inputs for one group and type, in ESU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     quota: f64,
@@ -39,30 +39,30 @@ impl Sample {
         }
     }
 
-    /// Whether builds are so short that each place was taken several times in a tick: then use does not lag starts, and
-    /// what is in progress is the peak, with gaps.
+    /// Whether builds are so short that each slot was reused several times in a tick: then the use does not lag behind
+    /// starts, and the work in progress is the peak, with gaps.
     fn is_short(&self) -> bool {
         self.peak > 0.0 && self.ended >= 2.0 * self.peak
     }
 
-    /// What the group has in progress without another build.
+    /// ESU that the group has in progress without another build.
     fn held(&self) -> f64 {
         if self.is_short() { self.peak } else { self.in_progress }
     }
 }
 
-/// A sample, and what follows from it and the last decision alone. ESU.
+/// A sample and the values derived from it and the last decision, in ESU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     now: Sample,
     last: Option<Governed>,
     seconds: f64,
-    /// Estimates of what is in progress, as far as it shows in the use.
+    /// Estimates of builds in progress, as far as they show in the use.
     seen: f64,
-    /// The use, and what is started but does not show in it yet. Without this the controller goes on starting builds
-    /// until the first ones show, and then has far too many.
+    /// The use, plus builds that were started but do not show in it yet. Without the latter, the controller would
+    /// continue to start builds until the first ones show, and then have far too many.
     expected: f64,
-    /// Estimates of what took the place of builds that ended, and does not show yet.
+    /// Estimates of builds that replaced ended ones and do not show yet.
     renewed: f64,
 }
 
@@ -74,7 +74,7 @@ impl Moment {
         seconds: f64,
     ) -> Self {
         let decay = if settings.lag_seconds > 0.0 { (-seconds / settings.lag_seconds).exp() } else { 0.0 };
-        // At a first decision, of what runs already, no more is known to show than what is used.
+        // At a first decision, no more of the running builds is known to show than the measured use.
         let before = last.map_or(now.in_progress.min(now.pv), |last| last.seen.units());
         let seen = before * decay + now.in_progress * (1.0 - decay);
         let renewed =
@@ -84,9 +84,9 @@ impl Moment {
         Self { now, last: last.copied(), seconds, seen, expected, renewed }
     }
 
-    /// The use that is to be expected before another build starts. A build that took the place of one that ended hardly
-    /// moves a large group, but in a small one it is most of the use; with it, though, the use is not expected to pass the
-    /// estimates.
+    /// The use expected before another build starts. A build that replaced an ended one hardly matters for
+    /// a large group, but in a small one it is most of the use. With it, however, the use is not expected
+    /// to exceed the estimates.
     fn expected_before_next(&self) -> f64 {
         self.expected.max((self.expected + self.renewed).min(self.now.in_progress))
     }
@@ -101,22 +101,22 @@ impl Moment {
         }
     }
 
-    /// Whether there is anything to say about it.
+    /// Whether a decision about it is needed at all.
     pub(super) fn is_of_interest(&self) -> bool {
         let now = &self.now;
         now.head.is_some() || now.quota + now.pv + now.peak + now.waiting > 0.0
     }
 }
 
-/// The decision.
+/// Computes the decision for one group and type.
 pub(super) fn control(moment: &Moment, share: &Share, settings: &GovernorSettings) -> Governed {
     let now = &moment.now;
     let sp = share.own + share.borrowed;
     let integral = integrate(moment, sp, settings);
-    // A tick that comes early starts only its part; one that comes late no more than usual.
+    // An early tick starts only its fraction; a late tick starts no more than usual.
     let pace = (moment.seconds / settings.tick_seconds).min(1.0);
     let head = now.head.map(|head| head.min(share.limit));
-    // Builds are whole: a quarter of one more is near enough, as long as it is next to nothing for the group.
+    // Builds are indivisible: up to a quarter of another build is close enough, if that is negligible for the group.
     let slack = (0.05 * sp).min(0.25 * head.unwrap_or(0.0));
     let output = pace * pid(moment, sp, integral, settings);
     let ending = (now.ended * settings.tick_seconds / moment.seconds).min(now.in_progress);
@@ -144,7 +144,8 @@ pub(super) fn control(moment: &Moment, share: &Share, settings: &GovernorSetting
     }
 }
 
-/// The integral term: it grows while builds wait and the use is near the set point, and is lost when nothing waits.
+/// The integral term: it accumulates while builds wait and the use is near the set point, and is
+/// reset when nothing waits.
 fn integrate(moment: &Moment, sp: f64, settings: &GovernorSettings) -> f64 {
     if moment.now.waiting <= 0.0 {
         return 0.0;
@@ -157,20 +158,20 @@ fn integrate(moment: &Moment, sp: f64, settings: &GovernorSettings) -> f64 {
     grown.clamp(-settings.integral_max * sp, settings.integral_max * sp)
 }
 
-/// What to add to what is in progress, in a tick.
+/// ESU to add to the builds in progress in a tick.
 fn pid(moment: &Moment, sp: f64, integral: f64, settings: &GovernorSettings) -> f64 {
     let rise = moment.last.map_or(0.0, |last| (moment.now.pv - last.pv.units()) / moment.seconds);
     let error = sp - moment.expected;
-    // A use that rises brakes. One that falls is no reason to start builds while it is still above the set point.
+    // A rising use reduces the output. A falling use must not start builds while it is above the set point.
     let brake = if error > 0.0 { settings.kd * rise } else { (settings.kd * rise).max(0.0) };
     settings.kp * error + integral - if moment.now.is_short() { 0.0 } else { brake }
 }
 
-/// Which estimates in progress to start from, and the level to go to.
+/// The estimates in progress to start from, and the level to reach.
 ///
-/// While there is room, the start is the peak since the last decision: the gaps between short builds are no reason to
-/// have fewer of them. A group whose queue is empty may have had its peak in a short burst, which says little about
-/// what it may have in progress for long: from there it goes to its set point at most, and to half of its room at least.
+/// While there is room, the starting point is the peak since the last decision: gaps between short builds must not
+/// reduce their number. For a group with an empty queue, the peak may come from a short burst, which says little about
+/// the sustained level: then the level is at most the set point, and at least half of the room is filled.
 fn level(moment: &Moment, sp: f64, output: f64, settings: &GovernorSettings) -> (f64, f64) {
     let now = &moment.now;
     let base = if output >= 0.0 { now.peak } else { now.in_progress };

@@ -1,46 +1,47 @@
 //! The gains and limits of the governor.
 
-/// How the governor reacts. The gains were found by simulation (`simulate`) for builds of about two minutes whose usage
-/// ramps up over 20 s, with estimates between 0.8 and 1.25 of the truth.
+/// Parameters of the governor. The gains were determined by simulation (`simulate`) for builds of about two minutes
+/// whose usage ramps up over 20 s, with estimates between 0.8 and 1.25 of the truth.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GovernorSettings {
-    /// Seconds between decisions.
+    /// Time between two decisions, in seconds.
     pub tick_seconds: f64,
-    /// Kp of section 2.3: ESU to start a tick, for each ESU of error.
+    /// Kp of section 2.3 of the paper: ESU to start per tick, for each ESU of error.
     pub kp: f64,
-    /// Ki: ESU to start a tick, for each ESU of error that lasted a second. Per second.
+    /// Ki: ESU to start per tick, for each ESU of error that lasted a second. Unit: per second.
     pub ki: f64,
-    /// Kd: ESU to start less a tick, for each ESU a second by which the use rises. In seconds. It looks at the use and
-    /// not at the error, so that a set point that moves does not kick.
+    /// Kd: reduction of the ESU to start per tick, for each ESU per second by which the use rises. Unit: seconds. It
+    /// acts on the use and not on the error, so that a change of the set point does not cause a jump.
     pub kd: f64,
-    /// The most that the integral term becomes, above or below zero, as a share of the set point.
+    /// Maximum of the integral term, above or below zero, as a fraction of the set point.
     pub integral_max: f64,
-    /// The error, as a share of the set point, beyond which nothing is integrated (anti-windup).
+    /// Error, as a fraction of the set point, above which nothing is integrated (anti-windup).
     pub integrate_within: f64,
-    /// How much of the way to what it could borrow a group goes in a tick, in (0, 1]. Giving back is not delayed.
+    /// Fraction of the way towards the amount that it could borrow that a group moves per tick, in (0,
+    /// 1]. Returning is immediate.
     pub sp_smoothing: f64,
-    /// How much of its unused quota a group lends, in [0, 1].
+    /// Fraction of its unused quota that a group lends, in [0, 1].
     pub borrow_share: f64,
-    /// The most that one group borrows, as a share of all quotas of the type, in [0, 1].
+    /// Maximum that one group borrows, as a fraction of all quotas of the type, in [0, 1].
     pub borrow_max: f64,
-    /// Seconds by which usage lags the start of builds: what was started since is counted by its estimate.
+    /// Seconds by which usage lags behind the start of builds: builds started since then count by their estimate.
     pub lag_seconds: f64,
-    /// The most estimated ESU in progress, for each ESU of set point: a bound for when builds use next to nothing, or
-    /// usage is not reported. At least 1.
+    /// Maximum of the estimated ESU in progress, as a multiple of the set point: a limit for builds that use almost
+    /// nothing, and for usage that is not reported. At least 1.
     pub overcommit_max: f64,
 }
 
-/// Why settings of the governor cannot be used.
+/// A setting of the governor is out of range.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("{name} of the governor is {value}: a number from {least} to {most} is expected")]
+#[error("governor setting {name} is {value}: expected a number from {least} to {most}")]
 pub struct InvalidGovernorSettings {
-    /// Which field.
+    /// Name of the field.
     pub name: &'static str,
-    /// Its value.
+    /// Value of the field.
     pub value: f64,
-    /// The smallest that is accepted.
+    /// Smallest value that is accepted.
     pub least: f64,
-    /// The largest that is accepted.
+    /// Largest value that is accepted.
     pub most: f64,
 }
 
@@ -63,7 +64,7 @@ impl Default for GovernorSettings {
 }
 
 impl GovernorSettings {
-    /// Refuses what is no number or out of range.
+    /// Rejects values that are NaN or out of range.
     pub fn check(&self) -> Result<(), InvalidGovernorSettings> {
         let ranges = [
             ("tick_seconds", self.tick_seconds, 0.1, 600.0),

@@ -1,34 +1,34 @@
-//! Set points of one executor type: each group's own quota, and who borrows what others leave unused.
+//! Set points of one executor type: each group's own quota, and what it borrows of others' unused quota.
 
 use super::GovernorSettings;
 
-/// What a group has and wants. ESU.
+/// What a group has and needs, in ESU.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
-    /// Its own quota.
+    /// Quota of the group itself.
     pub(super) quota: f64,
-    /// What it uses and waits for.
+    /// Its use plus its waiting builds.
     pub(super) need: f64,
-    /// What it could use soon: more than `need`, because only the head of its queue is known.
+    /// ESU that it could use soon: more than `need`, because only the head of its queue is known.
     pub(super) wish: f64,
-    /// What it had borrowed.
+    /// ESU that it had borrowed before.
     pub(super) borrowed: f64,
-    /// What its next build needs.
+    /// Estimate of its next build.
     pub(super) head: f64,
 }
 
-/// What it gets. ESU.
+/// What a group gets, in ESU.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Share {
     /// Its quota, or its part of the capacity.
     pub(super) own: f64,
-    /// Of others.
+    /// ESU borrowed from other groups.
     pub(super) borrowed: f64,
-    /// The most that the two could be.
+    /// Maximum of the sum of the two.
     pub(super) limit: f64,
 }
 
-/// The shares of `claims`, in their order. Never is more lent than `borrow_share` of what is unused.
+/// The shares of `claims`, in their order. The total lent never exceeds `borrow_share` of the unused quota.
 pub(super) fn share(
     claims: &[Claim],
     capacity: Option<f64>,
@@ -48,14 +48,15 @@ pub(super) fn share(
         .iter()
         .map(|claim| {
             let wanted = if claim.need > own(claim) { claim.wish - own(claim) } else { 0.0 };
-            // Without a quota of its own a group still has a say, as if it had one ESU.
+            // A group without a quota takes part as if it had a quota of one ESU.
             (claim.quota.max(1.0), wanted.clamp(0.0, most))
         })
         .collect();
     let step = 1.0 - (1.0 - settings.sp_smoothing).powf(seconds / settings.tick_seconds);
     let lend = |(claim, granted): (&Claim, f64)| {
         let more = granted - claim.borrowed;
-        // Less at once, for its owner wants it; more by and by, but enough for the next build.
+        // A reduction is immediate, since the owner needs its quota; an increase is gradual, but enough
+        // for the next build.
         let borrowed =
             if more <= 0.0 { granted } else { claim.borrowed + (step * more).max(more.min(claim.head)) };
         Share { own: own(claim), borrowed, limit: own(claim) + most }
@@ -63,11 +64,11 @@ pub(super) fn share(
     claims.iter().zip(divide(pool, &wants)).map(lend).collect()
 }
 
-/// Divides `pool` by weight among `(weight, want)`, and gives none more than it wants: what one leaves, the others share.
+/// Divides `pool` by weight among `(weight, want)`. No entry gets more than it wants: the others share the rest.
 fn divide(pool: f64, wants: &[(f64, f64)]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wants.len()).collect();
     let of = |place: &usize| wants.get(*place).copied().unwrap_or((1.0, 0.0));
-    // Who wants least for its weight is satisfied first; from then on all that is left is divided by weight.
+    // The smallest want relative to its weight is satisfied first; the rest is then divided by weight.
     order.sort_by(|a, b| {
         let ((weight_a, want_a), (weight_b, want_b)) = (of(a), of(b));
         (want_a / weight_a).total_cmp(&(want_b / weight_b))

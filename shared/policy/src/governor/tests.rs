@@ -46,7 +46,7 @@ fn of(record: &GovernorRecord, name: &str) -> Governed {
     record.groups[&group(name)][&ExecutorType::x86()]
 }
 
-/// Ticks until what is smoothed is at rest.
+/// Ticks until the smoothed values are at rest.
 fn settled(groups: &BTreeMap<Group, GroupState>, capacity: Option<f64>) -> GovernorRecord {
     let capacity = capacity.map(x86);
     (0..60).fold(GovernorRecord::default(), |last, tick| {
@@ -130,7 +130,7 @@ fn quotas_are_scaled_to_the_capacity() {
     let record = first(&groups, Some(200.0));
     assert_eq!((of(&record, "a").sp, of(&record, "b").sp), (esu(150.0), esu(50.0)));
     let record = first(&groups, Some(1000.0));
-    assert_eq!(of(&record, "a").sp, esu(300.0), "what is nobody's quota is not given away");
+    assert_eq!(of(&record, "a").sp, esu(300.0), "capacity outside all quotas is not given away");
     let record = first(&groups, Some(0.0));
     assert_eq!((of(&record, "a").sp, of(&record, "a").target), Default::default());
 }
@@ -179,7 +179,7 @@ fn settings_are_checked() {
         assert!(settings.check().is_err(), "{settings:?}");
     }
     let error = bad[1].check().unwrap_err();
-    assert_eq!(error.to_string(), "ki of the governor is -0.1: a number from 0 to 10 is expected");
+    assert_eq!(error.to_string(), "governor setting ki is -0.1: expected a number from 0 to 10");
 }
 
 fn any_state() -> impl Strategy<Value = GroupState> {

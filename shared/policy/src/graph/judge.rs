@@ -1,23 +1,24 @@
-//! What a judge says (section 1.1.1 of the thesis: a number from 0, absolutely incorrect, to 1, absolutely correct).
+//! Reads the verdict of a judge (section 1.1.1 of the thesis: a number from 0, absolutely incorrect,
+//! to 1, absolutely correct).
 
-/// Characters of what a judge printed that a message repeats.
+/// Maximum number of characters of a judge's output that a message repeats.
 const SHOWN: usize = 80;
 
-/// Why what a judge did is no verdict.
+/// Why the output of a judge is not a valid verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadVerdict {
-    /// Its exit code says that it could not judge.
-    #[error("the judge ended with exit code {0}: 0 or 1 is expected")]
+    /// The exit code says that it could not judge.
+    #[error("the judge exited with code {0}: expected 0 or 1")]
     ExitCode(i32),
-    /// It printed nothing.
-    #[error("the judge printed nothing: a score from 0 to 1 is expected as its first word")]
+    /// The standard output is empty.
+    #[error("the judge printed nothing: expected a score from 0 to 1 as its first word")]
     Nothing,
-    /// Not a score.
-    #[error("the judge printed {0:?}: a score from 0 to 1 is expected as its first word")]
+    /// The first word is not a score.
+    #[error("the judge printed {0:?}: expected a score from 0 to 1 as its first word")]
     NoScore(String),
 }
 
-/// The score that a judge gives which ended with `exit_code` and printed `stdout`.
+/// The score of a judge that exited with `exit_code` and printed `stdout`.
 pub fn judged(exit_code: i32, stdout: &[u8]) -> Result<f64, BadVerdict> {
     if !(0..=1).contains(&exit_code) {
         return Err(BadVerdict::ExitCode(exit_code));

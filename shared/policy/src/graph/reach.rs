@@ -1,4 +1,4 @@
-//! Whether the farm can ever run what a job asks for.
+//! Checks whether the farm can ever run what a job asks for.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,27 +6,27 @@ use model::{Graph, Pool, Step, TaskIndex};
 
 use crate::actions::{AdmitError, admit, read_needs};
 
-/// Why a job cannot be run here.
+/// Why a job cannot be run on this farm.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreachable {
-    /// No executor ever registered a pool: what the farm can run is not known yet.
+    /// No executor has ever registered a pool, so it is unknown what the farm can run.
     #[error("{at}: {}", AdmitError::NothingRegistered)]
     NothingRegistered {
-        /// The first task that needs one.
+        /// The first task that needs a pool.
         at: String,
     },
     /// No pool can ever run a task.
     #[error("{at}: {why}")]
     Refused {
-        /// The path of what asks for it: `job.tasks[3] (link).platform`.
+        /// The path of the requirement in the job: `job.tasks[3] (link).platform`.
         at: String,
-        /// What is asked for, and what is on offer.
+        /// The requirement, and the available values.
         why: String,
     },
 }
 
-/// Checks that some pool can run each command of a job. Each set of requirements is looked at once, for the first task
-/// that has it.
+/// Checks that some pool can run each command of a job. Equal sets of requirements are checked once, for the first
+/// task that has them.
 pub fn reachable(graph: &Graph, pools: &[Pool]) -> Result<(), Unreachable> {
     let mut seen: HashSet<&BTreeMap<String, String>> = HashSet::new();
     for (at, task) in graph.indexed() {

@@ -188,13 +188,13 @@ fn fifty_thousand_tasks_are_no_trouble() {
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
-/// One task of a random graph: dependencies are tasks before it, `fails` what becomes of it.
+/// One task of a random graph: its dependencies are earlier tasks, `fails` is how it ends.
 #[derive(Debug, Clone)]
 struct Drawn {
     dependencies: Vec<usize>,
     priority: i32,
     fatal: bool,
-    /// 0 to 5 succeed, 6 fails, 7 is failed by the farm once, 8 always.
+    /// The result: 0 to 5 succeed, 6 fails, 7 is failed by the farm once, 8 is always failed by the farm.
     fate: u8,
 }
 
@@ -215,7 +215,7 @@ fn drawn() -> impl Strategy<Value = (Vec<Drawn>, Vec<prop::sample::Index>, usize
         })
 }
 
-/// The run of a random graph: the tasks in the order of their ends, with each start's order checked.
+/// Runs a random graph: returns the tasks in the order of their ends, and checks the order of the starts.
 fn play(
     drawn: &[Drawn],
     choices: &[prop::sample::Index],

@@ -34,7 +34,7 @@ fn a_client_may_ask_for_the_groups_of_its_rule() {
     assert_eq!(ask("b", "whatever").unwrap(), "whatever");
     assert_eq!(ask("c", "one").unwrap(), "one");
     let text = ask("a", "three").unwrap_err().to_string();
-    assert_eq!(text, "group \"three\" is not open to instance name \"a\"; open are: one, two");
+    assert_eq!(text, "instance name \"a\" may not use group \"three\"; allowed: one, two");
     assert!(ask("b", "no such.group").is_err());
 }
 
@@ -61,5 +61,5 @@ fn what_is_no_rule_is_named() {
         assert!(bad.parse::<InstanceRules>().is_err(), "{bad:?}");
     }
     let error = "main=default nonsense".parse::<InstanceRules>().unwrap_err();
-    assert_eq!(error.to_string(), "instance rule \"nonsense\" is not valid: PATTERN=GROUP is expected");
+    assert_eq!(error.to_string(), "invalid instance rule \"nonsense\": expected PATTERN=GROUP");
 }

@@ -1,17 +1,17 @@
-//! Which worker gets what arrives, where each has a queue of its own.
+//! Decides which worker gets an arriving item, if each worker has its own queue.
 
 use std::cmp::Reverse;
 
 use crate::Random;
 
-/// By what work is spread over workers as it arrives (section 3.6.2 of the thesis).
+/// Policy by which work is spread over workers as it arrives (section 3.6.2 of the thesis).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Spread {
-    /// In turn: [`next_in_turn`].
+    /// In turn, see [`next_in_turn`].
     RoundRobin,
-    /// To the one with least in hand: [`least_loaded`].
+    /// To the worker with the lowest load, see [`least_loaded`].
     Load,
-    /// To the better of two that chance names: [`two_of`], then [`less_loaded`].
+    /// To the better of two workers drawn at random, see [`two_of`] and [`less_loaded`].
     Rand2,
 }
 
@@ -26,43 +26,43 @@ impl Spread {
     }
 }
 
-/// A worker, as far as its load goes.
+/// A worker as input of the policies by load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerLoad {
-    /// Which.
+    /// Number that identifies the worker.
     pub number: u32,
-    /// Whether it has nothing in hand at all.
+    /// Whether it has no running or queued items.
     pub idle: bool,
-    /// What it has in hand, running or queued: jobs, or milliseconds of them.
+    /// Load of its running and queued items, as a number of jobs or in milliseconds.
     pub load: u64,
 }
 
-/// A worker, as far as its turn goes.
+/// A worker as input of the policy by turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
-    /// Which.
+    /// Number that identifies the worker.
     pub number: u32,
-    /// When it got something last: a number that grows with each turn.
+    /// When it last got an item: a number that grows with each turn.
     pub last: u64,
 }
 
-/// The worker that has least in hand: of equals an idle one, then the lowest number. None of none.
+/// The worker with the lowest load: of equals an idle one, then the lowest number. `None` without workers.
 pub fn least_loaded(able: impl IntoIterator<Item = WorkerLoad>) -> Option<u32> {
     able.into_iter().reduce(less_loaded).map(|worker| worker.number)
 }
 
-/// The one with less in hand: of equals an idle one, then the lower number.
+/// The worker with the lower load: of equals an idle one, then the lower number.
 pub fn less_loaded(a: WorkerLoad, b: WorkerLoad) -> WorkerLoad {
     let key = |worker: &WorkerLoad| (worker.load, Reverse(worker.idle), worker.number);
     if key(&b) < key(&a) { b } else { a }
 }
 
-/// The worker whose turn was longest ago. None of none.
+/// The worker whose last turn is the oldest. `None` without workers.
 pub fn next_in_turn(able: impl IntoIterator<Item = Turn>) -> Option<u32> {
     able.into_iter().min_by_key(|turn| (turn.last, turn.number)).map(|turn| turn.number)
 }
 
-/// Two different numbers below `count`, the smaller first, every pair as likely as any. None where there are no two.
+/// Two different numbers below `count`, the smaller first; all pairs are equally likely. `None` if `count` is below 2.
 pub fn two_of(count: usize, random: &mut Random) -> Option<(usize, usize)> {
     let count = u64::try_from(count).ok().filter(|count| *count >= 2)?;
     let first = random.below(count);

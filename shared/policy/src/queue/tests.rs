@@ -40,7 +40,7 @@ fn by_ageing_nothing_is_overtaken_for_ever() {
     let far = u64::from(u32::MAX) * 1000;
     assert_eq!(first(BandOrder::SptAged, &[longest, waiting(2, far, 1, 1)]), 1);
     assert_eq!(first(BandOrder::Spt, &[longest, waiting(2, far, 1, 1)]), 2);
-    // An hour at the most: three steps of 1000 s.
+    // It yields for an hour at most: three steps of 1000 s.
     assert_eq!(first(BandOrder::SptAged, &[longest, waiting(2, 3_000_001, 1, 1)]), 1);
     assert_eq!(first(BandOrder::SptAged, &[longest, waiting(2, 2_990_000, 1, 1)]), 2);
 }

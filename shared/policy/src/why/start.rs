@@ -1,63 +1,66 @@
-//! When a waiting build is expected to start.
+//! Predicts when a waiting build starts.
 //!
-//! The workspaces are played forward: each becomes free when its run has taken as long as expected, and the builds before
-//! this one start in order as they do. Where other groups wait too, or a quota says how many builds the group may have,
-//! what really comes to the group is less certain: then the rate at which its runs ended lately counts as much.
+//! The workspaces are simulated forward: each becomes free when its run reaches its expected end, and the builds ahead
+//! of this one start in order as workspaces become free. If other groups wait too, or a quota limits how many builds
+//! the group may have, the share that the group really gets is less certain: the prediction is then averaged with the
+//! one from the recent completion rate of the group.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
 use model::StartBasis;
 
-/// Workspaces that are played at most; of a larger farm the first so many.
+/// Maximum number of workspaces simulated; the rest of a larger farm is ignored.
 const WORKSPACES_MAX: usize = 4096;
-/// Runs that are played at most; what is before a build beyond that counts as it did on the average.
+/// Maximum number of runs simulated; the builds ahead beyond that count with the average run time.
 const STEPS_MAX: u64 = 20_000;
-/// Fewer ends tell little of a rate where there is something else to go by.
+/// Minimum number of ends for the rate to be used if the simulation gives a result too.
 const ENDS_MIN: usize = 5;
-/// What is left at least of a run that is near its expected end, as a part of what was expected.
+/// Minimum remaining time of a run that is near its expected end, as a fraction of the expected time: one tenth.
 const NEAR_END: u64 = 10;
-/// What is left of a run that takes longer than expected, as a part of the time that it is late: the longer it is late, the
-/// less the estimate says.
+/// Remaining time of a run that is late, as a fraction of its lateness: one half. The later a run is, the
+/// less its estimate says.
 const LATE: u64 = 2;
 
-/// A workspace that has a build.
+/// A workspace that runs a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Busy {
-    /// Whether the build is of the group that is looked at.
+    /// Whether the build is of the group the prediction is for.
     pub own: bool,
-    /// Milliseconds that its run is expected to take, where anything is known of that.
+    /// Expected run time in milliseconds; `None` if it is unknown.
     pub expected_ms: Option<u64>,
-    /// Milliseconds that it has run.
+    /// Milliseconds that the build has run so far.
     pub ran_ms: u64,
 }
 
-/// The farm's workspaces, as a group finds them.
+/// The farm's workspaces from the view of one group.
 #[derive(Debug, Clone, Copy)]
 pub struct Workspaces<'a> {
-    /// Those that have no build.
+    /// Number of idle workspaces.
     pub idle: u64,
-    /// Those that have one.
+    /// Number of busy workspaces.
     pub busy: u64,
-    /// What these have; a bounded part.
+    /// The builds that run in the busy workspaces; bounded, so it may be shorter than `busy`.
     pub busy_with: &'a [Busy],
-    /// The part of what becomes free that goes to the group: above 0, at most 1. Where only this group waits it is 1.
+    /// Share of the workspaces becoming free that goes to the group: above 0, at most 1. It is 1 if
+    /// only this group waits.
     pub share: f64,
 }
 
-/// What is before a build.
+/// The builds ahead of a build, and the limits of its group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line<'a> {
-    /// Builds before it.
+    /// Number of builds ahead of it.
     pub before: u64,
-    /// Milliseconds that each of them is expected to run, from the head, where anything is known of that; a bounded part.
+    /// Expected run times in milliseconds of the builds ahead, from the head; `None` if unknown. Bounded, so it may
+    /// be shorter than `before`.
     pub ahead_ms: &'a [Option<u64>],
-    /// Builds that its group can have in progress at a time; `None`: as many as there are workspaces.
+    /// Number of builds that the group can have in progress at a time; `None` means limited only by the workspaces.
     pub at_once: Option<u64>,
-    /// Ends of its group's runs a second, and over how many of them.
+    /// Completion rate of the group's runs per second, and the number of ends it is measured over.
     pub rate: Option<(f64, usize)>,
 }
 
-/// How long a build is expected to wait from now on, and by what; `None` where nothing is known.
+/// How long a build is expected to wait from now, and the basis of that prediction; `None` if nothing is known.
 pub(super) fn expected_wait(line: &Line<'_>, workspaces: &Workspaces<'_>) -> Option<(Duration, StartBasis)> {
     if workspaces.idle + workspaces.busy == 0 {
         return None;
@@ -78,7 +81,7 @@ pub(super) fn expected_wait(line: &Line<'_>, workspaces: &Workspaces<'_>) -> Opt
     }
 }
 
-/// How long a run is expected to take on the average; `None` where nothing is known of more than half of them.
+/// Mean expected run time in milliseconds; `None` if it is unknown for more than half of the runs.
 fn mean_ms(line: &Line<'_>, workspaces: &Workspaces<'_>) -> Option<u64> {
     let busy = workspaces.busy_with.iter().map(|busy| busy.expected_ms);
     let all = line.ahead_ms.len() + workspaces.busy_with.len();
@@ -88,9 +91,9 @@ fn mean_ms(line: &Line<'_>, workspaces: &Workspaces<'_>) -> Option<u64> {
     enough.then(|| (sum / u64::try_from(known.len()).unwrap_or(u64::MAX)).max(1))
 }
 
-/// Workspaces as they become free.
+/// Simulation of the workspaces as they become free.
 struct Play {
-    /// When, in milliseconds from now; and whether what they have is of the group.
+    /// When each workspace becomes free, in milliseconds from now, and whether its build is of the group.
     busy: BinaryHeap<Reverse<(u64, bool)>>,
     own: u64,
     share: f64,
@@ -106,7 +109,7 @@ impl Play {
             let late = run.ran_ms.saturating_sub(expected);
             (expected.saturating_sub(run.ran_ms).max(expected / NEAR_END).max(late / LATE), run.own)
         };
-        // Those that were not read are like those that were.
+        // Workspaces that were not read are assumed to be like those that were.
         let known = workspaces.busy_with.iter().map(left).cycle();
         let runs = known.chain(std::iter::repeat((mean / 2, false))).take(busy);
         let busy: BinaryHeap<_> = std::iter::repeat_n((0, false), idle).chain(runs).map(Reverse).collect();
@@ -114,7 +117,7 @@ impl Play {
         Self { busy, own, share: workspaces.share.clamp(0.001, 1.0), mean }
     }
 
-    /// When a workspace comes to the build behind `line`.
+    /// How long the build behind `line` waits until it gets a workspace.
     fn wait(mut self, line: &Line<'_>) -> Duration {
         let (workspaces, mut started) = (self.busy.len() as u64, 0_u64);
         let (mut credit, mut steps, mut now) = (0.0, 0, 0);
@@ -124,7 +127,7 @@ impl Play {
             self.own -= u64::from(own);
             credit = f64::min(credit + self.share, 1.0);
             let has_room = line.at_once.is_none_or(|most| self.own < most.max(1));
-            // Sums of a share are not exact.
+            // Sums of fractional shares are not exact.
             if has_room && credit > 0.999 {
                 if started >= line.before {
                     return Duration::from_millis(now);

@@ -48,7 +48,7 @@ fn it_names_the_type_that_throttles_and_what_is_before_it() {
         (esu(2.0), esu(8.0), esu(4.0), esu(2.0))
     );
     let text = why_text(&waiting);
-    assert!(text.contains("needs 3 ESU of x86") && text.contains("before it reserve 2"), "{text}");
+    assert!(text.contains("needs 3 ESU of x86") && text.contains("2 reserved by builds ahead"), "{text}");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn quotas_of_nothing_are_named() {
     };
     let waiting = why(&stand, &Allowance::governed([("gpu".parse().unwrap(), nothing)].into()));
     assert!(waiting.expected_start_ms.is_none());
-    assert!(why_text(&waiting).contains("quotas of gpu add up to nothing"));
+    assert!(why_text(&waiting).contains("quotas for gpu total 0"));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn its_start_follows_from_how_long_those_before_it_run() {
     let waiting = why(&stand, &Allowance::Unlimited);
     assert_eq!(waiting.expected_start_ms, Some(Millis(109_000)));
     assert_eq!((waiting.expected_by, waiting.ahead_ms), (Some(StartBasis::Estimates), Some(3000)));
-    // A quota of one build at a time makes it less certain, but no other.
+    // A quota of one build at a time makes the prediction less certain but does not change it.
     let limited = why(&stand, &allowance(1.0));
     assert_eq!(limited.expected_start_ms, Some(Millis(109_000)));
     stand.workspaces.idle = 2;
@@ -143,7 +143,7 @@ fn what_becomes_free_is_shared_by_weight() {
     let near = |share: f64, wanted: f64| assert!((share - wanted).abs() < 1e-9, "{share}");
     near(share_of(5, 1, &[5]), 1.0);
     near(share_of(1, 2, &[1, 3]), 0.25);
-    // Of a hundred groups some are known.
+    // Only some of a hundred groups are known.
     near(share_of(2, 100, &[2, 2, 2]), 0.01);
     near(share_of(1000, 2, &[]), 1.0);
 }
@@ -153,13 +153,14 @@ fn what_ended_before_a_pause_says_nothing_of_when_it_starts() {
     const HOUR: u64 = 3_600_000;
     let now = Millis(100 * HOUR);
     let ago = |ms: u64| Millis(now.0 - ms);
-    // Fifty on Friday, one every ten seconds.
+    // Fifty ends on Friday, one every ten seconds.
     let friday: Vec<Millis> = (0..50).map(|at| ago(60 * HOUR + at * 10_000)).collect();
     assert_eq!(lately(&friday, now), []);
     let monday: Vec<Millis> = (1..=6).map(|at| ago(at * 10_000)).chain(friday).collect();
     assert_eq!(lately(&monday, now), &monday[..6]);
     assert_eq!(rate(lately(&monday, now), now), Some(0.1));
-    // Where each takes an hour, an hour is no pause; where each takes a second, twenty seconds are none.
+    // If each run takes an hour, a gap of an hour is not a pause; if each takes a second, neither is a
+    // gap of twenty seconds.
     let slow: Vec<Millis> = (1..50).map(|at| ago(at * HOUR)).collect();
     let quick: Vec<Millis> = (20..70).map(|at| ago(at * 1000)).collect();
     assert_eq!((lately(&slow, now).len(), lately(&quick, now).len()), (49, 50));

@@ -1,4 +1,4 @@
-//! The idle workspaces, by the keys of their last builds.
+//! The idle workspaces, indexed by the keys of their last builds.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -7,23 +7,23 @@ use roaring::RoaringBitmap;
 
 use super::BuildKeys;
 
-/// Looks at most at so many pairs of a workspace and a key to find the one that shares most: what is beyond is the least
-/// recent. It bounds a look-up, whatever the workspaces.
+/// Maximum number of pairs of a workspace and a key compared to find the one that shares most; the least recent
+/// workspaces are ignored beyond that. This bounds the time of a look-up.
 const PAIRS_MAX: usize = 20_000;
 
 /// A workspace for a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment<W> {
-    /// Which.
+    /// The workspace that is assigned.
     pub workspace: W,
-    /// How it was chosen, for a build that asks for a warm one.
+    /// How it was chosen, for a build that asks for a warm workspace.
     pub kind: Option<WorkspaceKind>,
 }
 
-/// The idle workspaces, found by what their last builds left.
+/// The idle workspaces, indexed by what their last builds left.
 ///
-/// Each has a number that grows with every workspace that becomes idle, so that sets of numbers are in the order of
-/// recency. A look-up intersects such sets: one for each target.
+/// Each has a number that grows with every workspace that becomes idle, so that sets of numbers are ordered by recency.
+/// A look-up intersects such sets: one for each target.
 #[derive(Debug, Clone)]
 pub struct IdleWorkspaces<W> {
     by_id: HashMap<W, u32>,
@@ -54,8 +54,8 @@ impl<W> Default for IdleWorkspaces<W> {
 }
 
 impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
-    /// A workspace is idle; `keys` are those of its last build if that left anything. Said again with the same keys, it
-    /// keeps its place.
+    /// Adds an idle workspace; `keys` are those of its last build if that left anything. If it is added again with the
+    /// same keys, it keeps its place.
     pub fn insert(&mut self, id: W, keys: Option<WorkspaceKeys>) {
         let known = self.by_id.get(&id).and_then(|number| self.by_number.get(number));
         if known.is_some_and(|known| known.keys == keys) {
@@ -78,7 +78,7 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         self.by_number.insert(number, Idle { id, keys });
     }
 
-    /// A workspace is busy, or gone.
+    /// Removes a workspace that is busy or gone.
     pub fn remove(&mut self, id: &W) {
         let Some(number) = self.by_id.remove(id) else { return };
         let Some(Idle { keys: Some(keys), .. }) = self.by_number.remove(&number) else { return };
@@ -89,14 +89,15 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         }
     }
 
-    /// The workspace for a build: by the first algorithm, else by the second; `None`: a new one.
+    /// The workspace for a build by the first algorithm, else by the second; `None` means a new one.
     pub fn choose(&self, build: &BuildKeys) -> Option<(WorkspaceKind, W)> {
         self.choose_beside(build, &RoaringBitmap::new())
     }
 
-    /// The workspaces for `builds`, each another: of those that ask for a warm one by the two algorithms, of all others the
-    /// one of `sample` that is worth least, so that what is warm stays for whom it is warm. Idle workspaces that are not in
-    /// `sample` are chosen for their warmth only. A build is left out when none is left for it.
+    /// Assigns a different workspace to each of `builds`: by the two algorithms to those that ask for a warm one,
+    /// and the least valuable one of `sample` to all others, so that warm workspaces remain for the builds that
+    /// benefit. Idle workspaces that are not in `sample` are only assigned for their warmth. A build without a
+    /// workspace left gets `None`.
     pub fn assign(&self, builds: &[Option<BuildKeys>], mut sample: Vec<W>) -> Vec<Option<Assignment<W>>>
     where
         W: Ord,
@@ -127,23 +128,23 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         Some((WorkspaceKind::Prefix, self.by_number.get(&number)?.id.clone()))
     }
 
-    /// What would be lost with a workspace: nothing, or what its last build left, the more the more recent.
+    /// The value of a workspace: `None` without anything left by a build, otherwise the higher the more recent.
     pub fn value(&self, id: &W) -> Option<u32> {
         let number = self.by_id.get(id)?;
         self.by_number.get(number)?.keys.as_ref().map(|_| *number)
     }
 
-    /// How many there are.
+    /// Number of idle workspaces.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Whether there is none.
+    /// Whether no workspace is idle.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 
-    /// All of them.
+    /// Ids of all idle workspaces.
     pub fn ids(&self) -> impl Iterator<Item = &W> {
         self.by_id.keys()
     }
@@ -155,7 +156,7 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         let size = |(target, package): &(&RoaringBitmap, &RoaringBitmap)| target.len().max(package.len());
         let mut targets: Vec<_> =
             build.targets.iter().map(|keys| (with(&keys.target), with(&keys.package))).collect();
-        // The rarest first: what follows has then less to look at.
+        // The rarest first, so that the following steps have less to compare.
         targets.sort_unstable_by_key(size);
         targets.dedup_by(|a, b| std::ptr::eq(a.0, b.0) && std::ptr::eq(a.1, b.1));
         let (first, others) = targets.split_first()?;
@@ -170,7 +171,7 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         Some(found)
     }
 
-    /// Of `found` the one with the most keys of the build; of several the most recent.
+    /// Of `found`, the workspace with the most keys of the build; of several, the most recent.
     fn most_overlapping(&self, build: &BuildKeys, found: &RoaringBitmap) -> Option<u32> {
         let keys: Vec<&RoaringBitmap> =
             build.workspace.prefixes.iter().filter_map(|key| self.prefix.get(key)).collect();
@@ -179,7 +180,7 @@ impl<W: Clone + Eq + Hash> IdleWorkspaces<W> {
         found.iter().rev().take(most).max_by_key(|number| (shared(number), *number))
     }
 
-    /// Starts numbering again: a number has only 32 bits.
+    /// Renumbers all workspaces, because a number has only 32 bits.
     fn renumber(&mut self) {
         let mut all: Vec<(u32, Idle<W>)> = std::mem::take(self).by_number.into_iter().collect();
         all.sort_unstable_by_key(|(number, _)| *number);

@@ -1,4 +1,4 @@
-//! The keys of a build.
+//! The keys by which builds share a workspace.
 
 use std::collections::BTreeSet;
 
@@ -6,27 +6,27 @@ use model::{ToolCall, WarmKey, WorkspaceKeys};
 
 use crate::hash::Hasher;
 
-/// By what a waiting build looks for a workspace.
+/// The keys by which a waiting build finds a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuildKeys {
-    /// What the workspace keeps of it afterwards.
+    /// The keys stored for the workspace after the build.
     pub workspace: WorkspaceKeys,
-    /// For each of its targets.
+    /// The keys of each of its targets.
     pub targets: BTreeSet<TargetKeys>,
 }
 
-/// The two keys of a target, each made with all flags.
+/// The two keys of a target, each including all flags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TargetKeys {
-    /// Of the whole target.
+    /// Key of the whole target.
     pub target: WarmKey,
-    /// Of its package.
+    /// Key of the package of the target.
     pub package: WarmKey,
 }
 
-/// The keys of what `call` asks, among builds of the same `scope`: builds of another repository or group share nothing.
+/// The keys of a tool call, among builds of the same `scope`: builds of different repositories or groups share nothing.
 ///
-/// Flags and targets count as sets. The command's name and the revision that a change is based on are no part of them.
+/// Flags and targets count as sets. The command's name and the base revision of a change are not part of the keys.
 pub fn keys(scope: &[&str], call: &ToolCall) -> BuildKeys {
     let flags: BTreeSet<&str> = call.flags.iter().map(String::as_str).collect();
     let targets: BTreeSet<&str> = call.targets.iter().map(String::as_str).collect();
@@ -50,7 +50,7 @@ pub fn keys(scope: &[&str], call: &ToolCall) -> BuildKeys {
     }
 }
 
-/// The package of a target: what stands before its name. `//foo/...` is in package `//foo`.
+/// The package of a target: the part before its name. `//foo/...` is in package `//foo`.
 fn package(target: &str) -> &str {
     match target.rsplit_once(':') {
         Some((package, _)) => package,

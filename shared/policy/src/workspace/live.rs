@@ -1,4 +1,4 @@
-//! The keys of a build as it was accepted.
+//! The workspace keys of an accepted build.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use model::{Build, Context, ToolCall};
 
 use super::{BuildKeys, keys};
 
-/// The keys of `build`, among those of its group whose workspaces are filled from the same place.
+/// The keys of `build`, among builds of its group whose workspaces are filled from the same source.
 pub fn live_keys(build: &Build) -> BuildKeys {
     let mut call: Cow<'_, ToolCall> = build.tool_call();
     let (kind, location) = match &build.context {

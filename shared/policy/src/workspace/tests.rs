@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// `branch version flag,flag target,target`; `-` is nothing.
+/// Parses `branch version flag,flag target,target`; `-` is an empty part.
 fn call(text: &str) -> ToolCall {
     let mut parts = text.split(' ').map(|part| if part == "-" { "" } else { part });
     let mut next = || parts.next().unwrap_or_default();
@@ -41,7 +41,7 @@ fn the_same_build_finds_its_workspace_whatever_the_order() {
     assert_eq!(
         idle(&last).choose(&keys(&[], &test)),
         Some((WorkspaceKind::Exact, 0)),
-        "the command is no part"
+        "the command is not part of the key"
     );
 }
 
@@ -119,7 +119,7 @@ fn each_build_gets_another_workspace_and_the_cold_ones_go_first() {
     let assigned = all.assign(&[None, same.clone(), same.clone(), same], vec![0, 1, 2, 9]);
     let found: Vec<_> = assigned.into_iter().map(|a| a.map(|a| (a.workspace, a.kind))).collect();
     let exact = Some(WorkspaceKind::Exact);
-    // 9 is not known: nothing says that it is warm.
+    // 9 is unknown: nothing shows that it is warm.
     assert_eq!(
         found,
         [Some((2, None)), Some((1, exact)), Some((0, exact)), Some((9, Some(WorkspaceKind::New)))]
@@ -127,7 +127,7 @@ fn each_build_gets_another_workspace_and_the_cold_ones_go_first() {
     assert_eq!(all.assign(&[None], Vec::<usize>::new()), [None]);
 }
 
-/// The rules as the paper words them, by looking at every workspace.
+/// The rules of the paper, implemented literally by examining every workspace.
 fn by_the_book(last: &[ToolCall], build: &ToolCall) -> Option<WorkspaceKind> {
     let set = |list: &[String]| list.iter().cloned().collect::<BTreeSet<_>>();
     let same = |other: &ToolCall| {

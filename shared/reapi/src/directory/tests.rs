@@ -55,7 +55,7 @@ fn order_and_duplicates() {
     for directory in across {
         assert!(matches!(check(&directory), Err(DirectoryFault::Duplicate { .. })), "{directory:?}");
     }
-    // Differing in case is differing.
+    // Names that differ only in case are different.
     check(&files(&["Foo", "foo"])).unwrap();
 }
 

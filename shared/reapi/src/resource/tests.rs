@@ -110,7 +110,7 @@ fn what_is_no_name_to_write() {
 
 fn instances() -> impl Strategy<Value = String> {
     let segment = "[a-zA-Z0-9._-]{1,10}"
-        .prop_filter("no word of resource names", |s| instance::check(s).is_ok() && s != "logstreams");
+        .prop_filter("not a keyword of resource names", |s| instance::check(s).is_ok() && s != "logstreams");
     proptest::collection::vec(segment, 0..4).prop_map(|segments| segments.join("/"))
 }
 
@@ -127,7 +127,7 @@ fn blobs() -> impl Strategy<Value = BlobName> {
     )
 }
 
-/// Texts made of the words of the grammar in any order: more often nearly right than random ones.
+/// Texts made of the grammar's keywords in any order: nearly valid more often than random texts.
 fn soup() -> impl Strategy<Value = String> {
     let hash: &'static str = HASH;
     let piece = prop_oneof![

@@ -1,5 +1,5 @@
-//! For the tests only: plays `forebay shim`, and an executor that can be killed from outside.
-#![expect(clippy::unwrap_used, reason = "a test program has nobody to report to")]
+//! For the tests only: acts as `forebay shim`, and as an executor that can be killed from outside.
+#![expect(clippy::unwrap_used, reason = "a test program may panic")]
 
 use std::env;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a shell script, until somebody kills us.
+/// Runs a shell script until this process is killed.
 async fn work(sandbox: Sandbox, folder: PathBuf, script: &str) {
     let config = SlotConfig {
         name: format!("test-{}", std::process::id()),

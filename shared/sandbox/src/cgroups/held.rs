@@ -1,11 +1,11 @@
-//! The folder of one control group, which nobody sweeps away while it is held.
+//! The folder of one control group, which other executors do not remove while it is locked.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A group of ours. Who holds it has a lock on its folder, which ends with the process, however that ends.
+/// A group of this process, with a lock on its folder that ends with the process, however it ends.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) folder: PathBuf,
@@ -13,7 +13,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Makes the group, or takes the one that is there: a predecessor of that name left it.
+    /// Creates the group, or uses an existing one that a predecessor of that name left.
     pub(super) fn at(folder: &Path) -> io::Result<Self> {
         loop {
             match fs::create_dir(folder) {
@@ -24,31 +24,31 @@ impl Held {
             if let Some(lock) = lock(folder)? {
                 return Ok(Self { folder: folder.to_owned(), _lock: lock });
             }
-            // It was swept away before it was ours.
+            // Another process removed it before it was locked.
         }
     }
 
-    /// Removes a group that nobody holds and nobody is in.
+    /// Removes a group that is unlocked and empty.
     pub(super) fn sweep(folder: &Path) {
         let unheld = File::open(folder).is_ok_and(|file| {
             let free = file.try_lock().is_ok();
-            // Fails where something is in it. The lock is held until it is gone.
+            // Fails if the group is not empty. The lock is held until the group is removed.
             free && fs::remove_dir(folder).is_ok()
         });
         if unheld {
-            tracing::debug!(folder = %folder.display(), "removed a control group that was left");
+            tracing::debug!(folder = %folder.display(), "removed a leftover control group");
         }
     }
 }
 
-/// A lock on the folder that is at this path now; `None` if there is none any more.
+/// A lock on the folder at this path; `None` if the folder no longer exists.
 fn lock(folder: &Path) -> io::Result<Option<File>> {
     let file = match File::open(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
     match file.lock_shared() {
-        // Where there are no such locks, nobody sweeps.
+        // Without support for locks, groups are not swept either.
         Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(error),
         _ => {}
     }
@@ -58,7 +58,7 @@ fn lock(folder: &Path) -> io::Result<Option<File>> {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // While a process is in it, it stays; the next of that name uses it, or a successor sweeps it away.
+        // A group that contains a process stays; the next one of that name uses it, or a successor sweeps it.
         let _ = fs::remove_dir(&self.folder);
     }
 }

@@ -1,4 +1,4 @@
-//! The group that limits and counts memory.
+//! The control group that limits and counts memory.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,7 +13,7 @@ use crate::error::SandboxError;
 pub(super) struct Memory {
     version: Version,
     folder: PathBuf,
-    /// Read from and reset through this one descriptor: that is how version 2 has it.
+    /// Version 2 resets the peak per descriptor, so it is read and reset through this one.
     peak: Option<File>,
     before: Mutex<Before>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Memory {
 #[derive(Debug, Default, Clone, Copy)]
 struct Before {
     limit: Option<u64>,
-    /// Whether that is not sure to hold: it could not be written.
+    /// Whether the limit may not apply, because it could not be written.
     unsure: bool,
     kills: u64,
     /// Whether the peak was reset.
@@ -36,7 +36,7 @@ impl Memory {
         };
         let peak = File::options().read(true).write(true).open(folder.join(peak)).ok();
         let memory = Self { version, folder, peak, before: Mutex::default() };
-        // Left by a predecessor, perhaps.
+        // A predecessor may have left a limit.
         memory.limit(None)?;
         Ok(memory)
     }
@@ -73,7 +73,7 @@ impl Memory {
         let text = |none: &str| bytes.map_or(none.to_owned(), |bytes| bytes.to_string());
         let (file, done) = match self.version {
             Version::One => {
-                // Memory and swap together may never be less than memory alone, so it makes way first. A kernel
+                // The limit of memory and swap may never be below that of memory, so it is raised first. A kernel
                 // that does not count swap has no such file.
                 let _ = write("memory.memsw.limit_in_bytes", "-1".to_owned());
                 let done = write("memory.limit_in_bytes", text("-1"));
@@ -88,7 +88,7 @@ impl Memory {
         done.map_err(|source| SandboxError::file("writing", self.folder.join(file), source))
     }
 
-    /// How many processes were killed in this group for want of memory, ever.
+    /// Number of processes of this group that were ever killed because memory ran out.
     fn kills(&self) -> u64 {
         let file = match self.version {
             Version::One => "memory.oom_control",

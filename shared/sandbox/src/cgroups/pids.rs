@@ -1,4 +1,4 @@
-//! The group that limits how many processes and threads there are.
+//! The control group that limits the number of processes and threads.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 use super::number_in;
 use crate::error::SandboxError;
 
-/// The most processes and threads that a kernel has. It refuses a limit above that.
+/// The kernel's maximum number of processes and threads. It refuses a higher limit.
 const KERNELS_MOST: u64 = 4_194_304;
 
 #[derive(Debug)]
 pub(super) struct Pids {
     folder: PathBuf,
-    /// What holds for whatever is in it.
+    /// The limit for all processes in the group.
     usual: Option<u64>,
     before: Mutex<Before>,
 }
@@ -21,7 +21,7 @@ pub(super) struct Pids {
 #[derive(Debug, Default, Clone, Copy)]
 struct Before {
     limit: Option<u64>,
-    /// Whether that is not sure to hold: it could not be written.
+    /// Whether the limit may not apply, because it could not be written.
     unsure: bool,
     refused: u64,
 }
@@ -29,17 +29,17 @@ struct Before {
 impl Pids {
     pub(super) fn new(folder: PathBuf, usual: Option<u64>) -> Result<Self, SandboxError> {
         let pids = Self { folder, usual, before: Mutex::default() };
-        // A predecessor may have left its own.
+        // A predecessor may have left a limit.
         pids.write(usual)?;
         Ok(pids)
     }
 
-    /// Whether there is a limit also where a command asks for none.
+    /// Whether there is a limit even if a command requests none.
     pub(super) fn limits(&self) -> bool {
         self.usual.is_some()
     }
 
-    /// Before a run that may have `limit` processes and threads beside those that are here already.
+    /// Before a run that may have `limit` processes and threads in addition to the existing ones.
     pub(super) fn begin(&self, limit: Option<u64>) -> Result<(), SandboxError> {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         let here = || number_in(&self.folder.join("pids.current"), "");
@@ -56,7 +56,7 @@ impl Pids {
         Ok(())
     }
 
-    /// Whether a process was refused since the run began, whose limit it is.
+    /// Whether a process was refused since the run began, because of the run's own limit.
     pub(super) fn is_over(&self) -> bool {
         let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
         before.limit.is_some() && self.refused() > before.refused
@@ -69,7 +69,7 @@ impl Pids {
         fs::write(&file, text).map_err(|source| SandboxError::file("writing", file, source))
     }
 
-    /// How many processes were refused here, ever.
+    /// Number of processes that were ever refused here.
     fn refused(&self) -> u64 {
         number_in(&self.folder.join("pids.events"), "max ").unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Where groups go, and what is read from them.
+//! Where groups are created, and the values read from them.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn a_group_of_version_two_limits_and_tells() {
     group.begin(None, None).unwrap();
     assert_eq!(fs::read_to_string(file("memory.max")).unwrap(), "max");
     assert!(!group.end().1);
-    // Three processes are there: the slot's own.
+    // There are three processes: the slot's own.
     fs::write(file("pids.current"), "3\n").unwrap();
     fs::write(file("pids.events"), "max 5\n").unwrap();
     group.begin(None, Some(10)).unwrap();
@@ -67,7 +67,7 @@ fn a_group_of_version_two_limits_and_tells() {
     group.begin(None, None).unwrap();
     assert_eq!(fs::read_to_string(file("pids.max")).unwrap(), "77");
     assert!(!group.is_over_processes());
-    // A limit that could not be set is an error, and is set before the next run whatever that asks for.
+    // A limit that could not be set is an error, and is set again before the next run, with or without a limit.
     fs::remove_file(file("memory.max")).unwrap();
     fs::create_dir(file("memory.max")).unwrap();
     assert!(group.begin(Some(5), None).unwrap_err().to_string().contains("memory.max"));

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::fs::{self, Permissions};
@@ -11,22 +11,22 @@ use nix::unistd::geteuid;
 use sandbox::{Bubblewrap, Cgroups, Ended, Limits, Outcome, Run, Sandbox, Slot, SlotConfig, User};
 use tempfile::TempDir;
 
-/// The executable that plays `forebay`.
+/// The executable that acts as `forebay`.
 pub(crate) fn host() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_forebay-sandbox-host"))
 }
 
-/// Whom commands run as where the tests are root.
+/// The user that commands run as if the tests are root.
 pub(crate) const USER: User = User { uid: 65534, gid: 65534 };
 
-/// In which ways a command can be run.
+/// The ways in which a command can be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// With the sandbox off.
     None,
-    /// In a sandbox that is kept for a slot (or alone, where the tests are not root).
+    /// In a sandbox that is kept for a slot (or alone, if the tests are not root).
     Kept,
-    /// In a sandbox of its own, with the input root as `/`.
+    /// In its own sandbox, with the input root as `/`.
     Rooted,
 }
 
@@ -47,7 +47,7 @@ macro_rules! in_all_ways {
     };
 }
 
-/// A folder with a slot in it and all that it needs.
+/// A folder with a slot in it and all files that it needs.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) folder: TempDir,
@@ -70,7 +70,8 @@ impl Place {
         place
     }
 
-    /// Gives the input root what a `/` needs to run a shell: the host's, as links to mounts would be too much.
+    /// Gives the input root the files that a `/` needs to run a shell: copies from the host, because mounts
+    /// would be too much.
     fn furnish(&self) {
         let copy = std::process::Command::new("/bin/sh")
             .args(["-c", FURNISH])
@@ -137,7 +138,7 @@ impl Place {
         String::from_utf8(fs::read(self.path("stderr")).unwrap()).unwrap()
     }
 
-    /// Runs it to its end, which must be one.
+    /// Runs a command to its end, which must be an exit.
     pub(crate) async fn ended(&self, slot: &mut Slot, run: Run) -> Ended {
         match slot.run(run).await.unwrap().finish().await.unwrap() {
             Outcome::Ended(ended) => ended,
@@ -158,12 +159,12 @@ done
 [ $(id -u) != 0 ] || find . -type d -exec chown 65534:65534 {} +
 "#;
 
-/// Until this file is there.
+/// Waits until this file exists.
 pub(crate) async fn exists(path: &Path) {
     let mut patience = 3000;
     while !path.exists() {
         patience -= 1;
-        assert!(patience > 0, "{} never came", path.display());
+        assert!(patience > 0, "{} was not created in time", path.display());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

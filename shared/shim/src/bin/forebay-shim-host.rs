@@ -1,5 +1,5 @@
-//! For the tests only: plays `forebay shim`, and a worker that can be killed or stopped from outside.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program has nobody to report to")]
+//! For the tests only: acts as `forebay shim`, and as a worker that can be killed or stopped from outside.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test program may panic")]
 
 use std::env;
 use std::io::Write;
@@ -23,7 +23,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a shell script in a shim whose deadline the kernel keeps too, and passes its standard output on, until somebody kills or stops us.
+/// Runs a shell script in a shim with a kernel deadline, and copies its standard output, until this process
+/// is killed or stopped.
 async fn work(mode: Option<Mode>, deadline_millis: u64, script: &str) {
     let program = env::current_exe().unwrap();
     let options = Options { mode, kernel_deadline: true, ..Options::default() };

@@ -1,4 +1,4 @@
-//! Limits, and what is over one, as they go over the socket.
+//! Encodes and decodes limits, and the report of an exceeded one.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut};
 use super::Malformed;
 use crate::model::{Limit, Limits, Over};
 
-/// Appends limits: one byte where nothing is limited, as it mostly is.
+/// Appends limits: a single byte if there are none, the usual case.
 pub(super) fn put_limits(out: &mut Vec<u8>, limits: &Limits) {
     out.put_u8(u8::from(*limits != Limits::default()));
     if *limits == Limits::default() {
@@ -20,7 +20,7 @@ pub(super) fn put_limits(out: &mut Vec<u8>, limits: &Limits) {
     }
 }
 
-/// Reads what [`put_limits`] wrote.
+/// Reads limits written by [`put_limits`].
 pub(super) fn get_limits(body: &mut impl Buf) -> Result<Limits, Malformed> {
     if body.try_get_u8()? == 0 {
         return Ok(Limits::default());
@@ -40,14 +40,14 @@ pub(super) fn get_limits(body: &mut impl Buf) -> Result<Limits, Malformed> {
     })
 }
 
-/// Appends what is over a limit.
+/// Appends the report of an exceeded limit.
 pub(super) fn put_over(out: &mut Vec<u8>, over: Over) {
     out.put_u8(limit_code(over.limit));
     out.put_u64_le(over.allowed);
     out.put_u64_le(over.used);
 }
 
-/// Reads what [`put_over`] wrote.
+/// Reads a report written by [`put_over`].
 pub(super) fn get_over(body: &mut impl Buf) -> Result<Over, Malformed> {
     Ok(Over {
         limit: limit_of(body.try_get_u8()?),

@@ -1,4 +1,4 @@
-//! Frames there and back.
+//! Round trips of all frames.
 
 use super::*;
 use crate::model::{Limit, Over};

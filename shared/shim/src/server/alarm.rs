@@ -1,5 +1,5 @@
-//! A timer on the clock of deadlines. It is armed rarely: a later deadline leaves it be, and it is set
-//! anew when it rings too early.
+//! A timer on the clock of deadlines. It is rarely armed: a later deadline does not change it, and it is set again if
+//! it expires too early.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 
 use crate::model::Deadline;
 
-/// Rings when a deadline passes; also counts time in suspend, which poll's timeout does not.
+/// Expires when a deadline passes; it also counts time in suspend, unlike poll's timeout.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     timer: TimerFd,
@@ -17,16 +17,16 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// One that is not armed.
+    /// Creates an alarm that is not armed.
     pub(crate) fn new() -> nix::Result<Self> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         Ok(Self { timer: TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?, armed: None })
     }
 
-    /// Makes sure that it rings at `deadline` or before.
+    /// Makes sure that it expires at `deadline` or before.
     pub(crate) fn ring_by(&mut self, deadline: Deadline) -> nix::Result<()> {
         if self.armed.is_none_or(|armed| armed > deadline) {
-            // Zero would disarm it; the kernel takes no more than i64 nanoseconds (292 years).
+            // Zero would disarm it; the kernel accepts at most i64 nanoseconds (292 years).
             let at = Duration::from_millis(deadline.as_millis().clamp(1, u64::MAX / 4_000_000));
             let at = Expiration::OneShot(TimeSpec::from_duration(at));
             self.timer.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME)?;
@@ -35,9 +35,9 @@ impl Alarm {
         Ok(())
     }
 
-    /// Takes note that it rang.
+    /// Records that it expired.
     pub(crate) fn rang(&mut self) {
-        // Disarming also takes back the readiness.
+        // Disarming also clears the readiness.
         let _ = self.timer.unset();
         self.armed = None;
     }

@@ -1,5 +1,5 @@
-//! What goes to the worker: frames wait here a little so that one write carries many, and output grows
-//! into chunks. Once the worker reads too slowly it fills, and then the command's pipes are left unread.
+//! Messages to the worker: frames wait here briefly so that one write carries many, and output grows into chunks. If
+//! the worker reads too slowly it fills up, and the command's pipes are no longer read.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use crate::frame::{self, HEADER, MAX_CHUNK, Reply};
 use crate::model::Stream;
 
-/// How long the first byte of a chunk may wait for more.
+/// Maximum time that the first byte of a chunk waits for more.
 const CHUNK_WAIT: Duration = Duration::from_millis(50);
-/// How long news without output may wait for more: longer than `/bin/true` runs.
+/// Maximum time that a frame without output waits for more: longer than `/bin/true` runs.
 const NEWS_WAIT: Duration = Duration::from_millis(2);
 /// Unsent bytes at which reading from the command stops.
 const FULL: usize = 256 * 1024;
 
-/// Frames on their way to the worker.
+/// Frames to be sent to the worker.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     bytes: Vec<u8>,
@@ -22,7 +22,7 @@ pub(crate) struct Outbox {
     /// The output frame at the end of `bytes`, if more may be added to it.
     open: Option<Open>,
     due: Option<Instant>,
-    /// Whether the socket took less than it was offered.
+    /// Whether the last write was incomplete.
     blocked: bool,
     scratch: Box<[u8]>,
 }
@@ -34,28 +34,27 @@ struct Open {
 }
 
 impl Outbox {
-    /// An empty one.
     pub(crate) fn new() -> Self {
         let scratch = vec![0; MAX_CHUNK].into_boxed_slice();
         Self { bytes: Vec::new(), sent: 0, open: None, due: None, blocked: false, scratch }
     }
 
-    /// Adds a frame that must go out now.
+    /// Adds a frame that must be sent now.
     pub(crate) fn put_urgent(&mut self, reply: &Reply) {
         self.close_chunk();
         frame::put_reply(&mut self.bytes, reply);
         self.due = Some(Instant::now());
     }
 
-    /// Adds a frame that may wait a moment for company.
+    /// Adds a frame that may wait to be sent with others.
     pub(crate) fn put(&mut self, reply: &Reply) {
         self.close_chunk();
         frame::put_reply(&mut self.bytes, reply);
         self.due_in(NEWS_WAIT);
     }
 
-    /// Reads once from a pipe of the command; no bytes at its end. A chunk of the other stream is closed first,
-    /// so that what was read earlier also arrives earlier.
+    /// Reads once from a pipe of the command; returns 0 at its end. A chunk of the other stream is closed first, so
+    /// that output arrives in the order in which it was read.
     pub(crate) fn read_from(&mut self, stream: Stream, pipe: &mut impl Read) -> io::Result<usize> {
         let used = match self.open {
             Some(open) if open.stream == stream => self.bytes.len() - open.at - HEADER,
@@ -85,12 +84,12 @@ impl Outbox {
         Ok(count)
     }
 
-    /// When the next write is due; `None` while there is nothing to write or the socket takes nothing.
+    /// When the next write is due; `None` while there is nothing to write or the socket is full.
     pub(crate) fn due(&self) -> Option<Instant> {
         if self.blocked { None } else { self.due }
     }
 
-    /// Whether to wait for the socket to take more.
+    /// Whether to wait until the socket accepts more.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -100,7 +99,7 @@ impl Outbox {
         self.bytes.len() - self.sent >= FULL
     }
 
-    /// Writes what the socket takes.
+    /// Writes as much as the socket accepts.
     pub(crate) fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         self.close_chunk();
         while let Some(rest) = self.bytes.get(self.sent..).filter(|rest| !rest.is_empty()) {
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
     use crate::model::Mode;
 
-    /// Takes this many bytes, then would block.
+    /// Accepts this many bytes, then would block.
     struct Narrow(usize, Vec<u8>);
 
     impl Write for Narrow {

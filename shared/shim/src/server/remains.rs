@@ -1,4 +1,4 @@
-//! What a command left alive, while no command runs.
+//! Survivors of a command, while no command runs.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,19 +11,18 @@ use super::tree::measure;
 use crate::frame::Reply;
 use crate::model::Deadline;
 
-/// What the last command left alive.
+/// The survivors of the last command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remains {
-    /// Nothing.
     None,
-    /// Something, which stays until the deadline of the command that left it.
+    /// They stay until the deadline of the command that left them.
     Alive { run: u64, deadline: Option<Deadline> },
-    /// Something that was asked to end, and is killed at this moment.
+    /// They were sent SIGTERM, and are killed at this moment.
     Ending { number: u64, at: Instant },
 }
 
 impl Remains {
-    /// When they are killed.
+    /// When they are killed for certain.
     pub(crate) fn kill_at(self) -> Option<Instant> {
         match self {
             Self::None | Self::Alive { .. } => None,
@@ -31,7 +30,7 @@ impl Remains {
         }
     }
 
-    /// When they are killed unless that is renewed.
+    /// When they are killed unless the deadline is renewed.
     pub(crate) fn deadline(self) -> Option<Deadline> {
         match self {
             Self::Alive { deadline, .. } => deadline,
@@ -39,7 +38,7 @@ impl Remains {
         }
     }
 
-    /// What they have used until now.
+    /// Processor time that they have used so far.
     pub(crate) fn cpu(self) -> Duration {
         match self {
             Self::None => Duration::ZERO,
@@ -49,7 +48,7 @@ impl Remains {
 }
 
 impl Server {
-    /// Has what is left end, at the latest after `grace`.
+    /// Ends the survivors, at the latest after `grace`.
     pub(crate) fn forget(&mut self, number: u64, grace: Duration) -> io::Result<()> {
         match Instant::now().checked_add(grace) {
             Some(at) if !grace.is_zero() && self.remains != Remains::None => {
@@ -61,7 +60,7 @@ impl Server {
         }
     }
 
-    /// Kills what is left.
+    /// Kills the survivors now.
     pub(crate) fn forget_now(&mut self, number: u64) -> io::Result<()> {
         if self.remains != Remains::None {
             self.tree.destroy(|_| ())?;
@@ -71,7 +70,7 @@ impl Server {
         Ok(())
     }
 
-    /// Moves the deadline of what the command of this number left.
+    /// Moves the deadline of the survivors of this command.
     pub(crate) fn renew_remains(&mut self, number: u64, next: Deadline) -> io::Result<()> {
         if let Remains::Alive { run, deadline } = &mut self.remains
             && *run == number
@@ -83,7 +82,7 @@ impl Server {
         self.cover(deadline)
     }
 
-    /// Kills what is left if its deadline has passed, else makes sure to be woken then.
+    /// Kills the survivors if their deadline has passed, otherwise arms the alarm for it.
     pub(crate) fn watch_remains(&mut self) -> io::Result<()> {
         let Remains::Alive { deadline: Some(deadline), .. } = self.remains else { return Ok(()) };
         if !deadline.has_passed() {
@@ -95,7 +94,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reaps what has ended of it.
+    /// Reaps survivors that have ended.
     pub(crate) fn reap_remains(&mut self) -> io::Result<()> {
         if self.remains == Remains::None {
             return Ok(());

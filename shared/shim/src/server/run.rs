@@ -1,4 +1,4 @@
-//! One command under way.
+//! One running command of the shim.
 
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,15 +18,14 @@ use super::tree::{Alive, Tree, descendants, measure};
 use super::watch::Watch;
 use crate::model::{Cause, Deadline, Exit, Limits, Measured, Over as OverLimit, Stream};
 
-/// How many that have ended are reaped before anything else has its turn.
+/// Maximum number of ended processes that are reaped before other work continues.
 const REAPED_AT_ONCE: usize = 64;
 
-/// A command under way.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) number: u64,
     pub(crate) deadline: Option<Deadline>,
-    /// When everything is killed because SIGTERM was not heeded.
+    /// When everything is killed because SIGTERM had no effect.
     pub(crate) kill_at: Option<Instant>,
     pid: u32,
     wrapper: bool,
@@ -36,35 +35,34 @@ pub(crate) struct Run {
     stderr: Option<PipeReader>,
     cause: Cause,
     usage: Usage,
-    /// Keeps it to its limits, if it has any.
+    /// Enforces its limits, if there are any.
     watch: Option<Watch>,
-    /// Whether what outlives its own process stays.
+    /// Whether processes that outlive its own process stay.
     keep: bool,
-    /// What the survivors that it adopted had used before.
+    /// Processor time that the adopted survivors had used before.
     adopted_cpu: Duration,
 }
 
-/// A command that is over.
+/// A command that has ended.
 #[derive(Debug)]
 pub(crate) struct Over {
     pub(crate) exit: Exit,
-    /// Whether something is left alive.
+    /// Whether processes are left alive.
     pub(crate) kept: bool,
 }
 
-/// What else a command is told at its start.
+/// The settings of a command in addition to its program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) number: u64,
     pub(crate) deadline: Option<Deadline>,
     pub(crate) keep: bool,
-    /// What the survivors that it adopts had used before.
+    /// Processor time that the adopted survivors had used before.
     pub(crate) adopted_cpu: Duration,
-    /// What it may use.
     pub(crate) limits: Limits,
 }
 
-/// What the command's processes took and how its own one ended.
+/// Usage of the command's processes, and how its own process ended.
 #[derive(Debug, Default)]
 struct Usage {
     status: Option<ExitStatus>,
@@ -74,7 +72,8 @@ struct Usage {
 
 impl Usage {
     fn add(&mut self, main: u32, reaped: Reaped) {
-        // What a child had waited for is in its own figures; a straggler that we adopted comes by itself.
+        // The usage of a child includes the children that it reaped; an orphan that the shim
+        // adopted is counted separately.
         self.cpu += reaped.cpu;
         self.peak_memory_bytes = self.peak_memory_bytes.max(reaped.peak_memory_bytes);
         if reaped.pid == main {
@@ -84,7 +83,7 @@ impl Usage {
 }
 
 impl Run {
-    /// Takes over what was just started.
+    /// Tracks a command that was just started.
     pub(crate) fn new(terms: Terms, started: Instant, spawned: Spawned) -> Self {
         Self {
             number: terms.number,
@@ -117,7 +116,7 @@ impl Run {
         pipe.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads an output once; tells how many bytes, none if there may be no more.
+    /// Reads an output once; returns the number of bytes, 0 if there may be none left.
     pub(crate) fn read(&mut self, stream: Stream, outbox: &mut Outbox) -> usize {
         let pipe = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -127,7 +126,7 @@ impl Run {
         match outbox.read_from(stream, reader) {
             Ok(count) if count > 0 => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            // Reading a pipe of ours cannot fail otherwise; if it did, nothing more would come from it.
+            // Reading the pipe cannot fail in other ways; if it did, it would deliver nothing more.
             Ok(_) | Err(_) => {
                 *pipe = None;
                 0
@@ -135,8 +134,8 @@ impl Run {
         }
     }
 
-    /// Reads what is in the pipes now, a pipe's capacity at most: it goes out whether or not the worker keeps up.
-    /// Survivors may go on writing; what they write from now on is not the command's.
+    /// Reads what is in the pipes now, at most the capacity of a pipe: it is sent even if the worker reads slowly.
+    /// Survivors may continue to write; their later output does not belong to the command.
     fn drain(&mut self, outbox: &mut Outbox) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let capacity = self.output(stream).and_then(|pipe| fcntl(pipe, FcntlArg::F_GETPIPE_SZ).ok());
@@ -150,46 +149,46 @@ impl Run {
         }
     }
 
-    /// What it has used until now.
+    /// Its usage so far.
     pub(crate) fn measure(&self) -> Measured {
         let alive = measure();
         let cpu = (self.usage.cpu + alive.cpu).saturating_sub(self.adopted_cpu);
         Measured { cpu, memory_bytes: alive.memory_bytes }
     }
 
-    /// When its limits are to be looked after next.
+    /// When its limits must be checked next.
     pub(crate) fn look_at(&self) -> Option<Instant> {
         self.watch.as_ref().map(Watch::due)
     }
 
-    /// Looks after its limits, if it is time; which is broken, if one is.
+    /// Checks the limits if it is time; returns an exceeded one.
     pub(crate) fn look(&mut self, tidy: &Tidy) -> Option<OverLimit> {
         let watch = self.watch.as_mut().filter(|watch| watch.due() <= Instant::now())?;
         watch.look(self.usage.cpu, tidy)
     }
 
-    /// Asks the command's process group to end (or all that a wrapper started), and notes until when.
+    /// Sends SIGTERM to the command's process group (or to all descendants of a wrapper), and records when to kill.
     pub(crate) fn ask_to_end(&mut self, grace: Duration) -> io::Result<()> {
         self.cause = Cause::Killed;
-        // A grace too long to be counted is one without end; asked twice, the earlier end holds.
+        // A grace that overflows means no time limit; of two requests the earlier end applies.
         self.kill_at = self.kill_at.into_iter().chain(Instant::now().checked_add(grace)).min();
         let own = Pid::from_raw(i32::try_from(self.pid).map_err(io::Error::other)?);
         if self.wrapper {
-            // In a namespace of their own the first process is deaf to it, as the kernel has it.
-            // Where they are not to be seen, they are killed when the grace is over.
+            // The kernel does not deliver SIGTERM to the first process of a namespace without a handler. Processes
+            // that are not visible are killed when the grace is over.
             for pid in
                 descendants().unwrap_or_default().into_iter().map(Pid::from_raw).filter(|pid| *pid != own)
             {
                 let _ = kill(pid, Signal::SIGTERM);
             }
         } else {
-            // Not yet reaped, so the number is still this group's; it may be empty of others.
+            // Not yet reaped, so the number still denotes this group; its other members may have ended.
             let _ = killpg(own, Signal::SIGTERM);
         }
         Ok(())
     }
 
-    /// Reaps what has ended; tells whether the command's own process has.
+    /// Reaps ended processes; returns whether the command's own process has ended.
     pub(crate) fn reap(&mut self) -> io::Result<bool> {
         for _ in 0..REAPED_AT_ONCE {
             if self.usage.status.is_some() {
@@ -200,22 +199,23 @@ impl Run {
                 Waited::NoneEnded | Waited::NoChildren => return Ok(false),
             }
         }
-        // The rest has its turn after all else: those of a fork bomb end as fast as they can be reaped.
+        // The rest is reaped after all other work: processes of a fork bomb end as fast as they can be reaped.
         raise(Signal::SIGCHLD)?;
         Ok(self.usage.status.is_some())
     }
 
-    /// Whether it keeps what outlives it, when it ends for `cause`.
+    /// Whether survivors stay alive when it ends for `cause`.
     pub(crate) fn keeps(&self, cause: Cause) -> bool {
         self.keep && self.final_cause(cause) == Cause::Ended
     }
 
-    /// `cause`, unless a kill was under way already.
+    /// `cause`, unless a kill was already under way.
     fn final_cause(&self, cause: Cause) -> Cause {
         if self.cause == Cause::Ended { cause } else { self.cause }
     }
 
-    /// Kills and reaps whatever is left unless it keeps that, takes what is left in the pipes, and sums up.
+    /// Kills and reaps all remaining processes unless they are kept, reads the rest of the pipes,
+    /// and returns the result.
     pub(crate) fn end(
         mut self,
         cause: Cause,
@@ -242,7 +242,7 @@ impl Run {
         let broken = || self.watch.as_ref().and_then(|watch| watch.look_back(cpu, tidy));
         let cause = match self.final_cause(cause) {
             Cause::Ended => broken().map_or(Cause::Ended, Cause::OverLimit),
-            // All of it is known now.
+            // The final usage is known now.
             Cause::OverLimit(over) => {
                 Cause::OverLimit(broken().filter(|all| all.limit == over.limit).unwrap_or(over))
             }

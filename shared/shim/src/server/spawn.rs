@@ -1,5 +1,5 @@
-//! Starting a command on the standard library's `posix_spawn` path: no fork of the shim, no code between. Only one that the
-//! kernel is to keep to limits is forked.
+//! Starts a command on the standard library's `posix_spawn` path: the shim does not fork and runs no code in the
+//! child. Only a command with limits enforced by the kernel is forked.
 
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter};
@@ -17,20 +17,20 @@ use super::sys::{self, ResourceLimit};
 use crate::model::{Command, Limits, SpawnErrorKind};
 use crate::options::STATUS_DESCRIPTOR;
 
-/// Where programs are looked for when the environment has no `PATH`.
+/// Default search path when the environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Where a command's outputs go.
+/// Destination of a command's outputs.
 #[derive(Debug)]
 pub(crate) enum Outputs {
-    /// Into pipes that the shim reads.
+    /// Pipes that the shim reads.
     Pipes,
-    /// Into files; a status file says that the command is a wrapper.
+    /// Files; a status file means that the command is a wrapper.
     Files { stdout: OwnedFd, stderr: OwnedFd, status: Option<OwnedFd> },
 }
 
 impl Outputs {
-    /// Into these files, in the order of their sending; into pipes if there are none.
+    /// Uses these files, in the order of their sending; pipes if there are none.
     pub(crate) fn of(mut files: impl Iterator<Item = OwnedFd>) -> Self {
         match (files.next(), files.next(), files.next()) {
             (Some(stdout), Some(stderr), status) => Self::Files { stdout, stderr, status },
@@ -39,17 +39,17 @@ impl Outputs {
     }
 }
 
-/// A command's own process and the reading ends of the pipes that it writes to, which do not block.
+/// A command's own process and the non-blocking reading ends of its output pipes.
 #[derive(Debug)]
 pub(crate) struct Spawned {
     pub(crate) pid: u32,
     pub(crate) stdout: Option<PipeReader>,
     pub(crate) stderr: Option<PipeReader>,
-    /// Whether the command is a wrapper, which dies of a SIGTERM that is meant for what it wraps.
+    /// Whether the command is a wrapper, which would die of a SIGTERM meant for the wrapped command.
     pub(crate) wrapper: bool,
 }
 
-/// Why it could not be started: what happened to what.
+/// Why a command could not be started.
 #[derive(Debug)]
 pub(crate) struct SpawnError {
     pub(crate) kind: SpawnErrorKind,
@@ -62,7 +62,7 @@ pub(crate) fn spawn(command: &Command, outputs: Outputs, limits: &Limits) -> Res
         return Err(error(SpawnErrorKind::InvalidInput, "the command is empty".to_owned()));
     };
     let program = find(name, command)?;
-    let no_pipe = |source: io::Error| error(kind_of(&source), format!("no pipe for `{name}`: {source}"));
+    let no_pipe = |source: io::Error| error(kind_of(&source), format!("cannot create a pipe for `{name}`: {source}"));
     let (stdout, stderr, stdout_end, stderr_end, status) = match outputs {
         Outputs::Files { stdout, stderr, status } => (None, None, stdout.into(), stderr.into(), status),
         Outputs::Pipes => {
@@ -73,8 +73,8 @@ pub(crate) fn spawn(command: &Command, outputs: Outputs, limits: &Limits) -> Res
     };
     let wrapper = status.is_some();
     let _passed = status.map(|file| sys::Passed::at(file, STATUS_DESCRIPTOR)).transpose().map_err(no_pipe)?;
-    // Standard input is the shim's own, /dev/null. The program is given as a path because a look-up in the
-    // command's PATH would make the standard library fork.
+    // Standard input is the shim's own, /dev/null. The program is given as a path because a search in the command's
+    // PATH would make the standard library fork.
     let mut call = std::process::Command::new(&program);
     call.arg0(name)
         .args(arguments)
@@ -92,9 +92,10 @@ pub(crate) fn spawn(command: &Command, outputs: Outputs, limits: &Limits) -> Res
     Ok(Spawned { pid: child.id(), stdout, stderr, wrapper })
 }
 
-/// The limits that the kernel keeps, of each process by itself. They hold also where the shim cannot look in time.
+/// The limits that the kernel enforces, for each process alone. They also apply when the shim cannot check in time.
 fn kernels(limits: &Limits) -> [Option<ResourceLimit>; 3] {
-    // Whole seconds, and later than the shim, who knows better: the first kills by a signal that may be caught.
+    // Whole seconds, and later than the shim's check, which reports the reason: the kernel's first
+    // signal may be caught.
     let cpu = limits.cpu.map(|cpu| cpu.as_secs().saturating_add(2));
     [
         cpu.map(|soft| ResourceLimit { resource: Resource::RLIMIT_CPU, soft, hard: soft.saturating_add(2) }),
@@ -105,7 +106,7 @@ fn kernels(limits: &Limits) -> [Option<ResourceLimit>; 3] {
 
 fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, writer) = io::pipe()?;
-    // The two ends have flags of their own: the command's stays blocking.
+    // The two ends have separate flags: the command's stays blocking.
     fcntl(&reader, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok((reader, writer))
 }
@@ -119,7 +120,7 @@ fn find(name: &str, command: &Command) -> Result<PathBuf, SpawnError> {
     let path = path.map_or(DEFAULT_PATH, |(_, value)| value.as_str());
     let mut closed = None;
     for directory in path.split(':') {
-        // An empty or relative directory is meant from the working directory.
+        // An empty or relative directory is relative to the working directory.
         let candidate = command.cwd.join(directory).join(name);
         if access(&candidate, AccessFlags::X_OK).is_ok() && candidate.is_file() {
             return Ok(candidate);
@@ -132,7 +133,7 @@ fn find(name: &str, command: &Command) -> Result<PathBuf, SpawnError> {
         || {
             error(
                 SpawnErrorKind::NotFound,
-                format!("`{name}` is in no directory of PATH: {}", brief_path(path)),
+                format!("`{name}` not found in PATH: {}", brief_path(path)),
             )
         },
         |candidate| {
@@ -141,7 +142,7 @@ fn find(name: &str, command: &Command) -> Result<PathBuf, SpawnError> {
     ))
 }
 
-/// The first folders of a search path, and how many more there are.
+/// The first folders of a search path, and the number of further ones.
 fn brief_path(path: &str) -> String {
     const SHOWN: usize = 3;
     let folders: Vec<&str> = path.split(':').collect();
@@ -152,18 +153,18 @@ fn brief_path(path: &str) -> String {
     }
 }
 
-/// The system's error number does not say whether program or directory is meant: find out.
+/// The system's error number does not distinguish program and directory: find out.
 fn explain(source: &io::Error, program: &Path, command: &Command) -> SpawnError {
     let kind = kind_of(source);
     if matches!(kind, SpawnErrorKind::NotFound | SpawnErrorKind::PermissionDenied | SpawnErrorKind::Other)
         && let Err(why) = enter(&command.cwd)
     {
-        let message = format!("the working directory {} cannot be entered: {why}", command.cwd.display());
+        let message = format!("cannot enter the working directory {}: {why}", command.cwd.display());
         return error(SpawnErrorKind::WorkingDirectory, message);
     }
-    // Arguments are not quoted: they may be huge.
+    // Arguments are not included: they may be huge.
     let name = String::from_utf8_lossy(program.as_os_str().as_bytes());
-    error(kind, format!("`{}` cannot be run: {source}", name.escape_debug()))
+    error(kind, format!("cannot run `{}`: {source}", name.escape_debug()))
 }
 
 fn enter(directory: &Path) -> io::Result<()> {

@@ -1,5 +1,5 @@
-//! The calls that have no safe wrapper: wait4, the disposition of SIGCHLD, `close_range`, descriptors by
-//! number, capabilities.
+//! The calls without a safe wrapper: wait4, the disposition of SIGCHLD, `close_range`,
+//! descriptors by number, capabilities.
 #![expect(unsafe_code, reason = "these calls have no safe wrapper that serves here")]
 
 use std::io::{self, IoSliceMut};
@@ -19,12 +19,10 @@ use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 
 use crate::options::User;
 
-/// A child that ended and is no more.
+/// A child that ended and was reaped.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reaped {
-    /// Its process id.
     pub(crate) pid: u32,
-    /// How it ended.
     pub(crate) status: ExitStatus,
     /// User and system time, its own and that of the children it waited for.
     pub(crate) cpu: Duration,
@@ -32,14 +30,12 @@ pub(crate) struct Reaped {
     pub(crate) peak_memory_bytes: u64,
 }
 
-/// What there is to wait for.
+/// The result of a wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Waited {
-    /// This child ended.
     Reaped(Reaped),
-    /// There are children, all alive.
+    /// There are children, and all are alive.
     NoneEnded,
-    /// There are no children.
     NoChildren,
 }
 
@@ -75,26 +71,26 @@ pub(crate) fn wait_any(block: bool) -> io::Result<Waited> {
 
 /// Undoes an inherited "ignore" of SIGCHLD, under which children would vanish unreaped.
 pub(crate) fn default_child_signal() -> io::Result<()> {
-    // SAFETY: the default disposition runs no code of ours.
+    // SAFETY: the default disposition runs none of this program's code.
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
     Ok(())
 }
 
-/// Lets no descriptor but the three standard ones through to a program that is executed from here on. (Ours
-/// never pass; a worker's caller may have leaked some, and a command could hold them open for ever.)
+/// Closes all descriptors except the three standard ones in programs executed from here on. (This process's own never
+/// pass; a worker's caller may have leaked some, and a command could hold them open forever.)
 pub(crate) fn pass_no_descriptors() {
     let (first, last) = (3_u32, u32::MAX);
     // SAFETY: it only marks descriptors; none is closed under its owner. Older kernels (before 5.11) refuse.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_CLOEXEC) };
 }
 
-/// Lets this descriptor through to the next program that is executed.
+/// Passes this descriptor to the next program that is executed.
 pub(crate) fn pass_descriptor(file: BorrowedFd<'_>) -> io::Result<()> {
     fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
     Ok(())
 }
 
-/// A file that whatever is spawned finds at a number of its own, as long as this is held.
+/// A file that spawned programs find at a fixed descriptor number, as long as this value exists.
 #[derive(Debug)]
 pub(crate) struct Passed {
     _there: OwnedFd,
@@ -103,7 +99,7 @@ pub(crate) struct Passed {
 impl Passed {
     /// The file at this number, which must be larger than any that this process uses.
     pub(crate) fn at(file: OwnedFd, number: RawFd) -> io::Result<Self> {
-        // SAFETY: nothing of ours is at this number; what is made there is owned by what we return.
+        // SAFETY: this process uses no descriptor at this number; the new one is owned by the returned value.
         let there = unsafe {
             checked(libc::dup2(file.as_raw_fd(), number).into())?;
             OwnedFd::from_raw_fd(number)
@@ -113,7 +109,7 @@ impl Passed {
     }
 }
 
-/// Reads from the socket, as [`std::io::Read::read`] does, and the files that come along.
+/// Reads from the socket, as [`std::io::Read::read`] does, and the files that come with the bytes.
 pub(crate) fn receive(socket: &UnixStream, buffer: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<usize> {
     let mut space = nix::cmsg_space!([RawFd; 8]);
     let mut buffers = [IoSliceMut::new(buffer)];
@@ -121,14 +117,14 @@ pub(crate) fn receive(socket: &UnixStream, buffer: &mut [u8], files: &mut Vec<Ow
         recvmsg::<()>(socket.as_raw_fd(), &mut buffers, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
     for part in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(numbers) = part {
-            // SAFETY: the kernel has just made these descriptors, for us alone.
+            // SAFETY: the kernel has just created these descriptors, for this process alone.
             files.extend(numbers.into_iter().map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
         }
     }
     Ok(message.bytes)
 }
 
-/// A limit that the kernel keeps.
+/// A limit that the kernel enforces.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResourceLimit {
     pub(crate) resource: Resource,
@@ -138,13 +134,13 @@ pub(crate) struct ResourceLimit {
 }
 
 impl ResourceLimit {
-    /// One that cannot be raised.
+    /// A limit that cannot be raised.
     pub(crate) fn of(resource: Resource, limit: u64) -> Self {
         Self { resource, soft: limit, hard: limit }
     }
 }
 
-/// Has what `command` starts begin with these limits, or with stricter ones that hold already.
+/// Makes the program of `command` start with these limits, or with stricter ones that already apply.
 pub(crate) fn confine(command: &mut std::process::Command, limits: [Option<ResourceLimit>; 3]) {
     let limits = limits.map(|limit| {
         let limit = limit?;
@@ -161,25 +157,25 @@ pub(crate) fn confine(command: &mut std::process::Command, limits: [Option<Resou
     unsafe { command.pre_exec(set) };
 }
 
-/// Becomes that user for good, without any right of root's and any way back.
+/// Switches to that user permanently, without any right of root and without a way back.
 pub(crate) fn become_user(user: User) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     if uid.is_root() {
-        return Err(io::Error::other("a shim that is to be another user cannot be root"));
+        return Err(io::Error::other("the shim's user must not be root"));
     }
     setgroups(&[])?;
     setresgid(gid, gid, gid)?;
-    // Takes all capabilities away.
+    // This also drops all capabilities.
     setresuid(uid, uid, uid)?;
-    // Set-user-ID programs would give a command rights that the shim has not, which could not kill it then.
+    // Set-user-ID programs would give a command rights that the shim does not have, so the shim could not kill it.
     prctl::set_no_new_privs()?;
-    // The commands are the same user now: they must not look into the shim, or trace it.
+    // The commands run as the same user: they must not inspect or trace the shim.
     prctl::set_dumpable(false)?;
     Ok(())
 }
 
-/// Lets the right to mount survive the next exec of a user other than root, which would drop it. It is the right
-/// of a user namespace's maker, over that namespace only.
+/// Keeps the right to mount across the next exec of a user other than root, which would drop it. It is the right of a
+/// user namespace's creator, over that namespace only.
 pub(crate) fn keep_mount_right() -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     const SYS_ADMIN: u32 = 21;
@@ -191,7 +187,7 @@ pub(crate) fn keep_mount_right() -> io::Result<()> {
     sets[2] |= 1 << SYS_ADMIN;
     // SAFETY: as above; the kernel only reads.
     checked(unsafe { libc::syscall(libc::SYS_capset, ours.as_ptr(), sets.as_ptr()) })?;
-    // SAFETY: it takes numbers alone.
+    // SAFETY: the call has only numbers as arguments.
     checked(unsafe {
         libc::syscall(libc::SYS_prctl, libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, SYS_ADMIN, 0, 0)
     })
@@ -199,7 +195,7 @@ pub(crate) fn keep_mount_right() -> io::Result<()> {
 
 /// Undoes [`keep_mount_right`], so that commands start without it.
 pub(crate) fn pass_no_rights() {
-    // SAFETY: it takes numbers alone. It fails only on kernels that have no such rights to pass.
+    // SAFETY: the call has only numbers as arguments. It fails only on kernels without ambient capabilities.
     unsafe { libc::syscall(libc::SYS_prctl, libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
 }
 

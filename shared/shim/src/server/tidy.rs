@@ -1,4 +1,4 @@
-//! Wiping out what a command leaves behind in a sandbox that the next one will use too.
+//! Removes traces of a command in a sandbox that the next command will use too.
 
 use std::fs::{self, DirEntry, File};
 use std::io;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::statvfs;
 
-/// Whether the text of a file tells that nothing is there.
+/// Whether the text of a file shows no objects.
 type IsClean = fn(&str) -> bool;
 
-/// Where the namespaces tell what is in them, and how to read it. Files of features that the kernel lacks do
-/// not exist.
+/// Files that list the objects of the namespaces, and how to read them. Files of features that the kernel
+/// lacks do not exist.
 const TELLTALES: [(&str, IsClean); 5] = [
     ("/proc/sysvipc/shm", is_header),
     ("/proc/sysvipc/sem", is_header),
@@ -20,44 +20,44 @@ const TELLTALES: [(&str, IsClean); 5] = [
     ("/proc/net/sockstat6", has_no_sockets),
 ];
 
-/// Looks after the private folders and namespaces of one shim.
+/// Checks and empties the private folders and namespaces of one shim.
 #[derive(Debug, Default)]
 pub(crate) struct Tidy {
     folders: Vec<PathBuf>,
     telltales: Vec<(File, IsClean)>,
 }
 
-/// What is in the private folders, each of which is a file system.
+/// Usage of the private folders, each of which is a file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Private {
     pub(crate) bytes: u64,
     pub(crate) files: u64,
-    /// Their devices.
+    /// Device numbers of the file systems.
     pub(crate) devices: Vec<u64>,
 }
 
 impl Tidy {
-    /// Looks after these folders and, if there are any, the namespaces that this process is in.
+    /// Covers these folders and, if there are any, the namespaces of this process.
     pub(crate) fn new(folders: Vec<PathBuf>) -> Self {
         let telltales = if folders.is_empty() { &[][..] } else { &TELLTALES };
         let open = |(path, is_clean): &(&str, IsClean)| Some((File::open(path).ok()?, *is_clean));
         Self { telltales: telltales.iter().filter_map(open).collect(), folders }
     }
 
-    /// What is in the folders, as their file systems count it.
+    /// Usage of the folders, as their file systems count it.
     pub(crate) fn used(&self) -> Private {
         let mut used = Private::default();
         for folder in &self.folders {
             let (Ok(system), Ok(own)) = (statvfs(folder), fs::metadata(folder)) else { continue };
             used.bytes += system.blocks().saturating_sub(system.blocks_free()) * system.fragment_size();
-            // One is the folder itself.
+            // One of the files is the folder itself.
             used.files += system.files().saturating_sub(system.files_free()).saturating_sub(1);
             used.devices.push(own.dev());
         }
         used
     }
 
-    /// Empties the folders, with nobody else alive; tells whether nothing is left there or in the namespaces.
+    /// Empties the folders, when no other process is alive; returns whether the folders and namespaces are clean.
     pub(crate) fn wipe(&self) -> bool {
         self.folders.iter().all(|folder| empty(folder).is_ok())
             && self.telltales.iter().all(|(file, is_clean)| tells(file, *is_clean).unwrap_or(false))
@@ -82,13 +82,13 @@ fn tells(file: &File, is_clean: IsClean) -> io::Result<bool> {
     Ok(std::str::from_utf8(text).is_ok_and(is_clean))
 }
 
-/// A line of column names and no object.
+/// Whether there is only a line of column names.
 fn is_header(text: &str) -> bool {
     text.lines().count() <= 1
 }
 
-/// `TCP: inuse 0 orphan 0 tw 0 ...`: a closed connection may hold its port for a minute. What counts for the
-/// whole machine (`sockets: used`, `orphan`, `mem`) is left out.
+/// Parses `TCP: inuse 0 orphan 0 tw 0 ...`: a closed connection may hold its port for a minute. Counters of the whole
+/// machine (`sockets: used`, `orphan`, `mem`) are ignored.
 fn has_no_sockets(text: &str) -> bool {
     text.lines().all(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);

@@ -1,4 +1,4 @@
-//! Every process that descends from this one: killing them, and what they use.
+//! Every process that descends from this one: kills them and measures their usage.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,7 +13,7 @@ use super::budget::{Budget, Spent};
 use super::sys::{Reaped, Waited, wait_any};
 use crate::model::Mode;
 
-/// Where processes are seen.
+/// Mount point of the process file system.
 const PROC: &str = "/proc";
 
 /// The first process of a namespace.
@@ -31,12 +31,12 @@ impl Tree {
         Self { mode }
     }
 
-    /// Kills and reaps until there are none. Every living descendant has an ancestor that is our child
-    /// (orphans are handed to us), so having no children means having no descendants.
+    /// Kills and reaps until there are none. Every living descendant has an ancestor that is a child of this process
+    /// (it adopts orphans), so having no children means having no descendants.
     pub(crate) fn destroy(self, mut reaped: impl FnMut(Reaped)) -> io::Result<()> {
         loop {
             self.signal(Signal::SIGKILL)?;
-            // At least one child got the signal, for none but us reaps them: this wait ends.
+            // At least one child got the signal, since only this process reaps them: this wait ends.
             let mut block = true;
             loop {
                 match wait_any(block)? {
@@ -52,8 +52,8 @@ impl Tree {
     /// Sends a signal to all, once.
     pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         match self.mode {
-            // The kernel signals everything in the namespace except its first process, which we are, under
-            // one lock that a fork needs too: nothing slips through. That none is left is no error.
+            // The kernel signals every process in the namespace except its first, which is this one, under one lock
+            // that a fork needs too: no process slips through. An empty namespace is not an error.
             Mode::PidNamespace => drop(kill(Pid::from_raw(-1), signal)),
             Mode::Subreaper => {
                 for pid in descendants()? {
@@ -65,8 +65,8 @@ impl Tree {
     }
 }
 
-/// The process ids, as this namespace has them, of all descendants that `/proc` shows now; what forks meanwhile is found
-/// the next time.
+/// The process ids, in this namespace, of all descendants that `/proc` shows now; processes forked during the call
+/// are found the next time.
 pub(crate) fn descendants() -> io::Result<Vec<i32>> {
     let proc = Path::new(PROC);
     let found = processes(proc, Budget::ANY, u64::MAX)?.unwrap_or_default();
@@ -78,21 +78,21 @@ pub(crate) fn descendants() -> io::Result<Vec<i32>> {
     Ok(found.into_iter().filter_map(|process| numbers(proc, process.pid).get(depth).copied()).collect())
 }
 
-/// What all descendants use that live now.
+/// Usage of all living descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Alive {
-    /// User and system time since they started, with that of their children that have ended.
+    /// User and system time since they started, including their children that have ended.
     pub(crate) cpu: Duration,
-    /// Their resident sets together.
+    /// The sum of their resident sets.
     pub(crate) memory_bytes: u64,
-    /// The largest of these.
+    /// The largest resident set.
     pub(crate) largest_bytes: u64,
-    /// How many there are, each with all its threads.
+    /// Number of processes, each counted with all its threads.
     pub(crate) threads: u64,
 }
 
 impl Alive {
-    /// What these use together.
+    /// The total usage of these processes.
     pub(crate) fn of(all: &[Process]) -> Self {
         let ticks: u64 = all.iter().map(|process| process.own_ticks + process.waited_ticks).sum();
         let pages = all.iter().map(|process| process.resident_pages);
@@ -106,26 +106,26 @@ impl Alive {
     }
 }
 
-/// All descendants that live now, if that costs no more than the budget; none where `/proc` does not show them. It may stop
-/// as soon as these have more than `enough` threads: new ones of a fork bomb come as fast as they can be looked at.
+/// All living descendants, if listing them stays within the budget; none if `/proc` does not show them. It may stop
+/// once they have more than `enough` threads: a fork bomb creates them as fast as they can be listed.
 pub(crate) fn alive(budget: Budget, enough: u64) -> Result<Vec<Process>, Spent> {
     processes(Path::new(PROC), budget, enough).unwrap_or(Ok(Vec::new()))
 }
 
-/// Whether `/proc` shows us, and so what descends from us.
+/// Whether `/proc` shows this process, and so its descendants.
 pub(crate) fn can_see() -> bool {
     seen_as(Path::new(PROC)).is_ok()
 }
 
-/// Our number in the namespace that `proc` shows. It is another than ours where a container allows no new `/proc`: the
-/// old one shows us, and what descends from us, as those outside see us.
+/// Id of this process in the namespace that `proc` shows. It differs from the own id where a container allows no new
+/// `/proc`: the old one shows this process and its descendants with their ids outside.
 fn seen_as(proc: &Path) -> io::Result<i32> {
     let own = fs::read_link(proc.join("self"))?;
     let own = own.to_str().and_then(|link| link.parse().ok());
     own.ok_or_else(|| io::Error::other(format!("{} does not show us", proc.display())))
 }
 
-/// The numbers of a process in the namespace that `proc` shows and in each below that it is in; none if it is no more.
+/// The ids of a process in the namespace that `proc` shows and in each nested one; empty if it has ended.
 fn numbers(proc: &Path, pid: i32) -> Vec<i32> {
     let status = fs::read(proc.join(pid.to_string()).join("status")).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
@@ -133,18 +133,18 @@ fn numbers(proc: &Path, pid: i32) -> Vec<i32> {
     line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
-/// What all descendants use that live now, as [`alive`] sees them.
+/// Usage of all living descendants, as [`alive`] lists them.
 pub(crate) fn measure() -> Alive {
     Alive::of(&alive(Budget::ANY, u64::MAX).unwrap_or_default())
 }
 
-/// User and system time of a process, without that of its children; `None` if it is no more.
+/// User and system time of a process, without that of its children; `None` if it has ended.
 pub(crate) fn own_cpu(pid: u32) -> Option<Duration> {
     let stat = fs::read(format!("{PROC}/{pid}/stat")).ok()?;
     Some(time(parse(i32::try_from(pid).ok()?, &stat)?.own_ticks))
 }
 
-/// Bytes of memory that a process has in use, what it shares among them; `None` if it is no more.
+/// Bytes of memory that a process uses, including shared pages; `None` if it has ended.
 pub(crate) fn resident(pid: i32) -> Option<u64> {
     let pages = fs::read_to_string(format!("{PROC}/{pid}/statm")).ok()?;
     Some(pages.split(' ').nth(1)?.parse::<u64>().ok()?.saturating_mul(page_bytes()))
@@ -162,20 +162,20 @@ fn unit(name: SysconfVar, usual: u64) -> u64 {
     sysconf(name).ok().flatten().and_then(|number| u64::try_from(number).ok()).unwrap_or(usual)
 }
 
-/// A line of `/proc/PID/stat`.
+/// A parsed line of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
     parent: i32,
-    /// User and system time.
+    /// User and system time, in clock ticks.
     own_ticks: u64,
-    /// That of the children it waited for.
+    /// The same for the children it waited for.
     waited_ticks: u64,
     resident_pages: u64,
     threads: u64,
 }
 
-/// All that descend from us, as `proc` shows them.
+/// All descendants of this process, as `proc` shows them.
 fn processes(proc: &Path, budget: Budget, enough: u64) -> io::Result<Result<Vec<Process>, Spent>> {
     let own = seen_as(proc)?;
     let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
@@ -185,11 +185,11 @@ fn processes(proc: &Path, budget: Budget, enough: u64) -> io::Result<Result<Vec<
             return Ok(Err(Spent));
         }
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // One that ended meanwhile cannot be read.
+        // A process that ended during the scan cannot be read.
         let Ok(stat) = fs::read(entry.path().join("stat")) else { continue };
         if let Some(process) = parse(pid, &stat) {
             children.entry(process.parent).or_default().push(process);
-            // All others in our namespace descend from us, also those whose parents died while we looked.
+            // All others in this namespace are descendants, even those whose parents died during the scan.
             threads += if own == FIRST && pid != own { process.threads } else { 0 };
             if threads > enough {
                 break;
@@ -208,12 +208,13 @@ fn processes(proc: &Path, budget: Budget, enough: u64) -> io::Result<Result<Vec<
     Ok(Ok(found))
 }
 
-/// A `/proc/PID/stat` line, `pid (name) state parent ...`; the name may hold anything.
+/// Parses a `/proc/PID/stat` line, `pid (name) state parent ...`; the name may hold any bytes.
 fn parse(pid: i32, stat: &[u8]) -> Option<Process> {
     let end_of_name = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = std::str::from_utf8(stat.get(end_of_name + 1..)?).ok()?.split_ascii_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;
-    // utime, stime, cutime, cstime are fields 14 to 17 of the line, num_threads is 20, rss 24; the parent was field 4.
+    // utime, stime, cutime, cstime are fields 14 to 17 of the line, num_threads is 20, rss 24; the
+    // parent was field 4.
     let mut number = |skip| fields.nth(skip).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
     let (own_ticks, waited_ticks) = (number(9) + number(0), number(0) + number(0));
     Some(Process { pid, parent, own_ticks, waited_ticks, threads: number(2), resident_pages: number(3) })
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(parse(12, line), Some(wanted));
     }
 
-    /// A `/proc` with these processes and parents, which shows us as this one.
+    /// A `/proc` with these processes and parents, in which this process has the id `own`.
     fn proc(own: i32, all: &[(i32, i32)]) -> tempfile::TempDir {
         let proc = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(own.to_string(), proc.path().join("self")).unwrap();
@@ -270,7 +271,7 @@ mod tests {
         assert_eq!(seen(outside.path()), [41, 42]);
         assert_eq!(numbers(outside.path(), 42), [42, 3]);
         assert!(numbers(outside.path(), 43).is_empty());
-        // Our own shows all that there are, whose parents may be gone.
+        // In this process's own namespace all processes count, even if their parents have ended.
         let inside = proc(1, &[(1, 0), (2, 1), (9, 8)]);
         assert_eq!(seen(inside.path()), [2, 9]);
         assert_eq!(processes(inside.path(), Budget::spent(), u64::MAX).unwrap(), Err(Spent));

@@ -1,4 +1,4 @@
-//! Keeping a command to its limits: looking at what all its processes use, often enough and not too often.
+//! Enforces the limits of a command: measures the usage of all its processes, often enough and not too often.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,33 +11,34 @@ use super::tidy::{Private, Tidy};
 use super::tree::{Alive, Process, alive, resident};
 use crate::model::{Limit, Limits, Over};
 
-/// Between two looks at what can grow at any speed: memory, processes, files.
+/// Time between two measurements of values that can grow at any speed: memory, processes, files.
 const LOOK: Duration = Duration::from_millis(20);
-/// Between two looks at processor time: what the kernel counts it in, and what is soon enough while much is left.
+/// Bounds for the time between two measurements of processor time: the kernel's resolution, and the maximum while
+/// much of the limit is left.
 const CPU_LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// Looking takes at most one part in so many of a processor, unless that would be too late.
+/// Measuring uses at most one part in this many of a processor, unless that would be too late.
 const SHARE: u32 = 10;
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Processes of a wrapper: itself, and the first of the namespace that it makes.
+/// Processes of a wrapper: itself, and the first of the namespace that it creates.
 const WRAPPER: u64 = 2;
 
-/// Bytes that the status file of a wrapper may take on the disk, which is in memory and has no name, for each of its processes.
+/// Bytes per process that the status file of a wrapper may use on disk; it is in memory and has no name.
 const STATUS: u64 = 4096;
 
-/// Keeps one command to its limits.
+/// Enforces the limits of one command.
 #[derive(Debug)]
 pub(crate) struct Watch {
     limits: Limits,
-    /// Processes that are not the command's own.
+    /// Number of processes that belong to the wrapper.
     foreign: u64,
     processors: u32,
     look_at: Instant,
-    /// Processor time that was seen last.
+    /// Processor time at the last measurement.
     cpu: Duration,
 }
 
 impl Watch {
-    /// For a command that was started just now; none if there is nothing to look after.
+    /// For a command that was just started; `None` if there is nothing to enforce.
     pub(crate) fn new(limits: Limits, wrapper: bool) -> Option<Self> {
         if !Self::is_wanted(&limits) {
             return None;
@@ -48,17 +49,17 @@ impl Watch {
         Some(Self { limits, foreign, processors: processors.unwrap_or(1), look_at, cpu: Duration::ZERO })
     }
 
-    /// Whether there is something to look after that the kernel does not keep by itself.
+    /// Whether there are limits that the kernel does not enforce on its own.
     pub(crate) fn is_wanted(limits: &Limits) -> bool {
         Limits { file_bytes: None, user_processes: None, ..*limits } != Limits::default()
     }
 
-    /// When to look next.
+    /// When to measure next.
     pub(crate) fn due(&self) -> Instant {
         self.look_at
     }
 
-    /// Looks; what is broken, if anything is. `ended` is the processor time of those that are no more.
+    /// Measures; returns an exceeded limit. `ended` is the processor time of processes that have ended.
     pub(crate) fn look(&mut self, ended: Duration, tidy: &Tidy) -> Option<Over> {
         self.look_within(Budget::of_a_look(), ended, tidy)
     }
@@ -90,8 +91,8 @@ impl Watch {
         }
     }
 
-    /// That there is more of this to look at than can be: more than anyone may have. If it is not limited itself, it keeps us
-    /// from seeing what is.
+    /// Reports that there is more of this than can be measured, which exceeds any reasonable limit. If it is not
+    /// limited itself, the first limit that is set is reported, because that one can no longer be checked.
     fn beyond(&self, limit: Limit) -> Option<Over> {
         let Limits { cpu, memory_bytes, processes, disk_bytes, files, .. } = self.limits;
         let all = [
@@ -106,12 +107,13 @@ impl Watch {
         Some(Over { limit, allowed: allowed?, used: u64::MAX })
     }
 
-    /// Processor time that was seen. What is killed with a namespace of its own is not in what is told of the dead.
+    /// Processor time at the last measurement. The usage of processes killed with their own namespace is missing in
+    /// the usage of reaped processes.
     pub(crate) fn cpu(&self) -> Duration {
         self.cpu
     }
 
-    /// What is broken now that all is dead.
+    /// Checks the limits after all processes have ended.
     pub(crate) fn look_back(&self, cpu: Duration, tidy: &Tidy) -> Option<Over> {
         let private = self.private(tidy);
         self.over_cpu(cpu)
@@ -120,7 +122,7 @@ impl Watch {
             .or_else(|| over(Limit::Disk, self.limits.disk_bytes, private.bytes))
     }
 
-    /// Until the next look: all processors at once cannot use what is left any sooner.
+    /// Time until the next measurement: even with all processors the rest of the limit lasts that long.
     fn pause(&self, cpu: Duration) -> Duration {
         let limits = &self.limits;
         let fast = [limits.memory_bytes, limits.processes, limits.disk_bytes, limits.files];
@@ -138,7 +140,7 @@ impl Watch {
 
     fn over_cpu(&self, cpu: Duration) -> Option<Over> {
         let limit = self.limits.cpu.filter(|limit| cpu > *limit)?;
-        // In whole milliseconds it may be no more.
+        // In whole milliseconds the excess may round to zero.
         Some(Over { limit: Limit::Cpu, allowed: millis(limit), used: millis(cpu).max(millis(limit) + 1) })
     }
 
@@ -146,8 +148,8 @@ impl Watch {
         over(Limit::Files, self.limits.files, private.files)
     }
 
-    /// Resident sets are quickly read, but count what is shared for each and what is only cached. The exact figures are
-    /// read where that may matter.
+    /// Resident sets are cheap to read, but count shared pages for each process. The exact figures are read only
+    /// if they may matter.
     fn over_memory(
         &self,
         all: &[Process],
@@ -164,7 +166,7 @@ impl Watch {
             own += part.0;
             shared += part.1;
         }
-        // What is mapped of the private folders is in both.
+        // Mapped files of the private folders are in both.
         Ok(over(Limit::Memory, Some(limit), own + shared.max(private.bytes)))
     }
 
@@ -184,13 +186,13 @@ fn over(limit: Limit, allowed: Option<u64>, used: u64) -> Option<Over> {
     Some(Over { limit, allowed, used })
 }
 
-/// Bytes of memory that are a process's own, and of those that belong to files in memory; of what it shares, its part. It
-/// may not be looked into, as it can ask of the kernel: then all that it has is its own.
+/// Bytes of a process's private memory, and of its part of shared memory, including files in memory. If it may not be
+/// inspected, which it can request from the kernel, all its memory counts as private.
 fn memory(pid: i32) -> (u64, u64) {
     proportional(pid).unwrap_or_else(|| (resident(pid).unwrap_or_default(), 0))
 }
 
-/// The same, exactly; `None` for one that is no more, or which we may not look into.
+/// The exact figures; `None` for a process that has ended or may not be inspected.
 fn proportional(pid: i32) -> Option<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let field = |name: &str| {
@@ -200,7 +202,7 @@ fn proportional(pid: i32) -> Option<(u64, u64)> {
     Some((field("Pss_Anon:")?, field("Pss_Shmem:").unwrap_or_default()))
 }
 
-/// Bytes of the files that have no name any more and live as long as they are open, but for those on `devices`.
+/// Bytes of files without a name, which live as long as they are open, except those on `devices`.
 fn unlinked(all: &[Process], devices: &[u64], budget: Budget) -> Result<u64, Spent> {
     let mut seen = HashSet::new();
     let mut bytes: u64 = 0;
@@ -208,7 +210,7 @@ fn unlinked(all: &[Process], devices: &[u64], budget: Budget) -> Result<u64, Spe
         let Ok(open) = fs::read_dir(format!("/proc/{}/fd", process.pid)) else { continue };
         for file in open.flatten() {
             budget.check()?;
-            // Through the link, to the file itself.
+            // Metadata through the link, of the file itself.
             let Ok(file) = fs::metadata(file.path()) else { continue };
             let gone = file.nlink() == 0 && file.is_file() && !devices.contains(&file.dev());
             if gone && seen.insert((file.dev(), file.ino())) {

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers that the tests share.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::fs::File;
@@ -13,12 +13,12 @@ use nix::unistd::mkfifo;
 use shim::{Command, Event, Exit, Mode, Running, Shim, Stream};
 use tempfile::TempDir;
 
-/// The executable that plays `forebay`.
+/// The executable that acts as `forebay`.
 pub(crate) fn host() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_forebay-shim-host"))
 }
 
-/// Defines each test once for a PID namespace (or whatever the machine allows) and once for a subreaper.
+/// Defines each test once for a PID namespace (or the best mode of the machine) and once for a subreaper.
 #[macro_export]
 macro_rules! in_both_modes {
     ($($test:ident)*) => {
@@ -29,7 +29,7 @@ macro_rules! in_both_modes {
     };
 }
 
-/// A shim in this mode, or in the best.
+/// A shim in this mode, or in the best one.
 pub(crate) async fn shim(mode: Option<Mode>) -> Shim {
     match mode {
         Some(mode) => Shim::start_in(host(), mode).await,
@@ -50,7 +50,7 @@ pub(crate) fn command(argv: &[&str]) -> Command {
     Command { argv, env: vec![path], cwd: "/tmp".into(), deadline: None }
 }
 
-/// Everything that a command told.
+/// All events of one command.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) started: bool,
@@ -66,7 +66,7 @@ impl Outcome {
     pub(crate) fn exit(&self) -> &Exit {
         match &self.last {
             Some(Event::Exited(exit)) => exit,
-            other => panic!("no exit but {other:?}"),
+            other => panic!("expected an exit, got {other:?}"),
         }
     }
 }
@@ -92,7 +92,7 @@ pub(crate) async fn run(shim: &mut Shim, command: &Command) -> Outcome {
     finish(shim.run(command).await.unwrap()).await
 }
 
-/// Waits until the command has written this much to its outputs.
+/// Waits until the command has written this many bytes to its outputs.
 pub(crate) async fn output(running: &mut Running<'_>, bytes: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < bytes {
@@ -105,7 +105,7 @@ pub(crate) async fn output(running: &mut Running<'_>, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Tells whether a process lives, and all that it started: they hold a named pipe open for writing.
+/// Shows whether a process and its descendants are alive: they hold a named pipe open for writing.
 #[derive(Debug)]
 pub(crate) struct Life {
     directory: TempDir,
@@ -130,7 +130,7 @@ impl Life {
         self.directory.path().join("life")
     }
 
-    /// Whether anyone holds the pipe this very moment.
+    /// Whether a process holds the pipe at this moment.
     pub(crate) fn is_held(&mut self) -> bool {
         let mut buffer = [0; 1024];
         loop {
@@ -145,12 +145,12 @@ impl Life {
         }
     }
 
-    /// Returns when nobody holds the pipe any more; fails after half a minute.
+    /// Returns when no process holds the pipe any more; fails after half a minute.
     pub(crate) async fn ended(self) {
         let waiting = tokio::task::spawn_blocking(move || {
             let mut descriptors = [PollFd::new(self.reader.as_fd(), PollFlags::empty())];
             poll(&mut descriptors, PollTimeout::from(30_000_u16)).unwrap()
         });
-        assert_eq!(waiting.await.unwrap(), 1, "something still lives");
+        assert_eq!(waiting.await.unwrap(), 1, "a process is still alive");
     }
 }

@@ -1,4 +1,4 @@
-//! Streams of work made by chance.
+//! Randomly generated streams of work.
 
 use std::collections::BTreeMap;
 
@@ -13,41 +13,41 @@ use crate::{
     scenario::within,
 };
 
-/// What half of all work takes at most, in seconds, and sigma of the log-normal distribution of what label sets differ by.
+/// Median run time of all work in seconds, and sigma of the log-normal distribution by which label sets differ.
 const TYPICAL_SECONDS: f64 = 20.0;
 const LABELS_DIFFER: f64 = 1.0;
-/// Limits are so many times the median of the label set: what people who are careful ask for.
+/// Time limit as a multiple of the median of the label set: the choice of a careful user.
 const LIMIT: f64 = 8.0;
-/// Nothing takes less than this share of its median, but what fails early.
+/// Shortest run time as a share of the median, except for work that fails early.
 const LEAST: f64 = 0.05;
 
-/// A stream of work.
+/// Parameters of a random stream of work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EstimateScenario {
-    /// Names the stream: equal seeds give equal streams.
+    /// Seed of the stream: equal seeds give equal streams.
     pub seed: u64,
-    /// Pieces of work.
+    /// Number of items in the stream.
     pub items: u32,
-    /// Label sets.
+    /// Number of different label sets.
     pub labels: u32,
-    /// Submitters. Some submit far more than others: the n-th as 1/n.
+    /// Number of submitters. Their activity differs widely: the n-th submits in proportion to 1/n.
     pub submitters: u32,
-    /// Of what work with the same keys takes: the standard deviation of normal noise, as a share of the median.
+    /// Standard deviation of the normal noise in run times of work with the same keys, as a share of the median.
     pub sigma: f64,
-    /// What else changes it.
+    /// Other influences on the run times.
     pub habits: Habits,
 }
 
-/// What makes real work harder to foretell than noise does. Nothing of it, unless said otherwise.
+/// Influences that make real work harder to predict than noise does. All are off by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Habits {
-    /// How many fail early: after up to a third of their time, by chance. A share.
+    /// Share of work that fails early: at random, within the first third of its run time.
     pub failing: f64,
-    /// At how many a label set changes for good what it takes, by about a half: a share of its work.
+    /// Rate at which a label set permanently changes its run time, by about a half: a share of its work.
     pub changing: f64,
-    /// Commands of each label set. Each takes its own time; who submits repeats the last one mostly.
+    /// Number of commands of each label set. Each has its own run time; a submitter mostly repeats its last command.
     pub commands: u32,
 }
 
@@ -58,23 +58,23 @@ impl Default for EstimateScenario {
 }
 
 impl Habits {
-    /// Some of each: an assumption of what a farm for builds sees.
+    /// A mix of all influences: an assumption about the work of a build farm.
     pub fn some() -> Self {
         Self { failing: 0.1, changing: 0.01, commands: 3 }
     }
 }
 
-/// What is known of a label set.
+/// The state of a label set while the stream is generated.
 struct Labelled {
     labels: BTreeMap<String, String>,
     usual_seconds: f64,
-    /// Since the last change.
+    /// Median run time since the last change.
     seconds: f64,
     limit_ms: u64,
 }
 
 impl EstimateScenario {
-    /// Refuses what cannot be made.
+    /// Checks that the stream can be generated.
     pub fn check(&self) -> Result<(), InvalidScenario> {
         within("items", f64::from(self.items), 1.0, 1e7)?;
         within("labels", f64::from(self.labels), 1.0, 1e5)?;
@@ -85,8 +85,8 @@ impl EstimateScenario {
         within("commands", f64::from(self.habits.commands), 0.0, 1e4)
     }
 
-    /// The stream. Each submitter has its own median for each label set, and each command, if there are any, its own
-    /// factor. Work arrives by chance, ten at a time running on the average.
+    /// Generates the stream. Each submitter has its own median for each label set, and each command, if there are
+    /// any, its own factor. Work arrives at random, and ten items run at a time on average.
     pub fn stream(&self) -> Result<Vec<EstimateItem>, InvalidScenario> {
         self.check()?;
         let mut random = Random::new(self.seed);
@@ -142,7 +142,7 @@ impl EstimateScenario {
         median * noisy.max(LEAST)
     }
 
-    /// One of them: the n-th with a chance in proportion to 1/n.
+    /// Draws a submitter: the n-th with a probability in proportion to 1/n.
     fn submitter(&self, random: &mut Random) -> usize {
         let all: f64 = (1..=self.submitters).map(|n| 1.0 / f64::from(n)).sum();
         let mut left = random.unit() * all;

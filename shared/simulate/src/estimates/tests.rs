@@ -140,5 +140,5 @@ fn lines_without_sense_are_refused_with_their_number() {
 #[test]
 fn scenarios_out_of_range_are_refused() {
     let wrong = EstimateScenario { sigma: f64::NAN, ..EstimateScenario::default() };
-    assert_eq!(wrong.stream().unwrap_err().to_string(), "sigma is NaN: a number from 0 to 2 is expected");
+    assert_eq!(wrong.stream().unwrap_err().to_string(), "sigma is NaN: expected 0 to 2");
 }

@@ -1,4 +1,4 @@
-//! Recorded work, as `forebay sim record` writes it: one JSON object a line.
+//! Recorded work, as `forebay sim record` writes it: one JSON object per line.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use serde::Deserialize;
 use super::EstimateItem;
 use crate::queues::{InvalidTrace, Reading, read_trace};
 
-/// What work may take where the record does not say: an hour.
+/// Time limit of work whose record has none: one hour.
 const LIMIT_MS: u64 = 3_600_000;
-/// Of the requirements, those that the keys are made of.
+/// Name of the requirement that becomes part of the keys.
 const ENVIRONMENT: &str = "env";
 const HARDWARE: &str = "hwgroup";
 /// Outcomes of work that was neither stopped nor lost.
 const TELLING: [&str; 2] = ["succeeded", "failed"];
 
-/// What a line says beyond what a queue needs to know.
+/// Fields of a line that are used for estimates only.
 #[derive(Debug, Deserialize)]
 struct More {
-    /// Its quota group: the submitter where none is named.
+    /// Quota group: the submitter where none is named.
     #[serde(default)]
     group: Option<String>,
     #[serde(default)]
@@ -30,33 +30,33 @@ struct More {
     command: Option<String>,
     #[serde(default)]
     limit_ms: Option<u64>,
-    /// How it ended; absent: it succeeded.
+    /// Outcome of the work; absent means that it succeeded.
     #[serde(default)]
     outcome: Option<String>,
-    /// Whether it was estimated when it was recorded.
+    /// Estimate made when the work was recorded, if any.
     #[serde(default)]
     estimate_ms: Option<f64>,
 }
 
-/// Recorded work.
+/// Recorded work, ready to be estimated.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EstimateTrace {
-    /// What ran to its own end: as in a farm, nothing else is learned from, nor are its estimates judged.
+    /// Work that ran to its own end: as in a farm, no other work is learned from or judged.
     pub items: Vec<EstimateItem>,
-    /// How many others there were: cancelled, lost, timed out.
+    /// Number of items left out: cancelled, lost or timed out.
     pub left_out: usize,
 }
 
 impl More {
-    /// Whether how long it took says how long work like it takes.
+    /// Returns whether the run time of this work says how long similar work runs.
     fn is_telling(&self) -> bool {
         self.outcome.as_deref().is_none_or(|outcome| TELLING.contains(&outcome))
     }
 }
 
-/// Reads recorded work: a stream as [`read_trace`] reads it, with what the keys of an estimate are made of besides:
-/// `submitter` (or else `group`), `labels`, `command` and `limit_ms`, an hour where it is absent.
-/// What has another `outcome` than `succeeded` or `failed` is left out.
+/// Reads recorded work: a stream as [`read_trace`] reads it, with the additional fields of estimate keys: `submitter`
+/// (or else `group`), `labels`, `command` and `limit_ms` (one hour if absent). Work with an `outcome` other than
+/// `succeeded` or `failed` is left out.
 pub fn read_estimate_items(text: &str) -> Result<EstimateTrace, InvalidTrace> {
     let stream = read_trace("replay", text, 0, Reading::Text)?;
     let lines = (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty());

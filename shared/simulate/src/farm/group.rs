@@ -1,4 +1,4 @@
-//! A group of the farm.
+//! A quota group of the simulated farm.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,18 +7,17 @@ use policy::{Allowance, GroupState};
 
 use crate::{builds::Build, series::GroupSeries};
 
-/// Builds that a hungry group has waiting, and the most that a dispatcher and the governor look at.
+/// Number of queued builds of a hungry group, and maximum number that a dispatcher and the governor consider.
 const HEAD: usize = 400;
 
-/// A build that runs.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) build: Build,
-    /// When it started.
+    /// Start time in milliseconds.
     pub(super) since: u64,
 }
 
-/// What there is of a group.
+/// The builds and measurements of a group.
 #[derive(Debug)]
 pub(super) struct GroupFarm {
     pub(super) series: GroupSeries,
@@ -27,13 +26,13 @@ pub(super) struct GroupFarm {
     quota: Occupancy,
     running: BTreeMap<u64, Running>,
     in_progress: Occupancy,
-    /// Since the last tick.
+    /// Measurements since the last tick.
     watch: Watch,
-    /// Usage that is not reported yet, and how often it was looked at.
+    /// Sum of the usage samples that are not reported yet, and their number.
     unreported: (f64, f64),
 }
 
-/// What the governor is told at its next tick.
+/// Measurements for the next tick of the governor.
 #[derive(Debug, Default)]
 struct Watch {
     began: u64,
@@ -42,14 +41,14 @@ struct Watch {
     area: f64,
     peak: Esu,
     ended: Esu,
-    /// Usage reports and their number.
+    /// Sum of the usage reports and their number.
     reports: (f64, f64),
-    /// The mean of the last tick that had reports.
+    /// Mean usage of the last tick that had reports.
     pv: f64,
 }
 
 impl GroupFarm {
-    /// Nothing starts before the first decision.
+    /// Creates the group; its allowance is zero until the first decision.
     pub(super) fn new(quota: Occupancy, series: GroupSeries) -> Self {
         Self {
             series,
@@ -78,7 +77,7 @@ impl GroupFarm {
         }
     }
 
-    /// The places in the queue from which builds may start. Estimates are of one type, so they are the first ones.
+    /// Queue positions from which builds may start. All estimates are of one type, so these are the first positions.
     pub(super) fn startable(&self) -> VecDeque<u64> {
         let mut admission = self.allowance.admission(&self.in_progress);
         let goes = |build: &&Build| admission.consider(&build.estimate).is_ok();
@@ -110,7 +109,7 @@ impl GroupFarm {
         self.watch.changed = now;
     }
 
-    /// ESU in use now.
+    /// Returns the ESU in use at `now`.
     pub(super) fn usage(&self, now: u64, ramp_seconds: f64) -> f64 {
         let of = |running: &Running| {
             let age = (now - running.since) as f64 / 1000.0;
@@ -119,7 +118,7 @@ impl GroupFarm {
         self.running.values().map(of).fold(0.0, |sum, esu| sum + esu)
     }
 
-    /// Takes note of the use, and reports the mean of what was noted when it is time.
+    /// Records a usage sample, and reports the mean of the recorded samples when a report is due.
     pub(super) fn report(&mut self, pv: f64, is_due: bool) {
         self.unreported = (self.unreported.0 + pv, self.unreported.1 + 1.0);
         if is_due {
@@ -128,7 +127,7 @@ impl GroupFarm {
         }
     }
 
-    /// What the governor is told, and a new watch.
+    /// Returns the group's state for the governor and starts new measurements.
     pub(super) fn state(&mut self, now: u64) -> GroupState {
         self.look(now);
         let of = |amount: f64| Occupancy::of_each([ExecutorType::x86()], Esu::clamped(amount));

@@ -1,4 +1,4 @@
-//! Many streams, policies and seeds, on all processors.
+//! Runs many streams, policies and seeds on all processors.
 
 use std::{
     num::NonZero,
@@ -16,34 +16,32 @@ use super::{
     stream::{InvalidStream, Stream},
 };
 
-/// What to run.
+/// The policies and seeds of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Each stream through each of these.
+    /// Policies to run each stream through.
     pub policies: Vec<QueuePolicy>,
-    /// In which of the thesis's two experiments.
+    /// Which of the two experiments of the thesis to reproduce.
     pub reading: Reading,
-    /// The first seed.
     pub first_seed: u64,
-    /// How many seeds, from the first on.
+    /// Number of consecutive seeds, starting with `first_seed`.
     pub seeds: u64,
 }
 
-/// What became of a workload by a policy.
+/// Outcomes of one workload under one policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tally {
-    /// The name of the streams.
+    /// Name of the workload's streams.
     pub workload: String,
-    /// The policy.
     pub policy: QueuePolicy,
-    /// One for each seed, in their order.
+    /// One outcome per seed, in the order of the seeds.
     pub outcomes: Vec<QueueOutcome>,
 }
 
 type Outcomes = Result<Vec<QueueOutcome>, InvalidStream>;
 
-/// Runs all of `batch` for each of `names`, of which `stream` gives the stream for a seed. The result does not depend on how
-/// many processors there are.
+/// Runs all of `batch` for each workload in `names`; `stream` returns the stream for a name and a seed. The result
+/// does not depend on the number of processors.
 pub fn run_batch<F>(names: &[String], batch: &Batch, stream: F) -> Result<Vec<Tally>, InvalidStream>
 where
     F: Fn(usize, u64) -> Stream + Sync,

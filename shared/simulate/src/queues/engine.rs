@@ -1,4 +1,4 @@
-//! Virtual time: what arrives, what ends, and what starts because of it.
+//! The event loop in virtual time: arrivals, ends, and the starts that they cause.
 
 mod classes;
 mod each;
@@ -18,35 +18,34 @@ use super::{
     stream::{InvalidStream, Job, Stream},
 };
 
-/// Where and when a job started.
+/// Place and time of a job's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Start {
-    /// Milliseconds since the beginning.
+    /// Milliseconds since the beginning of the stream.
     pub start_ms: u64,
-    /// The number of the worker.
+    /// Number of the worker, from 0.
     pub worker: u32,
 }
 
-/// How to take a stream through a queue.
+/// Parameters of one run of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// Who starts where.
     pub policy: QueuePolicy,
-    /// In which of the thesis's two experiments.
+    /// Which of the two experiments of the thesis to reproduce.
     pub reading: Reading,
-    /// For policies that draw.
+    /// Seed for policies that draw random numbers.
     pub seed: u64,
 }
 
-/// A policy at work. Jobs and workers are numbers.
+/// A running policy. Jobs and workers are numbers.
 trait Dispatch {
-    /// A job arrives: the worker that starts it at once, if one does.
+    /// Handles the arrival of a job and returns the worker that starts it at once, if any.
     fn arrive(&mut self, job: u32, now: u64) -> Option<u32>;
-    /// A worker's job ended: what it starts, if anything.
+    /// Handles the end of a worker's job and returns the job that the worker starts next, if any.
     fn free(&mut self, worker: u32, now: u64) -> Option<u32>;
 }
 
-/// Takes `stream` through a queue: when and where each job started, in the order of the stream.
+/// Runs `stream` through a queue and returns the start of each job, in the order of the stream.
 pub fn run_queue(stream: &Stream, run: &Run) -> Result<Vec<Start>, InvalidStream> {
     let classes = Classes::of(stream)?;
     Ok(match (run.policy, run.reading) {
@@ -64,7 +63,7 @@ pub fn run_queue(stream: &Stream, run: &Run) -> Result<Vec<Start>, InvalidStream
 
 fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<Start> {
     let mut starts = vec![Start::default(); stream.jobs.len()];
-    // When, in which order of those that end together, at which worker.
+    // End time, rank among simultaneous ends, and worker.
     let mut ends: BinaryHeap<Reverse<(u64, u32, u32)>> = BinaryHeap::with_capacity(stream.workers.len());
     let mut order = 0_u32;
     let mut start = |ends: &mut BinaryHeap<_>, job: u32, worker: u32, now: u64| {
@@ -72,9 +71,9 @@ fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<S
             return;
         };
         *start = Start { start_ms: now, worker };
-        // However long jobs of a hostile stream take, time only stops.
+        // Saturate: a hostile stream may contain jobs that overflow the clock.
         ends.push(Reverse((now.saturating_add(job.duration_ms), order, worker)));
-        // By the text only the worker's number counts.
+        // With the reading `text`, only the worker's number counts.
         order += match reading {
             Reading::Text => 0,
             Reading::Code => 1,
@@ -103,7 +102,7 @@ fn drive(stream: &Stream, reading: Reading, queues: &mut impl Dispatch) -> Vec<S
 }
 
 impl Job {
-    /// How long a policy takes it for: milliseconds, or 1 where all jobs count as equally long.
+    /// Duration that a policy assumes: milliseconds, or 1 where all jobs count as equally long.
     fn estimate(&self, estimation: Estimation) -> u64 {
         match estimation {
             Estimation::None | Estimation::QueueSize => 1,

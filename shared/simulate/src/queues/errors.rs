@@ -5,7 +5,7 @@ use policy::Random;
 use super::name::Reading;
 use crate::drawn::whole_ms;
 
-/// Up to which percent, which relative error: of estimates that were too high, and of those that were too low.
+/// Percentiles of the relative error: of estimates that were too high, and of those that were too low.
 const TOO_HIGH: [(u64, f64); 8] = [
     (5, 0.002),
     (10, 0.00477),
@@ -26,21 +26,22 @@ const TOO_LOW: [(u64, f64); 8] = [
     (95, 0.83869),
     (100, 1.0),
 ];
-/// How many estimates of each sort there were (section 3.4.2).
+/// Number of estimates of each sort (section 3.4.2).
 const TOO_HIGH_COUNT: u64 = 61_260;
 const TOO_LOW_COUNT: u64 = 74_898;
 
-/// What an imprecise estimator takes `duration_ms` for.
+/// Returns the estimate that an imprecise estimator makes for `duration_ms`.
 ///
-/// By `text`: too low in 74,898 of 136,158 cases, and by a share between the two percentiles around a percent drawn from 0 to
-/// 99, all equally likely. By `code` the cases are the other way round, and the lower percentile loses its fraction.
+/// With the reading `text`: too low in 74,898 of 136,158 cases, and by a share between the two percentiles
+/// around a percentage drawn uniformly from 0 to 99. With `code` the cases are swapped, and the lower
+/// percentile loses its fraction.
 pub(crate) fn imprecise_ms(duration_ms: u64, random: &mut Random, reading: Reading) -> u64 {
     let percent = random.below(100);
     let case = random.below(TOO_HIGH_COUNT + TOO_LOW_COUNT);
     let within = random.unit();
     let high = match reading {
         Reading::Text => case >= TOO_LOW_COUNT,
-        // Of the numbers from 1 on, those from the count of errors on.
+        // Case numbers start at 1 there, and the cases from the count of errors on are low.
         Reading::Code => case + 1 >= TOO_HIGH_COUNT,
     };
     let table = if high { &TOO_HIGH } else { &TOO_LOW };
@@ -73,7 +74,7 @@ mod tests {
     fn errors_are_distributed_as_the_table_says() {
         let (low, within_ten, huge) = shares(Reading::Text);
         assert!((low - 0.550).abs() < 0.005, "{low}");
-        // 57 % in the thesis's own figures.
+        // The thesis itself has 57 %.
         assert!((within_ten - 0.555).abs() < 0.02, "{within_ten}");
         assert!((huge - 0.45 * 0.05).abs() < 0.003, "{huge}");
     }

@@ -1,44 +1,44 @@
-//! The figures of a workload and a policy, over many seeds.
+//! Figures of a workload and a policy, over many seeds.
 
 use serde::{Deserialize, Serialize};
 
 use super::{batch::Tally, name::Reading, outcome::QueueOutcome};
 
-/// Means over seeds.
+/// Mean figures over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QueueFigures {
-    /// Which stream.
+    /// Name of the workload's stream.
     pub workload: String,
-    /// Which policy, in the thesis's notation.
+    /// Name of the policy in the notation of the thesis.
     pub policy: String,
-    /// Which of the two experiments.
+    /// Which of the two experiments of the thesis was reproduced.
     pub reading: Reading,
-    /// How many seeds.
+    /// Number of seeds in the mean.
     pub seeds: u64,
-    /// Jobs on time, percent.
+    /// Percentage of jobs on time.
     pub on_time_pct: f64,
-    /// Jobs delayed, percent.
+    /// Percentage of jobs delayed.
     pub delayed_pct: f64,
-    /// Jobs late, percent.
+    /// Percentage of jobs late.
     pub late_pct: f64,
-    /// Jobs extremely late, percent.
+    /// Percentage of jobs extremely late.
     pub extremely_late_pct: f64,
     /// Wait relative to duration: the median.
     pub rel_wait_p50: f64,
-    /// The 95th percentile.
+    /// Wait relative to duration: the 95th percentile.
     pub rel_wait_p95: f64,
-    /// The 99th percentile.
+    /// Wait relative to duration: the 99th percentile.
     pub rel_wait_p99: f64,
     /// Seconds from the beginning until the last job ended.
     pub makespan_s: f64,
 }
 
-/// The figures of `tally`.
+/// Computes the figures of `tally`.
 pub fn figures(tally: &Tally, reading: Reading) -> QueueFigures {
     let seeds = tally.outcomes.len() as u64;
     let mean = |value: &dyn Fn(&QueueOutcome) -> f64| {
         let mean = tally.outcomes.iter().map(value).sum::<f64>() / (seeds as f64).max(1.0);
-        // More digits would only seem to say something.
+        // More digits would be noise.
         (mean * 1e4).round() / 1e4
     };
     let share = |class: usize| {

@@ -1,4 +1,4 @@
-//! Making the streams of workloads.
+//! Generates the streams of workloads.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::drawn::{self, exponential_ms, normal, whole_ms};
 
-/// No job is shorter. Milliseconds.
+/// Shortest job duration in milliseconds.
 const SHORTEST_MS: u64 = 100;
 
-/// The stream of `workload` that `seed` names.
+/// Generates the stream of `workload` for `seed`.
 pub(crate) fn stream(workload: Workload, seed: u64, reading: Reading) -> Stream {
     let draws = |purpose| drawn::stream(seed, workload.as_str(), purpose);
     let (mut delays, mut kinds) = (draws("delay"), draws("kind"));
@@ -48,7 +48,7 @@ pub(crate) fn stream(workload: Workload, seed: u64, reading: Reading) -> Stream 
 }
 
 impl Mix {
-    /// The sort of job `number`, from 0.
+    /// Draws the kind of job `number`, counted from 0.
     fn draw(self, number: u64, random: &mut Random) -> Kind {
         match self {
             Self::Weighted(kinds) => {

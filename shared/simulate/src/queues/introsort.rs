@@ -1,10 +1,10 @@
-//! A sort that is not stable, in the very way in which that of GNU C++ is not: equal elements end where they do there. The
-//! published figures of the thesis depend on it (introsort is by Musser, 1997).
+//! An unstable sort that is identical to the one of GNU C++: equal elements end up in the same places. The published
+//! figures of the thesis depend on it (introsort is by Musser, 1997).
 
-/// Parts of so many elements or fewer are left to the final insertion sort.
+/// Maximum length of a part that is left to the final insertion sort.
 const SMALL: usize = 16;
 
-/// Sorts by what stands first in each pair.
+/// Sorts by the first element of each pair.
 pub(crate) fn sort<K: Ord + Copy, V: Copy>(all: &mut [(K, V)]) {
     let Some(depth) = all.len().checked_ilog2() else { return };
     partition_all(all, 2 * depth);
@@ -17,11 +17,11 @@ pub(crate) fn sort<K: Ord + Copy, V: Copy>(all: &mut [(K, V)]) {
     }
 }
 
-/// Partitions until parts are small. The right part is done first, as there.
+/// Partitions until the parts are small. As in GNU C++, the right part is done first.
 fn partition_all<K: Ord + Copy, V: Copy>(mut part: &mut [(K, V)], mut depth: u32) {
     while part.len() > SMALL {
         if depth == 0 {
-            // There it is a heap sort; no input of ours was seen to come here.
+            // GNU C++ uses a heap sort here; no known input gets here.
             part.sort_by_key(|(key, _)| *key);
             return;
         }
@@ -33,7 +33,7 @@ fn partition_all<K: Ord + Copy, V: Copy>(mut part: &mut [(K, V)], mut depth: u32
     }
 }
 
-/// Partitions by the median of the second, the middle and the last; where the right part begins.
+/// Partitions by the median of the second, the middle and the last element, and returns where the right part begins.
 fn partition<K: Ord + Copy, V: Copy>(part: &mut [(K, V)]) -> usize {
     let (second, middle, last) = (1, part.len() / 2, part.len() - 1);
     let median = if less(part, second, middle) {
@@ -69,7 +69,7 @@ fn partition<K: Ord + Copy, V: Copy>(part: &mut [(K, V)]) -> usize {
     }
 }
 
-/// Moves the element at `at` before all greater ones before it.
+/// Moves the element at `at` before all greater ones that precede it.
 fn insert<K: Ord + Copy, V: Copy>(all: &mut [(K, V)], mut at: usize) {
     while at > 0 && less(all, at, at - 1) {
         all.swap(at, at - 1);
@@ -109,7 +109,7 @@ mod tests {
             all.into_iter().map(|(_, at)| at).collect::<Vec<u32>>()
         };
         assert!(equals(16).is_sorted());
-        // What std::sort of GNU C++ 12 gives for twenty equals.
+        // The result of std::sort of GNU C++ 12 for twenty equal elements.
         assert_eq!(equals(20), [10, 19, 18, 17, 16, 15, 14, 13, 12, 11, 0, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
     }
 
@@ -124,7 +124,7 @@ mod tests {
             .collect();
         sort(&mut all);
         let places: Vec<u32> = all.into_iter().map(|(_, at)| at).collect();
-        // As std::sort of GNU C++ 12 leaves the same sixty.
+        // The result of std::sort of GNU C++ 12 for the same sixty elements.
         let there = [
             18, 35, 57, 56, 5, 54, 42, 8, 48, 22, 14, 23, 40, 39, 21, 1, 37, 26, 17, 15, 45, 47, 9, 53, 44,
             58, 30, 33, 32, 28, 7, 24, 11, 16, 13, 59, 2, 3, 55, 6, 51, 50, 46, 0, 31, 41, 27, 43, 38, 4, 34,

@@ -10,11 +10,11 @@ const FACETS: svg::Facets =
 const PLOT: (f64, f64) = (272.0, 96.0);
 const TITLE: f64 = 22.0;
 
-/// Which share of the jobs was how late, over windows of arrival; one small picture a policy, all seeds together. All of
-/// `tallies` are of one workload.
+/// Draws the share of jobs in each lateness class over windows of arrival: one small picture per policy, all seeds
+/// together. All of `tallies` belong to one workload.
 pub fn plot_lateness(tallies: &[&Tally]) -> String {
     let mut svg = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     draw(&mut svg, tallies).unwrap_or_default();
     svg
 }
@@ -59,7 +59,7 @@ fn facet(svg: &mut String, number: usize, tally: &Tally) -> fmt::Result {
         }
     }
     svg::line(svg, (left, base), (left + width, base), svg::AXIS)?;
-    // The share is told once a row.
+    // One label of the axis per row.
     if number.is_multiple_of(FACETS.columns) {
         for (share, label) in [(0.0, "0"), (0.5, "50 %"), (1.0, "100 %")] {
             svg::text(svg, (left - 6.0, base - height * share + 4.0), "end", label)?;
@@ -68,7 +68,7 @@ fn facet(svg: &mut String, number: usize, tally: &Tally) -> fmt::Result {
     Ok(())
 }
 
-/// The windows of all seeds together.
+/// Sums the windows of all seeds.
 fn windows(tally: &Tally) -> Vec<[u64; 4]> {
     let mut sums = vec![[0; 4]; WINDOWS];
     for outcome in &tally.outcomes {

@@ -1,4 +1,4 @@
-//! When the last job ended: a bar for each policy, a small picture for each workload.
+//! Time until the last job ended: a bar for each policy, a small picture for each workload.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ const NAMES: f64 = 136.0;
 const FIGURES: f64 = 64.0;
 const TITLE: f64 = 24.0;
 
-/// Makespans in seconds, mean of all seeds, with a whisker from the least to the greatest.
+/// Draws makespans in seconds: the mean of all seeds, with a whisker from the least to the greatest.
 pub fn plot_makespans(tallies: &[Tally]) -> String {
     let mut svg = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     draw(&mut svg, tallies).unwrap_or_default();
     svg
 }
@@ -65,7 +65,7 @@ fn facet(svg: &mut String, (left, top): (f64, f64), workload: &str, tallies: &[&
     svg::line(svg, (x(0.0), top + TITLE), (x(0.0), end), svg::AXIS)
 }
 
-/// The least, mean and greatest makespan of all seeds, seconds.
+/// The least, mean and greatest makespan of all seeds, in seconds.
 fn spans(tally: &Tally) -> [f64; 3] {
     let all = || tally.outcomes.iter().map(|outcome| outcome.makespan_ms as f64 / 1000.0);
     let mean = all().sum::<f64>() / (tally.outcomes.len() as f64).max(1.0);

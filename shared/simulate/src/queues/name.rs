@@ -1,4 +1,4 @@
-//! Policies by name, in the notation of the thesis.
+//! Names of policies, in the notation of the thesis.
 
 use std::{fmt, str::FromStr};
 
@@ -6,53 +6,52 @@ use model::BandOrder;
 use policy::queue::Spread;
 use serde::{Deserialize, Serialize};
 
-/// Which of the thesis's two experiments: what its text says, or what its published figures were made with. The differences
-/// are listed in `docs/simulator.md`.
+/// Which of the two experiments of the thesis to reproduce: the one that its text describes, or the one behind its
+/// published figures. `docs/simulator.md` lists the differences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reading {
-    /// What the text says.
+    /// The experiment as the text describes it.
     #[default]
     Text,
-    /// What was run.
+    /// The experiment as it was run.
     Code,
 }
 
-/// What a policy knows of how long jobs run.
+/// A policy's knowledge of job durations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Estimation {
-    /// It does not ask.
+    /// The policy does not use durations.
     None,
     /// All jobs count as equally long.
     QueueSize,
-    /// The truth.
+    /// The true duration of each job.
     Oracle,
-    /// The truth with an error drawn from those that the thesis observed (table 3.1).
+    /// The true duration with an error drawn from the distribution in table 3.1 of the thesis.
     Imprecise,
 }
 
-/// A policy: `1/ORDER/ESTIMATION` for one queue, `n/SPREAD/ESTIMATION` for a queue for each worker.
+/// A policy: `1/ORDER/ESTIMATION` for one queue, `n/SPREAD/ESTIMATION` for one queue per worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QueuePolicy {
-    /// One queue.
+    /// A single queue for all workers.
     One(BandOrder, Estimation),
-    /// A queue for each worker.
+    /// A separate queue for each worker.
     Each(Spread, Estimation),
 }
 
-/// A policy that does not exist.
+/// Error for the name of an unknown policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no policy {name:?}; there are {known}")]
+#[error("unknown policy {name:?}: expected one of {known}")]
 pub struct ParsePolicyError {
     name: String,
     known: String,
 }
 
 impl Reading {
-    /// Both.
+    /// Both readings, `text` first.
     pub const ALL: [Self; 2] = [Self::Text, Self::Code];
 
-    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -73,7 +72,7 @@ impl Estimation {
 }
 
 impl QueuePolicy {
-    /// The fifteen of the thesis.
+    /// The fifteen policies of the thesis.
     pub const THESIS: [Self; 15] = [
         Self::One(BandOrder::Fcfs, Estimation::None),
         Self::One(BandOrder::LeastFlex, Estimation::None),
@@ -92,18 +91,18 @@ impl QueuePolicy {
         Self::Each(Spread::Rand2, Estimation::Imprecise),
     ];
 
-    /// Those that the thesis does not have.
+    /// Policies that are not in the thesis.
     pub const OURS: [Self; 2] = [
         Self::One(BandOrder::SptAged, Estimation::Oracle),
         Self::One(BandOrder::SptAged, Estimation::Imprecise),
     ];
 
-    /// All of them, those of the thesis first.
+    /// All policies, those of the thesis first.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::THESIS.into_iter().chain(Self::OURS)
     }
 
-    /// What it knows of how long jobs run.
+    /// Returns the policy's knowledge of job durations.
     pub fn estimation(self) -> Estimation {
         match self {
             Self::One(_, estimation) | Self::Each(_, estimation) => estimation,

@@ -1,59 +1,58 @@
-//! What became of the jobs of a stream: how late they started (section 3.6.4 of the thesis), and when the last one ended.
+//! Outcome of a stream: how late its jobs started (section 3.6.4 of the thesis), and when the last one ended.
 
 use super::{
     engine::Start,
     stream::{Job, Stream},
 };
 
-/// Parts of a stream by order of arrival, of equal size, for which lateness is told.
+/// Number of equal parts, by order of arrival, for which lateness is reported separately.
 pub(crate) const WINDOWS: usize = 20;
-/// Bins of relative waits: see [`bin`].
+/// Number of bins of relative waits: see [`bin`].
 pub(crate) const BINS: usize = 24;
-/// Bins for each factor of ten.
+/// Number of bins per factor of ten.
 const BINS_PER_DECADE: f64 = 4.0;
-/// Longer jobs are judged by their relative wait. Milliseconds.
+/// Duration in milliseconds above which a job is judged by its relative wait.
 const SHORT_MS: u64 = 5_000;
 
-/// How late a job started: for one of up to 5 s, by its wait (2, 15, 45 s); for a longer one, by its wait relative to its
-/// duration (0.4, 3, 9).
+/// Lateness of a job's start: for a job of up to 5 s, by its wait (2, 15, 45 s); for a longer one, by its wait
+/// relative to its duration (0.4, 3, 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lateness {
-    /// Nobody minds.
+    /// The wait is acceptable to users.
     OnTime,
-    /// It is noticed.
+    /// The wait is noticeable to users.
     Delayed,
-    /// It is a nuisance.
+    /// The wait is annoying to users.
     Late,
-    /// Nobody waits for it any more.
+    /// The wait is so long that users give up.
     ExtremelyLate,
 }
 
 impl Lateness {
-    /// All of them, best first.
+    /// All classes, best first.
     pub const ALL: [Self; 4] = [Self::OnTime, Self::Delayed, Self::Late, Self::ExtremelyLate];
 }
 
-/// What became of a stream.
+/// Outcome of a whole stream.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QueueOutcome {
-    /// Jobs.
     pub jobs: u64,
-    /// How many were how late, in the order of [`Lateness::ALL`].
+    /// Number of jobs per class, in the order of [`Lateness::ALL`].
     pub classes: [u64; 4],
-    /// The same for each twentieth of the stream.
+    /// Number of jobs per class for each twentieth of the stream.
     pub windows: Vec<[u64; 4]>,
-    /// Wait relative to duration: the 50th, 95th and 99th percentile, between neighbours in proportion.
+    /// Wait relative to duration: the 50th, 95th and 99th percentile, linearly interpolated.
     pub relative_wait: [f64; 3],
-    /// Jobs by relative wait, in bins that grow by powers.
+    /// Number of jobs by relative wait, in bins of exponentially growing width.
     pub wait_bins: Vec<u64>,
-    /// When the last job ended, milliseconds since the beginning.
+    /// End of the last job in milliseconds since the beginning.
     pub makespan_ms: u64,
 }
 
-/// How late a job of `duration_ms` is that waited for `wait_ms`.
+/// Returns the lateness of a job of `duration_ms` that waited for `wait_ms`.
 pub fn lateness(duration_ms: u64, wait_ms: u64) -> Lateness {
     let limits = if duration_ms > SHORT_MS {
-        // Compared as whole numbers: 0.4, 3 and 9 times the duration.
+        // Compare whole numbers: 0.4, 3 and 9 times the duration.
         let tenths = [4, 30, 90];
         tenths.map(|tenths| u128::from(wait_ms) * 10 < u128::from(duration_ms) * tenths)
     } else {
@@ -67,7 +66,7 @@ pub fn lateness(duration_ms: u64, wait_ms: u64) -> Lateness {
     }
 }
 
-/// What became of `stream`, whose jobs started so.
+/// Computes the outcome of `stream` from the start of each job.
 pub fn outcome(stream: &Stream, starts: &[Start]) -> QueueOutcome {
     let mut outcome = QueueOutcome {
         jobs: stream.jobs.len() as u64,
@@ -97,12 +96,12 @@ pub fn outcome(stream: &Stream, starts: &[Start]) -> QueueOutcome {
     outcome
 }
 
-/// A wait relative to the duration. Jobs of no duration count as of a millisecond.
+/// Wait relative to the duration. Jobs of no duration count as 1 ms long.
 fn relative_wait(job: &Job, wait_ms: u64) -> f64 {
     wait_ms as f64 / job.duration_ms.max(1) as f64
 }
 
-/// The value below which `share` of the sorted `values` lie; between two in proportion.
+/// Value below which `share` of the sorted `values` lie, linearly interpolated.
 fn percentile(values: &[f64], share: f64) -> f64 {
     let at = share * values.len().saturating_sub(1) as f64;
     let below = crate::drawn::whole(at);
@@ -112,7 +111,8 @@ fn percentile(values: &[f64], share: f64) -> f64 {
     low + (high - low) * (at - at.floor())
 }
 
-/// The bin of a relative wait: the first for less than 0.01, then four for each factor of ten, the last for all that is more.
+/// Bin of a relative wait: the first for less than 0.01, then four for each factor of ten, the last
+/// for all larger ones.
 fn bin(relative_wait: f64) -> usize {
     if relative_wait < 0.01 {
         return 0;
@@ -120,7 +120,7 @@ fn bin(relative_wait: f64) -> usize {
     (1 + crate::drawn::whole((relative_wait.log10() + 2.0) * BINS_PER_DECADE)).min(BINS - 1)
 }
 
-/// From which relative wait on a bin counts.
+/// Smallest relative wait of a bin.
 pub(crate) fn bin_from(bin: usize) -> f64 {
     10_f64.powf((bin as f64 - 1.0) / BINS_PER_DECADE - 2.0)
 }

@@ -1,4 +1,4 @@
-//! Jobs and workers.
+//! Streams of jobs and their workers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,68 +8,64 @@ use policy::requirements::matches;
 /// A job of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
-    /// When it comes, milliseconds since the start.
+    /// Arrival in milliseconds since the start.
     pub arrival_ms: u64,
-    /// How long a worker is busy with it, milliseconds.
+    /// Time that a worker is busy with the job, in milliseconds.
     pub duration_ms: u64,
-    /// How long an imprecise estimator takes it for, milliseconds.
+    /// Duration that an imprecise estimator assumes, in milliseconds.
     pub estimate_ms: u64,
     /// Jobs of a higher priority start first, whatever the order.
     pub priority: Priority,
-    /// What it asks for: an index into [`Stream::requirements`].
+    /// Requirements of the job: an index into [`Stream::requirements`].
     pub requirements: u32,
-    /// What sort it is: an index into [`Stream::kinds`].
+    /// Kind of the job: an index into [`Stream::kinds`].
     pub kind: u32,
 }
 
-/// Jobs in order of arrival, and the workers to run them.
+/// Jobs in order of arrival, and the workers that run them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stream {
-    /// Its name: that of the workload.
+    /// Name of the stream: that of the workload.
     pub name: String,
-    /// The jobs, earlier ones first.
+    /// The jobs in order of arrival.
     pub jobs: Vec<Job>,
-    /// What jobs ask for, each once.
+    /// Distinct sets of requirements of the jobs.
     pub requirements: Vec<BTreeMap<String, String>>,
-    /// Names of sorts of jobs, each once.
+    /// Distinct names of kinds of jobs.
     pub kinds: Vec<String>,
-    /// The workers, by number.
+    /// Workers; a worker's number is its index.
     pub workers: Vec<Worker>,
 }
 
-/// A worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
-    /// Its name.
     pub name: String,
-    /// What it has, by name: each value is an alternative.
+    /// Properties of the worker: each value of a name is an alternative.
     pub offers: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A stream that cannot be run.
+/// Reason why a stream cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidStream {
-    /// No workers.
-    #[error("there are no workers")]
+    #[error("the stream has no workers")]
     NoWorkers,
-    /// A requirement that no worker meets.
-    #[error("job {job} asks for {asked}, which no worker has; on offer: {offered}")]
+    /// No worker meets a requirement.
+    #[error("job {job} requires {asked}, which no worker offers; on offer: {offered}")]
     Unmet {
-        /// The job's place in the stream, from 1.
+        /// Position of the job in the stream, from 1.
         job: usize,
-        /// What it asks for.
         asked: String,
-        /// What workers have, by the same names.
+        /// Values that workers have for the same names.
         offered: String,
     },
 }
 
-/// Makes each value be kept once, and gives its number.
+/// Stores each value once and assigns it a number.
 #[derive(Debug, Default)]
 pub(crate) struct Interner<T>(HashMap<T, u32>);
 
 impl<T: std::hash::Hash + Eq + Clone> Interner<T> {
-    /// The number of `value` in `known`, where it is added when it is new.
+    /// Returns the number of `value`, which is appended to `known` if it is new.
     pub(crate) fn number(&mut self, value: &T, known: &mut Vec<T>) -> u32 {
         if let Some(number) = self.0.get(value) {
             return *number;
@@ -82,7 +78,7 @@ impl<T: std::hash::Hash + Eq + Clone> Interner<T> {
 }
 
 impl Stream {
-    /// For each set of requirements, the numbers of the workers that meet it; refuses what none meets.
+    /// Returns the numbers of the able workers for each set of requirements; fails if no worker is able.
     pub(crate) fn able(&self) -> Result<Vec<Vec<u32>>, InvalidStream> {
         if self.workers.is_empty() {
             return Err(InvalidStream::NoWorkers);

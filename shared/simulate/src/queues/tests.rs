@@ -1,4 +1,4 @@
-//! What the simulator must show.
+//! Tests of the queue simulator.
 
 mod aged;
 mod files;
@@ -11,7 +11,7 @@ use policy::Random;
 use super::*;
 use crate::drawn;
 
-/// The starts of `stream` by the policy of this name.
+/// The starts of `stream` under the policy with this name.
 fn starts(stream: &Stream, policy: &str, reading: Reading) -> Vec<Start> {
     let policy = policy.parse().unwrap();
     run_queue(stream, &Run { policy, reading, seed: 1 }).unwrap()
@@ -21,7 +21,7 @@ fn waits(stream: &Stream, starts: &[Start]) -> Vec<u64> {
     stream.jobs.iter().zip(starts).map(|(job, start)| start.start_ms - job.arrival_ms).collect()
 }
 
-/// A stream of text lines for so many workers that are all alike.
+/// A stream of text lines for the given number of equal workers.
 fn stream(lines: &str, workers: u64) -> Stream {
     let mut stream = read_trace("test", lines, 1, Reading::Text).unwrap();
     stream.workers = alike_workers(workers, &stream.requirements).unwrap();
@@ -30,7 +30,7 @@ fn stream(lines: &str, workers: u64) -> Stream {
 
 #[test]
 fn what_arrives_at_a_moment_comes_before_what_ends_at_it() {
-    // When the first ends, the second has just arrived and waits; it starts at that very moment.
+    // When the first ends, the second has just arrived and waits; it starts at that instant.
     let lines = r#"{"arrival_ms": 0, "duration_ms": 100}
         {"arrival_ms": 100, "duration_ms": 10}
         {"arrival_ms": 100, "duration_ms": 5}"#;
@@ -59,17 +59,17 @@ fn by_load_a_job_goes_to_whoever_has_least_left_to_do() {
     let stream = stream(lines, 2);
     let workers =
         |policy, reading| starts(&stream, policy, reading).iter().map(|s| s.worker).collect::<Vec<_>>();
-    // 0 has 500 left, 1 has 100 and 100.
+    // Worker 0 has 500 left, worker 1 has 100 and 100.
     assert_eq!(workers("n/load/oracle", Reading::Text), [0, 1, 1, 1]);
     assert_eq!(workers("n/load/queue_size", Reading::Text), [0, 1, 0, 1]);
-    // What runs does not count: all stay with the first until something waits there.
+    // The running job does not count: all stay with the first until something waits there.
     assert_eq!(workers("n/load/oracle", Reading::Code), [0, 0, 1, 1]);
     assert_eq!(workers("n/round_robin/-", Reading::Text), [0, 1, 0, 1]);
 }
 
 #[test]
 fn a_load_sinks_no_further_when_a_job_takes_longer_than_expected() {
-    // Worker 0 was expected to be done at 10; at 500 it counts as if it were, and is the first of two with nothing left.
+    // Worker 0 was expected to finish at 10; at 500 it counts as finished, and is the first of two with nothing left.
     let lines = r#"{"arrival_ms": 0, "duration_ms": 1000, "estimate_ms": 10}
         {"arrival_ms": 0, "duration_ms": 1000, "estimate_ms": 600}
         {"arrival_ms": 500, "duration_ms": 10, "estimate_ms": 10}
@@ -138,7 +138,7 @@ fn equal_seeds_give_equal_figures_whatever_the_number_of_processors() {
     assert!(first.iter().any(|tally| tally.outcomes[0] != tally.outcomes[1]));
 }
 
-/// A stream with so many jobs of two lengths, for as many workers that keep up with them or not.
+/// A stream with the given number of jobs of two lengths; the delay decides whether the workers keep up.
 fn two_lengths(jobs: u32, delay_ms: impl Fn(u64) -> f64, seed: u64) -> Stream {
     let mut random = Random::new(seed);
     let (mut lines, mut at) = (String::new(), 0.0);
@@ -153,7 +153,7 @@ fn two_lengths(jobs: u32, delay_ms: impl Fn(u64) -> f64, seed: u64) -> Stream {
 
 #[test]
 fn a_million_jobs_on_a_thousand_workers_are_nothing() {
-    // A twentieth of that here, so that tests stay short; the whole is in docs/simulator.md. Load 1.1.
+    // A twentieth of that here, to keep tests short; the full experiment is in docs/simulator.md. Load 1.1.
     let mut stream = two_lengths(50_000, |_| 2_400.0 / 1_100.0, 1);
     stream.workers = alike_workers(1000, &stream.requirements).unwrap();
     let begun = std::time::Instant::now();

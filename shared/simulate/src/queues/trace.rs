@@ -1,4 +1,4 @@
-//! Streams as text: one JSON object a line.
+//! Streams as text: one JSON object per line.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::drawn;
 
-/// No time in a stream is longer: 300 years. Milliseconds.
+/// Maximum of any time in a stream, in milliseconds: 300 years.
 const LONGEST_MS: f64 = 1e13;
 
-/// A line.
+/// One line as it is read.
 #[derive(Debug, Deserialize)]
 struct Line {
     arrival_ms: f64,
@@ -27,17 +27,18 @@ struct Line {
     requirements: BTreeMap<String, Value>,
     #[serde(default)]
     priority: Priority,
-    /// What an imprecise estimator said; absent: it is drawn, or that of a recorded build was not known.
+    /// Estimate of an imprecise estimator. If absent it is drawn, unless the line records a build,
+    /// whose estimate was unknown.
     #[serde(default)]
     estimate_ms: Option<f64>,
-    /// What only recorded builds have.
+    /// Present in recorded builds only.
     #[serde(default)]
     waited_ms: Option<IgnoredAny>,
     #[serde(default)]
     outcome: Option<IgnoredAny>,
 }
 
-/// A line as it is written: in whole milliseconds.
+/// One line as it is written: in whole milliseconds.
 #[derive(Debug, Serialize)]
 struct Written<'a> {
     arrival_ms: u64,
@@ -49,7 +50,7 @@ struct Written<'a> {
     estimate_ms: u64,
 }
 
-/// A value that is asked for: `threads` may be a number.
+/// A requested value: `threads` may be a number.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Value {
@@ -57,35 +58,32 @@ enum Value {
     Number(u64),
 }
 
-/// A stream that cannot be read.
+/// Reason why a stream cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTrace {
-    /// A line that is not what is expected.
     #[error("line {line}: {problem}")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
         problem: String,
     },
-    /// Nothing in it.
-    #[error("it holds no jobs; one JSON object a line is expected, with arrival_ms and duration_ms")]
+    #[error("the stream has no jobs: expected one JSON object per line, with arrival_ms and duration_ms")]
     Empty,
 }
 
-/// A stream as it was read. Estimates that it does not tell are drawn, for each seed anew.
+/// A stream as read from a file. Estimates that the file does not contain are drawn for each seed separately.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
-    /// What was read. An estimate that is to be drawn is 0 here.
+    /// The stream. An estimate that is still to be drawn is 0 here.
     pub stream: Stream,
-    /// Whether each job's estimate is to be drawn.
+    /// Whether each job's estimate is still to be drawn.
     drawn: Vec<bool>,
 }
 
 impl Trace {
-    /// Reads a stream, without workers. Fractions of milliseconds are rounded; fields that are not known are passed over.
-    /// A recorded build (a line with `waited_ms` or `outcome`) without `estimate_ms` is taken for what the dispatcher takes
-    /// it for: [`UNKNOWN_ESTIMATE_MS`].
+    /// Reads a stream without workers. Fractions of milliseconds are rounded; unknown fields are ignored. A
+    /// recorded build (a line with `waited_ms` or `outcome`) without `estimate_ms` gets the estimate that the
+    /// dispatcher uses for it: [`UNKNOWN_ESTIMATE_MS`].
     pub fn read(name: &str, text: &str) -> Result<Self, InvalidTrace> {
         let mut trace =
             Self { stream: Stream { name: name.to_owned(), ..Stream::default() }, ..Self::default() };
@@ -101,7 +99,7 @@ impl Trace {
             let arrival_ms = time("arrival_ms", read.arrival_ms)?;
             if arrival_ms < before {
                 return Err(wrong(format!(
-                    "arrival_ms is {arrival_ms}, but the job before arrived at {before}; jobs must be in order of arrival"
+                    "arrival_ms is {arrival_ms}, but the previous job arrived at {before}; sort the jobs by arrival"
                 )));
             }
             before = arrival_ms;
@@ -121,12 +119,12 @@ impl Trace {
         if trace.drawn.is_empty() { Err(InvalidTrace::Empty) } else { Ok(trace) }
     }
 
-    /// The stream for a seed: what is to be drawn, is drawn as `seed` and `reading` say.
+    /// Returns the stream for `seed`, with missing estimates drawn according to `seed` and `reading`.
     pub fn for_seed(&self, seed: u64, reading: Reading) -> Stream {
         let mut stream = self.stream.clone();
         let mut errors = drawn::stream(seed, &stream.name, "estimate");
         for (job, is_drawn) in stream.jobs.iter_mut().zip(&self.drawn) {
-            // One draw a job, so that those of the others do not depend on what one tells.
+            // One draw per job, so that the draws of other jobs do not depend on whether this line has an estimate.
             let estimate_ms = imprecise_ms(job.duration_ms, &mut errors, reading);
             if *is_drawn {
                 job.estimate_ms = estimate_ms;
@@ -163,7 +161,7 @@ fn whole_time(name: &str, value: f64) -> Result<u64, String> {
     Err(format!("{name} is {value}, but must be from 0 to {LONGEST_MS:e} milliseconds"))
 }
 
-/// What serde says, without its line, which is always 1.
+/// Returns the message of serde without its line, which is always 1.
 fn problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let column = format!(" at line {} column {}", error.line(), error.column());
@@ -174,7 +172,7 @@ fn problem(error: &serde_json::Error) -> String {
     }
 }
 
-/// Writes the jobs of a stream. Reading them gives the same jobs.
+/// Writes the jobs of a stream. Reading the text returns the same jobs.
 pub fn write_trace(stream: &Stream) -> String {
     let mut text = String::with_capacity(stream.jobs.len() * 160);
     let nothing = BTreeMap::new();
@@ -187,7 +185,7 @@ pub fn write_trace(stream: &Stream) -> String {
             priority: job.priority,
             estimate_ms: job.estimate_ms,
         };
-        // Texts and numbers are always written.
+        // Serializing texts and numbers cannot fail.
         text.push_str(&serde_json::to_string(&line).unwrap_or_default());
         text.push('\n');
     }

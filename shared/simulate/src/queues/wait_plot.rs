@@ -1,4 +1,4 @@
-//! How long jobs waited, relative to how long they ran: a histogram for each policy.
+//! Waits of jobs relative to their durations: a histogram for each policy.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ const FACETS: svg::Facets =
 const PLOT: (f64, f64) = (268.0, 92.0);
 const TITLE: f64 = 22.0;
 
-/// Jobs by relative wait, on scales of powers of ten; one small picture a policy, mean of all seeds. All of `tallies` are of
-/// one workload.
+/// Draws jobs by relative wait on logarithmic scales: one small picture per policy, mean of all seeds. All of
+/// `tallies` belong to one workload.
 pub fn plot_waits(tallies: &[&Tally]) -> String {
     let mut svg = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     draw(&mut svg, tallies).unwrap_or_default();
     svg
 }
@@ -72,7 +72,7 @@ fn facet(svg: &mut String, number: usize, tally: &Tally, (bins, decades): (&[f64
     };
     let step = width / BINS as f64;
     for (bin, count) in bins.iter().enumerate() {
-        // Less than one job a run is nothing that a scale of powers could show.
+        // A logarithmic scale cannot show a mean of less than one job per run.
         let part = height * count.max(1.0).log10() / decades;
         svg::bar(svg, [left + step * bin as f64, base - part, step - 1.0, part], colour)?;
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stream::Worker;
 
-/// More workers are a mistake.
+/// Maximum number of workers; a larger number is taken as a mistake.
 const MOST: u64 = 1_000_000;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,18 +28,16 @@ enum Offer {
     Texts(BTreeSet<String>),
 }
 
-/// A set of workers that cannot be read.
+/// Reason why a set of workers cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidWorkers {
-    /// Not what is expected.
-    #[error("{0}; expected is [{{\"name\": \"a\", \"count\": 1, \"offers\": {{\"env\": [\"c\"]}}}}, ...]")]
+    #[error("{0}; expected [{{\"name\": \"a\", \"count\": 1, \"offers\": {{\"env\": [\"c\"]}}}}, ...]")]
     Json(#[from] serde_json::Error),
-    /// Nobody, or far too many.
-    #[error("it names {0} workers; from 1 to {MOST} are expected")]
+    #[error("invalid number of workers {0}: expected 1 to {MOST}")]
     Count(u64),
 }
 
-/// Reads a set of workers.
+/// Reads a set of workers from JSON.
 pub fn read_workers(text: &str) -> Result<Vec<Worker>, InvalidWorkers> {
     let entries: Vec<Entry> = serde_json::from_str(text)?;
     let count = |entry: &Entry| entry.count.unwrap_or(1) as usize;
@@ -60,7 +58,7 @@ pub fn read_workers(text: &str) -> Result<Vec<Worker>, InvalidWorkers> {
     Ok(workers)
 }
 
-/// `count` workers that are all alike and have whatever is asked for in `requirements`.
+/// Returns `count` equal workers that meet all of `requirements`.
 pub fn alike_workers(
     count: u64,
     requirements: &[BTreeMap<String, String>],
@@ -69,7 +67,7 @@ pub fn alike_workers(
     let mut offers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, value) in requirements.iter().flatten() {
         let values = offers.entry(name.clone()).or_default();
-        // The alternatives of a hardware group are values each.
+        // Each alternative of a hardware group is a separate value.
         values.extend(value.split('|').map(|value| value.trim().to_owned()));
         values.insert(value.clone());
     }
@@ -77,7 +75,7 @@ pub fn alike_workers(
     Ok((1..=count).map(worker).collect())
 }
 
-/// Refuses nobody, and more than fit into memory.
+/// Refuses zero workers, and more than fit into memory.
 fn check_count(count: u64) -> Result<(), InvalidWorkers> {
     if (1..=MOST).contains(&count) { Ok(()) } else { Err(InvalidWorkers::Count(count)) }
 }
@@ -91,7 +89,7 @@ fn values((name, offer): (String, Offer)) -> (String, BTreeSet<String>) {
     (name, values)
 }
 
-/// Writes a set of workers. Reading it gives the same workers.
+/// Writes a set of workers. Reading the text returns the same workers.
 pub fn write_workers(workers: &[Worker]) -> String {
     let entry = |worker: &Worker| Entry {
         name: Some(worker.name.clone()),
@@ -103,7 +101,7 @@ pub fn write_workers(workers: &[Worker]) -> String {
             .collect(),
     };
     let lines: Vec<String> =
-        // Texts are always written.
+        // Serializing texts cannot fail.
         workers.iter().map(|worker| serde_json::to_string(&entry(worker)).unwrap_or_default()).collect();
     format!("[\n{}\n]\n", lines.join(",\n"))
 }

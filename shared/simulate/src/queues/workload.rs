@@ -1,4 +1,4 @@
-//! The thesis's workloads (section 3.6.3): which jobs, how many, how often, and for which workers.
+//! The workloads of the thesis (section 3.6.3): kinds and numbers of jobs, their arrival rates, and their workers.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -11,31 +11,31 @@ use super::{
 /// A workload of the thesis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Workload {
-    /// Jobs for two groups of workers that have none in common; 11 workers.
+    /// Jobs for two disjoint groups of workers; 11 workers.
     CommonParaSmall,
-    /// The same, longer, with 44 workers: its parallel group is far too small.
+    /// The same as `CommonParaSmall` but longer, with 44 workers: its parallel group is far too small.
     CommonParaLarge,
     /// First short jobs, then mostly long ones; 4 workers.
     TwoPhaseSmall,
-    /// The same for 40 workers.
+    /// The same as `TwoPhaseSmall`, with 40 workers.
     TwoPhaseLarge,
-    /// Two lengths; 4 workers.
+    /// Jobs of two lengths; 4 workers.
     MediumShort,
-    /// Two lengths that differ more; 40 workers.
+    /// Jobs of two lengths that differ more; 40 workers.
     LongShort,
-    /// Five sorts of jobs for four groups of workers.
+    /// Five kinds of jobs for four groups of workers.
     MultiType,
 }
 
-/// A workload that does not exist.
+/// Error for the name of an unknown workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no workload {0:?}; there are common+para_small, common+para_large, two_phase_small, two_phase_large, \
+    "unknown workload {0:?}: expected one of common+para_small, common+para_large, two_phase_small, two_phase_large, \
          medium+short, long+short, multi_type"
 )]
 pub struct ParseWorkloadError(String);
 
-/// A sort of job.
+/// A kind of job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
@@ -44,12 +44,12 @@ pub(crate) struct Kind {
     pub(crate) deviation_ms: f64,
 }
 
-/// In which order sorts of jobs come.
+/// Order in which kinds of jobs arrive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Mix {
-    /// By chance, in proportion to these numbers.
+    /// At random, in proportion to these numbers.
     Weighted(&'static [(u64, Kind)]),
-    /// First so many short ones; from then on long ones in so many of so many cases.
+    /// First the given number of short jobs; then a long job in `long` of `of` cases.
     Phases { first: u64, long: u64, of: u64 },
 }
 
@@ -68,7 +68,7 @@ const SHORT_2: Kind = kind("common_short", "group_common_2", 500.0, 200.0);
 const SHORT_BOTH: Kind = kind("common_short", "group_common_1|group_common_2", 500.0, 200.0);
 
 impl Workload {
-    /// All of them.
+    /// All workloads of the thesis.
     pub const ALL: [Self; 7] = [
         Self::CommonParaSmall,
         Self::CommonParaLarge,
@@ -79,7 +79,7 @@ impl Workload {
         Self::MultiType,
     ];
 
-    /// Its name in the thesis.
+    /// Name of the workload in the thesis.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::CommonParaSmall => "common+para_small",
@@ -92,12 +92,11 @@ impl Workload {
         }
     }
 
-    /// The jobs that `seed` names, with their workers. Equal seeds give equal streams.
+    /// Returns the jobs for `seed`, with their workers. Equal seeds give equal streams.
     pub fn stream(self, seed: u64, reading: Reading) -> Stream {
         generate::stream(self, seed, reading)
     }
 
-    /// How many jobs.
     pub(crate) fn jobs(self) -> usize {
         match self {
             Self::CommonParaSmall | Self::MediumShort | Self::LongShort | Self::MultiType => 1000,
@@ -106,8 +105,8 @@ impl Workload {
         }
     }
 
-    /// Milliseconds between two arrivals on the average. The text has those of `two_phase` the wrong way round: it would leave
-    /// 40 workers idle and give 4 of them ten times what they can do, against its own description.
+    /// Mean time between two arrivals in milliseconds. The text of the thesis has the values of `two_phase` swapped:
+    /// they would leave 40 workers idle and give 4 of them ten times their capacity, against its own description.
     pub(crate) fn delay_ms(self) -> f64 {
         match self {
             Self::TwoPhaseSmall => 550.0,
@@ -120,7 +119,7 @@ impl Workload {
         }
     }
 
-    /// Which jobs come.
+    /// Returns the kinds of jobs in the workload.
     pub(crate) fn mix(self, reading: Reading) -> Mix {
         match (self, reading) {
             (Self::CommonParaSmall | Self::CommonParaLarge, _) => {
@@ -131,7 +130,7 @@ impl Workload {
             (Self::TwoPhaseSmall | Self::TwoPhaseLarge, Reading::Text) => {
                 Mix::Phases { first: 1000, long: 5, of: 6 }
             }
-            // The generator moved on twice for each job, and drew from 0 to 98.
+            // The generator advanced twice for each job, and drew from 0 to 98.
             (Self::TwoPhaseSmall | Self::TwoPhaseLarge, Reading::Code) => {
                 Mix::Phases { first: 501, long: 80, of: 99 }
             }
@@ -144,7 +143,6 @@ impl Workload {
         }
     }
 
-    /// Its workers.
     pub(crate) fn workers(self, reading: Reading) -> Vec<Worker> {
         let groups: &[(&str, &str, u32)] = match self {
             Self::CommonParaSmall => &[("parallel", "group_parallel", 1), ("common", "group_common_1", 10)],
@@ -158,7 +156,7 @@ impl Workload {
                 ("gpu", "group_gpu", 4),
             ],
         };
-        // One worker of the forty was missing when the published figures were made.
+        // One of the forty workers was missing when the published figures were made.
         let missing = match (self, reading) {
             (Self::TwoPhaseLarge | Self::LongShort, Reading::Code) => Some("common_4"),
             (_, Reading::Code | Reading::Text) => None,

@@ -1,4 +1,4 @@
-//! What arrives at a pool.
+//! Items that arrive at a pool.
 
 use std::f64::consts::TAU;
 
@@ -12,33 +12,33 @@ use crate::{
 };
 
 const HOUR: f64 = 3600.0;
-/// Of the mean of a day, by how much noon is above and midnight below it.
+/// Difference of noon and midnight from the mean of a day, as a share of the mean.
 const SWING: f64 = 39.0 / 41.0;
 
-/// How items arrive.
+/// Arrival pattern of items.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// By chance, always as many.
+    /// Random arrivals at a constant rate.
     Steady,
-    /// By chance, by noon forty times as many as by midnight; the first hour is that after midnight.
+    /// Random arrivals, forty times as many at noon as at midnight; the first hour follows midnight.
     Day,
-    /// So many at once, as often as the number of items an hour says.
+    /// Bursts of the given number of items, as many bursts as the number of items per hour requires.
     Bursts(u32),
 }
 
-/// One item.
+/// An item of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScalingItem {
-    /// When it arrives, milliseconds from the beginning.
+    /// Arrival in milliseconds from the beginning.
     pub arrival_ms: u64,
-    /// How long it takes.
+    /// Run time in milliseconds.
     pub duration_ms: u64,
-    /// How long it is expected to take.
+    /// Estimated run time in milliseconds.
     pub estimate_ms: u64,
 }
 
-/// What the scenario's pattern makes.
+/// Generates the items of the scenario's pattern.
 pub(super) fn items(scenario: &ScalingScenario) -> Vec<ScalingItem> {
     let mut random = Random::new(scenario.seed);
     let mut items = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn items(scenario: &ScalingScenario) -> Vec<ScalingItem> {
         if hours > scenario.hours {
             return items;
         }
-        // More than there are at any time, of which a part is left out.
+        // Draw at the highest rate of the day, and drop some of the arrivals.
         if scenario.pattern == Pattern::Day && random.unit() * peak > 1.0 - SWING * (TAU * hours / 24.0).cos()
         {
             continue;
@@ -70,7 +70,7 @@ pub(super) fn items(scenario: &ScalingScenario) -> Vec<ScalingItem> {
 
 fn item(scenario: &ScalingScenario, hours: f64, random: &mut Random) -> ScalingItem {
     let sigma = scenario.service_sigma;
-    // With this median the mean is as asked for.
+    // With this median, the mean equals the setting.
     let seconds = scenario.service_seconds * normal(random, -sigma * sigma / 2.0, sigma).exp();
     let estimate = seconds * log_normal(random, scenario.estimate_sigma);
     ScalingItem {

@@ -1,4 +1,4 @@
-//! Items and processes, event by event.
+//! Runs items on processes, event by event.
 
 use std::{
     cmp::Reverse,
@@ -12,10 +12,10 @@ use policy::autoscale::{AutoscaleSettings, Observation, PoolState, plan};
 use super::{InvalidScaling, PoolSize, ScalingFigures, ScalingItem, ScalingScenario, pool::Pool};
 use crate::builds::millis;
 
-/// Of so many items that ended last the mean is taken for how long one takes.
+/// Number of last ended items whose mean run time estimates that of an item.
 const ENDED: usize = 50;
 const MINUTE: u64 = 60_000;
-/// What has not ended so many days after the end of the scenario is not waited for.
+/// Days after the end of the scenario when the simulation gives up on items that have not ended.
 const MOST_DAYS: u64 = 90;
 const DAY: u64 = 24 * 60 * MINUTE;
 
@@ -26,20 +26,20 @@ pub(super) enum Size {
     Fixed(PoolSize, u64),
 }
 
-/// A run.
+/// Result of a run.
 pub(super) struct Done {
     pub(super) figures: ScalingFigures,
-    /// How many processes took work, every minute.
+    /// Number of processes that accept work, one value per minute.
     pub(super) processes: Vec<u64>,
-    /// How many were needed then.
+    /// Number of processes needed, one value per minute.
     pub(super) wanted: Vec<u64>,
 }
 
-/// What happens, in the order in which it does at the same moment.
+/// Events, declared in the order in which events of one instant are processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Arrival,
-    /// On this process.
+    /// An item ended on this process.
     Ended(u64, usize),
     Ready(u64),
     Tick,
@@ -52,7 +52,7 @@ struct Farm<'a> {
     slots: u64,
     events: BinaryHeap<Reverse<(u64, Event)>>,
     arrived: usize,
-    /// Items that wait, in the order of their arrival.
+    /// Waiting items, in order of arrival.
     queue: VecDeque<usize>,
     queued_ms: u64,
     running: u64,
@@ -63,7 +63,7 @@ struct Farm<'a> {
     meter: Meter,
 }
 
-/// What is counted.
+/// Accumulated figures of a run.
 #[derive(Default)]
 struct Meter {
     waits: Vec<u64>,
@@ -120,7 +120,7 @@ pub(super) fn simulate(
 }
 
 impl Farm<'_> {
-    /// Until the end of the scenario, and until all that arrived has ended.
+    /// Runs until the end of the scenario, and until all items have ended.
     fn run(&mut self, horizon_ms: u64, tick_ms: u64) -> Result<(), InvalidScaling> {
         while let Some(Reverse((at, event))) = self.events.pop() {
             let is_idle = self.arrived == self.items.len() && self.queue.is_empty() && self.running == 0;
@@ -152,7 +152,7 @@ impl Farm<'_> {
         InvalidScaling::Endless { left: items.saturating_sub(ended), items, days: MOST_DAYS }
     }
 
-    /// Time passes: everything stays as it is until `at`.
+    /// Advances time to `at`; the state stays the same until then.
     fn advance(&mut self, at: u64) {
         let (stages, span) = (self.pool.stages(), at - self.now);
         let wanted = (self.running + self.queue.len() as u64).div_ceil(self.slots);
@@ -185,7 +185,7 @@ impl Farm<'_> {
         self.next_arrival();
     }
 
-    /// Starts what there is room for.
+    /// Starts as many items as there are free slots.
     fn begin(&mut self) {
         while let Some(at) = self.queue.front().copied() {
             let (Some(item), Some(process)) = (self.items.get(at), self.pool.begin()) else { return };
@@ -226,7 +226,7 @@ impl Farm<'_> {
         }
     }
 
-    /// The planner looks, and what it says is done.
+    /// Runs the planner and applies its decision.
     fn tick(&mut self) {
         let seen = self.observe();
         let (plan, state) = plan(&self.state, &seen, self.settings, Millis(self.now));

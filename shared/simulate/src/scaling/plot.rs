@@ -1,31 +1,31 @@
-//! The size of a pool as a picture: SVG, written by hand.
+//! Draws the size of a pool as an SVG picture.
 
 use std::fmt;
 
 use super::ScalingRun;
 use crate::svg::{self, Stroke, round_step};
 
-/// Pixels.
+/// Width of the picture in pixels, like all lengths below.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 48.0;
-/// Colours that people who see few colours tell apart (Okabe and Ito).
+/// Colour of live processes; colour-blind readers can distinguish all colours here (Okabe and Ito).
 const THERE: Stroke = Stroke::solid("#0072b2", 2.0);
 const WANTED: Stroke = Stroke::solid("#e69f00", 1.0);
 const BOUND: Stroke = Stroke::dashed("#888888", "4 3");
 
-/// How many processes took work over time, and how many would have been needed to run everything at once.
+/// Draws the number of processes that accepted work over time, and the number needed to run everything at once.
 pub fn plot_scaling(run: &ScalingRun) -> String {
     let mut svg = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     draw(&mut svg, run).unwrap_or_default();
     svg
 }
 
-/// Where the numbers go.
+/// Scale of both axes.
 struct Axes {
     minutes: f64,
     most: f64,
@@ -44,7 +44,7 @@ impl Axes {
 fn draw(svg: &mut String, run: &ScalingRun) -> fmt::Result {
     let bound = run.scenario.autoscale.max as f64;
     let highest = |of: &[u64]| of.iter().copied().max().unwrap_or(0) as f64;
-    // What is needed may be far more than there may ever be: that part is cut off.
+    // The need may far exceed the largest allowed size: cut that part off.
     let most = highest(&run.processes).max(highest(&run.wanted).min(1.5 * bound)).max(1.0);
     let axes = Axes { minutes: (run.processes.len().max(2) - 1) as f64, most: 1.05 * most };
     svg::open(svg, (WIDTH, HEIGHT), "Size of an autoscaled pool over time", LEFT)?;
@@ -56,7 +56,7 @@ fn draw(svg: &mut String, run: &ScalingRun) -> fmt::Result {
         svg::stroke(svg, (LEFT, y), (WIDTH - RIGHT, y), BOUND)?;
     }
     let meanings =
-        [(THERE, "processes that take work"), (WANTED, "needed to run all at once"), (BOUND, "at most")];
+        [(THERE, "live processes"), (WANTED, "needed to run all at once"), (BOUND, "maximum")];
     svg::line_legend(svg, (LEFT, 46.0), 210.0, &meanings)?;
     svg::close(svg)
 }
@@ -80,7 +80,7 @@ fn grid(svg: &mut String, axes: &Axes) -> fmt::Result {
     svg::text(svg, (f64::midpoint(LEFT, right), HEIGHT - 10.0), "middle", "hours")
 }
 
-/// A line through the largest number of every few minutes: as many points as the picture has pixels, or nearly so.
+/// Draws a line through the maximum of every few minutes, with about as many points as the picture has pixels.
 fn line(svg: &mut String, axes: &Axes, counts: &[u64], look: Stroke) -> fmt::Result {
     let every = counts.len().div_ceil(900).max(1);
     let largest = |(at, some): (usize, &[u64])| {

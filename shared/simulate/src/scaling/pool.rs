@@ -2,31 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Process {
     Starting,
-    /// Takes work, and runs so many items.
+    /// Accepts work, and runs the given number of items.
     Alive(u32),
-    /// Takes none, and still runs so many.
+    /// Accepts no work, and still runs the given number of items.
     Draining(u32),
 }
 
-/// How many processes are at which stage.
+/// Number of processes at each stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Stages {
     pub(super) starting: u64,
     pub(super) alive: u64,
-    /// Of those that are alive, those that run something.
+    /// Live processes that run at least one item.
     pub(super) busy: u64,
     pub(super) draining: u64,
 }
 
-/// Equal processes.
+/// A pool of equal processes.
 #[derive(Debug)]
 pub(super) struct Pool {
     processes: BTreeMap<u64, Process>,
-    /// Those that could start an item.
+    /// Processes with a free slot.
     with_room: BTreeSet<u64>,
     slots: u32,
     next: u64,
@@ -43,7 +42,7 @@ impl Pool {
         self.stages
     }
 
-    /// Asks for one more.
+    /// Starts one more process and returns its number.
     pub(super) fn start(&mut self) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -51,14 +50,15 @@ impl Pool {
         id
     }
 
-    /// It takes work now, unless it was given back meanwhile.
+    /// The process accepts work from now on, unless it was removed while it started.
     pub(super) fn ready(&mut self, id: u64) {
         if self.processes.get(&id) == Some(&Process::Starting) {
             self.put(id, Some(Process::Alive(0)));
         }
     }
 
-    /// Starts an item where there is room, by lowest number: so that few processes run something when little is to do.
+    /// Starts an item on the free process with the lowest number, so that few processes are busy when
+    /// there is little work.
     pub(super) fn begin(&mut self) -> Option<u64> {
         let id = *self.with_room.first()?;
         if let Some(Process::Alive(running)) = self.processes.get(&id).copied() {
@@ -67,7 +67,7 @@ impl Pool {
         Some(id)
     }
 
-    /// An item of it ended. Whether it was there to end it.
+    /// Ends an item of the process. Returns whether the process still existed.
     pub(super) fn end(&mut self, id: u64) -> bool {
         let was_there = self.processes.contains_key(&id);
         let after = match self.processes.get(&id) {
@@ -79,7 +79,7 @@ impl Pool {
         was_there
     }
 
-    /// Gives so many back: those that start first, then those that run least, the youngest first.
+    /// Removes `count` processes: starting ones first, then those with the fewest items, the youngest first.
     pub(super) fn drain(&mut self, count: u64) {
         let rank = |(id, process): (&u64, &Process)| match process {
             Process::Starting => Some((0, u64::MAX - id)),
@@ -97,7 +97,7 @@ impl Pool {
         }
     }
 
-    /// Changes one, or takes it away.
+    /// Replaces or removes a process.
     fn put(&mut self, id: u64, process: Option<Process>) {
         let before = match process {
             Some(process) => self.processes.insert(id, process),

@@ -14,7 +14,7 @@ fn a_day_costs_less_than_half_and_nobody_waits_longer_than_asked_for() {
     let (planned, largest) = (of(&run, PoolSize::Planned), of(&run, PoolSize::FixedMax));
     assert!(planned.cost < 0.5 * largest.cost, "{planned:?} {largest:?}");
     assert!(planned.in_time_pct >= 95.0, "{planned:?}");
-    // The same money spent on a pool of one size all day.
+    // The same money spent on a pool of constant size.
     let mean = of(&run, PoolSize::FixedMean);
     assert!(mean.in_time_pct < 60.0 && mean.wait_mean_s > 20.0 * planned.wait_mean_s, "{mean:?}");
     assert!(planned.over_provisioned_s < 0.3 * largest.over_provisioned_s);
@@ -35,7 +35,7 @@ fn constant_load_is_served_for_about_the_price_of_a_fixed_pool() {
         let load = per_hour * service_seconds / 3600.0;
         assert!(planned.in_time_pct >= 95.0, "{planned:?}");
         assert!(planned.processes_mean < 2.0 * load + 3.0, "{planned:?}");
-        // Chance makes it lack one now and then; that is no more than some turns an hour.
+        // At random it lacks one now and then; that causes only a few turns per hour.
         assert!(planned.turns < 50, "{planned:?}");
     }
 }
@@ -89,7 +89,7 @@ fn what_is_provisioned_is_counted() {
 
 #[test]
 fn what_drains_is_paid_for_and_runs_to_its_end() {
-    // Two slots a process: the long item keeps its process, which goes when that ends.
+    // Two slots per process: the long item keeps its process until the item ends.
     let mut scenario = ScalingScenario { slots: 2, hours: 3.0, ..ScalingScenario::default() };
     scenario.autoscale.max = 4;
     let mut items = vec![ScalingItem { arrival_ms: 0, duration_ms: 8_000_000, estimate_ms: 60_000 }];
@@ -117,12 +117,12 @@ fn equal_scenarios_give_equal_runs() {
 #[test]
 fn scenarios_that_make_no_sense_are_refused() {
     let wrong = ScalingScenario { hours: -1.0, ..ScalingScenario::default() };
-    assert_eq!(wrong.check().unwrap_err().to_string(), "hours is -1: a number from 0.01 to 1000 is expected");
+    assert_eq!(wrong.check().unwrap_err().to_string(), "hours is -1: expected 0.01 to 1000");
     let mut bounds = ScalingScenario::default();
     bounds.autoscale.min = 41;
     assert_eq!(
         bounds.check().unwrap_err().to_string(),
-        "min of autoscaling is 41: a number from 0 to 40 is expected"
+        "autoscaling setting min is 41: expected a number from 0 to 40"
     );
 }
 
@@ -136,7 +136,7 @@ fn a_planner_that_looks_too_seldom_to_remove_anything_is_refused() {
         "tick_seconds is 151, more than a quarter of scale_in_after_seconds (600): the planner would see too little of that \
          time ever to remove a process"
     );
-    // Without that time there is nothing to see.
+    // With a time of 0, the planner has no observations.
     scenario.autoscale.scale_in_after_seconds = 0.0;
     scenario.check().unwrap();
 }
@@ -148,7 +148,7 @@ fn recorded_work_that_takes_longer_than_a_month_is_refused_with_its_line() {
     assert_eq!(read_scaling_items(&month).unwrap()[0].duration_ms, 2_592_000_000);
     assert_eq!(
         read_scaling_items(&(month + &line("1e13"))).unwrap_err().to_string(),
-        "line 3: duration_ms is 10000000000000, but here it may be 2592000000 (30 days) at most"
+        "line 3: duration_ms is 10000000000000, but must be at most 2592000000 (30 days)"
     );
 }
 
@@ -159,7 +159,7 @@ fn work_that_the_pool_never_gets_done_is_refused_and_not_run_for_ever() {
     let month = ScalingItem { arrival_ms: 0, duration_ms: 2_592_000_000, estimate_ms: u64::MAX / 2 };
     assert_eq!(
         scale(&scenario, Some(&[month; 9])).unwrap_err().to_string(),
-        "6 of 9 items still wait or run 90 days after the scenario's end; a larger max, more slots or less work is needed"
+        "6 of 9 items still wait or run 90 days after the scenario's end; raise max or slots, or reduce the work"
     );
     let endless = ScalingItem { duration_ms: u64::MAX, ..month };
     assert!(matches!(scale(&scenario, Some(&[endless])), Err(InvalidScaling::Endless { left: 1, .. })));
@@ -172,7 +172,7 @@ fn processes_that_start_are_paid_for_and_are_not_too_many() {
     let mut scenario = ScalingScenario { hours: 0.01, ..ScalingScenario::default() };
     (scenario.autoscale.min, scenario.autoscale.max) = (0, 1);
     scenario.autoscale.start_up_seconds = 30.0;
-    // The only process starts for 30 s, and then runs it for 60 s.
+    // The only process starts up for 30 s, and then runs the item for 60 s.
     let item = ScalingItem { arrival_ms: 0, duration_ms: 60_000, estimate_ms: 60_000 };
     let planned = of(&scale(&scenario, Some(&[item])).unwrap(), PoolSize::Planned);
     assert_eq!((planned.over_provisioned_s, planned.process_hours), (0.0, 0.025), "{planned:?}");

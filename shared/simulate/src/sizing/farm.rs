@@ -10,7 +10,7 @@ use policy::actions::{AfterCopy, CopyEnd, History, Learned, after_copy, packing}
 
 use super::{ATTEMPTS, LOOK_AHEAD, Sizes, SizingFigures, SizingScenario, workload::Job};
 
-/// `google.rpc.Code` `RESOURCE_EXHAUSTED`.
+/// Number of `RESOURCE_EXHAUSTED` in `google.rpc.Code`.
 const OUT_OF_MEMORY: i32 = 8;
 
 struct Farm<'a> {
@@ -19,13 +19,13 @@ struct Farm<'a> {
     capacity: Resources,
     slots: usize,
     processors: f64,
-    /// Executions that wait, in the order of their places.
+    /// Waiting executions, in the order of their positions.
     waiting: BTreeMap<usize, ExecutionRecord>,
     machines: Vec<Machine>,
     history: History,
     now: f64,
     useful: f64,
-    /// Byte-seconds at the peak, and held.
+    /// Byte-seconds of peak memory; `held` are those of reserved memory.
     used: f64,
     held: f64,
     figures: SizingFigures,
@@ -35,7 +35,7 @@ struct Machine {
     id: ExecutorId,
     free: Resources,
     running: Vec<Running>,
-    /// Until when what runs was brought forward.
+    /// Time up to which the progress of running actions is accounted.
     at: f64,
 }
 
@@ -43,13 +43,13 @@ struct Running {
     job: usize,
     record: ExecutionRecord,
     size: Resources,
-    /// Seconds of its run that are left when it has the processors that it uses: to its end, or to its kill.
+    /// Remaining seconds, with all processors that the action uses, until its end or its kill.
     left: f64,
     is_killed: bool,
     since: f64,
 }
 
-/// Takes `jobs` through the farm.
+/// Runs `jobs` on the farm.
 pub(crate) fn simulate(scenario: &SizingScenario, jobs: &[Job], sizes: Sizes) -> SizingFigures {
     let Some(mut farm) = Farm::new(scenario, jobs, sizes) else { return SizingFigures::default() };
     for machine in 0..farm.machines.len() {
@@ -94,7 +94,7 @@ impl<'a> Farm<'a> {
         })
     }
 
-    /// Starts on `machine` what fits there.
+    /// Starts all actions on `machine` that fit there.
     fn fill(&mut self, machine: usize) {
         let window: Vec<usize> = self.waiting.keys().copied().take(LOOK_AHEAD).collect();
         for job in window {
@@ -111,7 +111,7 @@ impl<'a> Farm<'a> {
         }
     }
 
-    /// As large as the scheduler would say.
+    /// Returns the size that the scheduler would choose.
     fn size(&self, job: usize, record: &ExecutionRecord) -> Resources {
         let Some(action) = self.jobs.get(job) else { return Resources::default() };
         let learned = match self.sizes {
@@ -136,14 +136,14 @@ impl<'a> Farm<'a> {
         to.running.push(Running { job, record, size, left, is_killed, since: self.now });
     }
 
-    /// The machine on which something ends next, and when.
+    /// Returns the machine on which an action ends next, and the time of that end.
     fn next(&self) -> Option<(usize, f64)> {
         let ends = self.machines.iter().map(|machine| machine.next_end(self.processors, self.jobs));
         let soonest = ends.enumerate().filter_map(|(machine, at)| Some((machine, at?)));
         soonest.min_by(|(_, a), (_, b)| a.total_cmp(b))
     }
 
-    /// Ends what ends now on `machine`.
+    /// Ends the actions on `machine` that end now.
     fn end_at(&mut self, machine: usize) {
         let Some(on) = self.machines.get_mut(machine) else { return };
         on.bring_forward(self.now, self.processors, self.jobs);
@@ -202,7 +202,7 @@ impl<'a> Farm<'a> {
 }
 
 impl Machine {
-    /// How fast all runs that share its processors evenly: 1 when there are enough.
+    /// Speed of all runs that share the machine's processors evenly: 1 when there are enough.
     fn speed(&self, processors: f64, jobs: &[Job]) -> f64 {
         let uses = |running: &Running| jobs.get(running.job).map_or(0.0, |job| job.processors);
         let all: f64 = self.running.iter().map(uses).sum();
@@ -221,7 +221,7 @@ impl Machine {
     }
 }
 
-/// The record of an action that waits.
+/// Creates the record of a waiting action.
 fn accepted(job: &Job) -> Option<ExecutionRecord> {
     let group: Group = "sizing".parse().ok()?;
     let pool: PoolName = "default".parse().ok()?;
@@ -246,7 +246,7 @@ fn accepted(job: &Job) -> Option<ExecutionRecord> {
     }))
 }
 
-/// Thousandths.
+/// Converts to thousandths, rounded.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -17,7 +17,7 @@ fn learned_sizes_end_nine_of_ten_kills_and_use_the_machines_better() {
         assert!(run.learned.utilisation >= run.declared.utilisation + 0.08, "{run:?}");
         assert!(
             run.learned.utilisation >= 0.9 * run.known.utilisation,
-            "near to the best that could be: {run:?}"
+            "close to the optimum: {run:?}"
         );
         assert_eq!(run.learned.failed, 0);
     }
@@ -42,13 +42,13 @@ fn they_do_also_where_people_declare_with_care_and_where_runs_differ_much() {
 fn the_workload_is_as_its_description_says() {
     for run in runs(|_| {}) {
         let actions = run.known.succeeded;
-        assert_eq!((run.known.kills, run.known.failed), (0, 0), "who knows what is needed kills nothing");
+        assert_eq!((run.known.kills, run.known.failed), (0, 0), "known sizes cause no kills");
         assert!((9000..10_500).contains(&actions), "{run:?}");
         assert_eq!(run.declared.succeeded + run.declared.failed, actions);
         assert_eq!(run.learned.succeeded + run.learned.failed, actions);
         let unused = 1.0 - run.declared.memory_used_of_held;
-        assert!((0.4..0.65).contains(&unused), "about half of what is held is not used: {run:?}");
-        assert!(run.declared.failed * 1000 < actions, "what never succeeds is declared: {run:?}");
+        assert!((0.4..0.65).contains(&unused), "about half of the reservations is not used: {run:?}");
+        assert!(run.declared.failed * 1000 < actions, "actions that never succeed declare a size: {run:?}");
         assert!(run.learned.kills_in_first_build <= run.declared.kills_in_first_build, "{run:?}");
     }
 }

@@ -1,19 +1,19 @@
-//! The workload, and where its numbers come from.
+//! The workload, and the sources of its numbers.
 //!
 //! **What actions use.** Five kinds, each with a share of all actions, a log-normal peak of memory, a mean use of
-//! processors and a log-normal duration. They are assumptions of the order that users report: compilations of C++ of some
-//! hundred megabytes, the largest 2 to 4 GB (bazelbuild/bazel issue 25770), links of several gigabytes (issue 17368). A
-//! target has its own typical use, drawn from its kind; each run of it differs by chance, and a changed command changes what
-//! it uses from then on ([`CHANGE`]).
+//! processors and a log-normal duration. They are assumptions of the order that users report: compilations of C++ of
+//! some hundred megabytes, the largest 2 to 4 GB (bazelbuild/bazel issue 25770), links of several gigabytes (issue
+//! 17368). A target has a typical use, drawn from its kind; each run differs at random, and a changed command changes
+//! all later use ([`CHANGE`]).
 //!
-//! **What people declare.** Most declare nothing. Who is killed declares a size sooner or later: four in five of those that
-//! need more memory than the default, and all that need so much that they would never succeed. Of those that declare,
-//! some declare too little (the code grew since), some about enough, and half far too much: so that of what is held about
-//! half is not used, as of manual limits at Google, where the mean slack was 46 % (Rzadca et al., "Autopilot", 2020).
-//! Processors are declared seldom, and as round numbers.
+//! **What users declare.** Most declare nothing. Users whose actions are killed declare a size sooner or later: four
+//! in five of those that need more memory than the default, and all that need so much that they would never succeed.
+//! Of those that declare, some declare too little (the code grew since), some about enough, and half far too much:
+//! about half of the reserved memory is not used, as with manual limits at Google, where the mean slack was 46 %
+//! (Rzadca et al., "Autopilot", 2020). Processors are declared rarely, and as round numbers.
 //!
-//! The tests take other assumptions too: people who declare with more care, runs that differ more, commands that change more
-//! often.
+//! The tests also use other assumptions: users who declare more carefully, runs that differ more, and commands
+//! that change more often.
 
 use model::{ActionKeys, BlobDigest, DigestFunction, Group, Needs, ParseIdError, Resources, TestSize};
 use policy::{
@@ -27,13 +27,13 @@ use crate::drawn::log_normal;
 /// A kind of actions.
 struct Kind {
     mnemonic: &'static str,
-    /// Of 100 actions.
+    /// Percentage of all actions.
     share: u64,
-    /// Median bytes at the peak, and sigma of the log-normal distribution.
+    /// Median peak memory in bytes, and sigma of the log-normal distribution.
     memory: (f64, f64),
-    /// Processors on the average, give or take up to so much of it.
+    /// Mean number of processors, and the largest deviation from it.
     processors: (f64, f64),
-    /// Median seconds when it has the processors that it uses, and sigma.
+    /// Median seconds with all processors that the action uses, and sigma.
     seconds: (f64, f64),
 }
 
@@ -61,35 +61,35 @@ const KINDS: [Kind; 5] = [
 const NOISE: f64 = 0.15;
 /// Sigma by which a changed command changes the memory of its target.
 const CHANGE: f64 = 0.15;
-/// Nothing uses more: bytes, seconds.
+/// Upper bounds of an action: bytes, seconds.
 const MOST: (f64, f64) = (12e9, 120.0);
-/// Nothing uses less: bytes, seconds.
+/// Lower bounds of an action: bytes, seconds.
 const LEAST: (f64, f64) = (5e6, 0.05);
-/// What needs more bytes than this is always declared: doubled attempt by attempt, the default would never suffice.
+/// Memory in bytes above which a size is always declared: doubling the default at each attempt would never suffice.
 const ALWAYS_DECLARED: f64 = 2e9;
 
-/// An action that is to run.
+/// An action of the workload.
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
-    /// The build that it is of, from 0.
+    /// Index of the action's build, from 0.
     pub(crate) build: u32,
     pub(crate) needs: Needs,
     pub(crate) keys: ActionKeys,
-    /// Bytes that it needs.
+    /// Peak memory in bytes.
     pub(crate) peak: u64,
-    /// When in its run it needs them: a share of it.
+    /// Point of the run at which memory peaks, as a share of the duration.
     pub(crate) peaks_at: f64,
-    /// Processors that it uses when it has them.
+    /// Number of processors that the action uses if available.
     pub(crate) processors: f64,
-    /// How long it runs then.
+    /// Seconds that the action runs with all these processors.
     pub(crate) seconds: f64,
 }
 
-/// A target: its typical use, which nobody knows, and what is declared of it.
+/// A target: its typical use, which no scheduler knows, and its declared size.
 #[derive(Debug, Clone)]
 struct Target {
     id: u64,
-    /// Which of its commands is the current one.
+    /// Number of the current command.
     command: u64,
     mnemonic: &'static str,
     memory: f64,
@@ -98,7 +98,7 @@ struct Target {
     needs: Needs,
 }
 
-/// All actions, in the order in which they wait.
+/// Generates all actions, in their queue order.
 pub(crate) fn workload(scenario: &SizingScenario) -> Vec<Job> {
     let mut random = Random::new(scenario.seed);
     let random = &mut random;
@@ -149,7 +149,7 @@ impl Target {
         Self { id, command: 0, mnemonic: kind.mnemonic, memory, processors, seconds, needs }
     }
 
-    /// One run of it.
+    /// Draws one run of the target.
     fn job(&self, build: u32, group: &Group, noise: f64, random: &mut Random) -> Option<Job> {
         let hash = format!("{:048x}{:016x}", self.id, self.command);
         let command = BlobDigest::from_parts(DigestFunction::Sha256, &hash, 100).ok()?;
@@ -180,7 +180,7 @@ impl Target {
     }
 }
 
-/// What people declare of an action that needs so much memory.
+/// Draws the size that users declare for an action with this memory need.
 fn declared(test_size: TestSize, memory: f64, declaring: f64, random: &mut Random) -> Needs {
     let mut needs = Needs { test_size, ..Needs::default() };
     let likely = match memory {

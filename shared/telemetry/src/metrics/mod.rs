@@ -1,8 +1,7 @@
-//! Counters, gauges and histograms, shown in the `OpenMetrics` text format.
+//! Counters, gauges and histograms, exported in the `OpenMetrics` text format.
 //!
-//! They belong to the process and need no setup. Counting is an atomic addition,
-//! with labels after a lookup in a map behind a read lock. A label that was not
-//! declared for a metric, or is missing, is a bug: debug builds panic.
+//! They belong to the process and need no setup. Counting is an atomic addition, with labels after a lookup in a map
+//! behind a read lock. A label that was not declared for a metric, or is missing, is a bug: debug builds panic.
 
 mod names;
 mod process;
@@ -21,7 +20,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 pub use names::{Counter, Gauge, Histogram, Label};
 pub(crate) use process::set_service;
 
-/// The content type of what [`render`] returns.
+/// Content type of the text returned by [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Adds `n` to a counter.
@@ -33,7 +32,7 @@ pub fn count(counter: Counter, labels: &[(Label, &str)], n: u64) {
     }
 }
 
-/// Sets a gauge.
+/// Sets a gauge to `value`.
 pub fn set(gauge: Gauge, labels: &[(Label, &str)], value: i64) {
     if let Some(series) = METRICS.gauges.get(gauge as usize) {
         series.update(labels, gauge.labels(), |metric| {
@@ -51,7 +50,7 @@ pub fn add(gauge: Gauge, labels: &[(Label, &str)], change: i64) {
     }
 }
 
-/// Puts a duration into a histogram.
+/// Records a duration in a histogram.
 pub fn observe(histogram: Histogram, labels: &[(Label, &str)], duration: Duration) {
     if let Some(series) = METRICS.histograms.get(histogram as usize) {
         series.update(labels, histogram.labels(), |metric| metric.observe(duration.as_secs_f64()));
@@ -90,7 +89,7 @@ impl<M, C: MetricConstructor<M>> Series<M, C> {
     }
 }
 
-/// Upper bounds of the buckets that a histogram needs.
+/// Upper bounds of the buckets of a histogram.
 #[derive(Clone, Copy, Debug)]
 struct Buckets(&'static [f64]);
 
@@ -167,7 +166,7 @@ where
 }
 
 fn register(registry: &mut Registry, name: &str, help: &str, metric: impl Metric) {
-    // The registry appends unit and _total by itself.
+    // The registry appends unit and _total on its own.
     let name = name.strip_suffix("_total").unwrap_or(name);
     if let Some(base) = name.strip_suffix("_seconds") {
         registry.register_with_unit(base, help, Unit::Seconds, metric);

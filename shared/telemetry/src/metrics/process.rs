@@ -9,17 +9,17 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Unit;
 
-/// Clock ticks a second in `/proc`: the kernel's `USER_HZ`, the same wherever Rust runs.
+/// Clock ticks per second in `/proc`: the kernel's `USER_HZ`, the same on all platforms of Rust.
 const TICKS: f64 = 100.0;
 
 static SERVICE: OnceLock<&'static str> = OnceLock::new();
 
-/// Names the service in `forebay_build_info`; the first name stays.
+/// Names the service in `forebay_build_info`; later calls are ignored.
 pub(crate) fn set_service(service: &'static str) {
     let _ = SERVICE.set(service);
 }
 
-/// Reads the metrics when asked for them.
+/// Reads the metrics at each scrape.
 #[derive(Debug)]
 pub(super) struct Process;
 
@@ -50,7 +50,7 @@ impl Collector for Process {
             put(out, "process_open_fds", "Open file descriptors", None, &ConstGauge::new(open))?;
         }
         if let Some(most) = descriptors_max() {
-            put(out, "process_max_fds", "Open file descriptors at most", None, &ConstGauge::new(most))?;
+            put(out, "process_max_fds", "Limit of open file descriptors", None, &ConstGauge::new(most))?;
         }
         Ok(())
     }
@@ -68,7 +68,7 @@ fn put(
 
 /// Field `number` of `/proc/self/stat`, counted from 1 as in proc(5).
 fn stat_field(stat: &str, number: usize) -> Option<f64> {
-    // The second field is a name that may hold spaces and parentheses.
+    // The second field is a name that may contain spaces and parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
@@ -91,7 +91,7 @@ fn resident_bytes() -> Option<i64> {
     kilobytes.checked_mul(1024)
 }
 
-/// The soft limit.
+/// The soft limit of open files.
 fn descriptors_max() -> Option<i64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;

@@ -1,11 +1,11 @@
-//! The text that Prometheus would read.
+//! Tests of the text that Prometheus reads.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Counter, Gauge, Histogram, Label, add, count, observe, render, set};
 
-/// Reads the exposition: the types by family and the samples by full name.
+/// Parses the exposition: the types by family and the samples by full name.
 fn parse(text: &str) -> (HashMap<String, String>, HashMap<String, String>) {
     let (mut types, mut helps, mut samples) = (HashMap::new(), HashSet::new(), HashMap::new());
     let body = text.strip_suffix("# EOF\n").expect("the end mark");

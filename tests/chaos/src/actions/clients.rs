@@ -1,5 +1,5 @@
-//! Clients that behave as Bazel does: what is unavailable is tried again, a broken stream is taken up by `WaitExecution`,
-//! an operation that nobody knows is executed anew.
+//! Clients that behave like Bazel: they retry unavailable calls, resume a broken stream with `WaitExecution`, and
+//! execute again if the operation is unknown.
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
@@ -12,21 +12,21 @@ use tonic::Code;
 use super::ActionPlan;
 use crate::Random;
 
-/// What a client saw of its action.
+/// A client's view of its action.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// What the command should write.
+    /// Output that the command should write.
     pub wanted: String,
-    /// The action that it asked for.
+    /// Digest of the requested action.
     pub action: BlobDigest,
-    /// The operations that it was given; the last one ended.
+    /// Operations that the client received; the last one ended.
     pub operations: Vec<String>,
-    /// What it wrote, or why there is no result.
+    /// Output of the command, or the reason why there is no result.
     pub got: Result<String, String>,
 }
 
 impl Answer {
-    /// Keys of the executions that it was told of. A cached result has an operation and no execution.
+    /// Keys of the executions that the client received. A cached result has an operation but no execution.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let executions = self.operations.iter().filter(|operation| !operation.contains("operations/done/"));
         executions
@@ -34,7 +34,7 @@ impl Answer {
     }
 }
 
-/// What Bazel tries again, and `NOT_FOUND`, after which it executes anew.
+/// Codes on which Bazel retries, and `NOT_FOUND`, after which it executes again.
 const AGAIN: [Code; 8] = [
     Code::Cancelled,
     Code::Unknown,
@@ -47,7 +47,7 @@ const AGAIN: [Code; 8] = [
 ];
 const RETRY: Duration = Duration::from_millis(300);
 
-/// What one client asks for.
+/// Request of one client.
 struct Job {
     wanted: String,
     sleep_ms: u64,
@@ -55,8 +55,8 @@ struct Job {
     chance: u64,
 }
 
-/// Actions, each asked for by one client or by several at about the same time, to whom it is urgent in different degrees.
-/// Some take so long that copies are started.
+/// Creates actions that one or several clients request at about the same time, with different priorities. Some run
+/// long enough for copies to start.
 fn jobs(plan: &ActionPlan, random: &mut Random) -> Vec<Job> {
     let mut jobs = Vec::new();
     for number in 0..plan.actions {
@@ -110,7 +110,7 @@ fn action(job: &Job, runs: &Path) -> (BlobDigest, HashMap<BlobDigest, Source>) {
 async fn one(urls: &[String], job: &Job, blobs: &HashMap<BlobDigest, Source>, answer: &mut Answer) {
     let mut turn = usize::try_from(job.chance % 1000).unwrap_or(0);
     loop {
-        // As a balancer would: any gateway, each time.
+        // Use any gateway each time, as a load balancer would.
         turn += 1;
         let Some(url) = urls.get(turn % urls.len()) else { return };
         match try_one(url, job.priority, blobs, answer).await {
@@ -131,7 +131,7 @@ async fn one(urls: &[String], job: &Job, blobs: &HashMap<BlobDigest, Source>, an
 }
 
 enum Trouble {
-    /// Worth another try.
+    /// The request may be retried.
     Again(String),
     /// A client would give up.
     Final(String),

@@ -1,4 +1,4 @@
-//! What the stream of executions says in the end, and what the clients saw.
+//! The final state of the execution stream, and the clients' views.
 
 use std::{collections::BTreeMap, fmt, fs, path::Path};
 
@@ -8,16 +8,16 @@ use model::{ExecutionPhase, ExecutionRecord, Sequence};
 
 use super::clients::Answer;
 
-/// Everything that was written down about actions.
+/// All records about actions.
 #[derive(Debug, Clone)]
 pub struct ActionHistory {
-    /// The records of every execution, in order.
+    /// Records of every execution, in stream order.
     pub executions: BTreeMap<String, Vec<ExecutionRecord>>,
-    /// What the clients saw.
+    /// Results that the clients received.
     pub answers: Vec<Answer>,
-    /// Copies of an attempt that may be started beside the first.
+    /// Maximum number of copies of an attempt beside the first.
     pub hedges_max: u16,
-    /// How often each command was begun, by what it should write.
+    /// Number of times that each command started, by its expected output.
     pub runs: BTreeMap<String, usize>,
 }
 
@@ -25,7 +25,7 @@ impl ActionHistory {
     /// Reads the whole stream, and the file that commands append to.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// When the stream cannot be read.
     pub async fn read(farm: &Farm, answers: Vec<Answer>, hedges_max: u16, runs: &Path) -> Self {
         let (_, last) = farm.bus().stream_positions(stream::ACTIONS).await.expect("the stream is there");
         let mut follower =
@@ -44,8 +44,8 @@ impl ActionHistory {
         Self { executions, answers, hedges_max, runs: counts }
     }
 
-    /// Runs that the log gives no reason for. They break no promise: an index that was lost may have an action run again
-    /// whose executor cannot say at once that it has it.
+    /// Number of runs that the log does not explain. They break no promise: after the loss of an index, an action may
+    /// run again if its executor cannot immediately confirm that it is running it.
     pub fn unexplained_runs(&self) -> usize {
         let mut explained: BTreeMap<&str, usize> = BTreeMap::new();
         let by_key: BTreeMap<&str, &str> = self
@@ -70,7 +70,7 @@ impl ActionHistory {
     }
 }
 
-/// Whether a run may follow from it.
+/// Returns whether this phase may cause a run.
 fn is_one_more(phase: &ExecutionPhase) -> bool {
     match phase {
         ExecutionPhase::Accepted | ExecutionPhase::Requeued { .. } | ExecutionPhase::Hedged => true,
@@ -87,9 +87,9 @@ impl fmt::Display for ActionHistory {
         let (requests, executions) = (self.answers.len(), self.executions.len());
         write!(
             f,
-            "{requests} requests for {} actions in {executions} executions: queued again {requeued} times, {hedged} \
-             copies, {ended} of which ended without success, raised {raised} times; {} runs, {} of which the log \
-             gives no reason for",
+            "{requests} requests for {} actions in {executions} executions: requeued {requeued} times, {hedged} \
+             copies, {ended} of which ended without success, raised {raised} times; {} runs, {} of which the \
+             log does not explain",
             self.runs.len(),
             self.runs.values().sum::<usize>(),
             self.unexplained_runs()

@@ -1,4 +1,4 @@
-//! Whoever kills, while actions run.
+//! Kills services while actions run.
 
 use std::{
     collections::BTreeMap,
@@ -12,15 +12,15 @@ use tokio::time::Instant;
 use super::ActionPlan;
 use crate::Random;
 
-/// Dealt once each, in this order, between the kills of services.
+/// Faults injected once each, in this order, between the kills of services.
 const BLOWS: [Blow; 6] =
     [Blow::Flush, Blow::StopExecutor, Blow::Redis, Blow::Nats, Blow::StopExecutor, Blow::Flush];
 const BLOW_EVERY: usize = 3;
-/// Milliseconds that an executor is stopped: shorter than its lease lives, and longer.
+/// Range of milliseconds for which an executor is stopped: from less to more than the duration of its lease.
 const STOP_MS: (u64, u64) = (800, 4000);
 const TURN: Duration = Duration::from_millis(25);
 const EXECUTORS: usize = 4;
-/// No more kills after this.
+/// Time after which no more kills happen.
 const STORM_LIMIT: Duration = Duration::from_secs(40);
 
 #[derive(Debug, Clone, Copy)]
@@ -41,9 +41,9 @@ struct Victim {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Runs,
-    /// Killed; started again then.
+    /// The process was killed, and restarts at this time.
     Dead(Instant),
-    /// Stopped; goes on then.
+    /// The process is stopped, and continues at this time.
     Stopped(Instant),
 }
 
@@ -96,7 +96,7 @@ impl<'a> Killer<'a> {
         }
     }
 
-    /// Kills until the clients are done, or for long enough.
+    /// Kills until the clients are done, or the time limit is reached.
     pub(super) async fn storm(&mut self, done: &AtomicBool) {
         let end = Instant::now() + STORM_LIMIT;
         let (mut kills, mut next) = (0, Instant::now() + self.pause());
@@ -126,7 +126,7 @@ impl<'a> Killer<'a> {
         *self.counts.entry(what.to_owned()).or_default() += 1;
     }
 
-    /// One that runs, of this service or of any.
+    /// Picks a running process of this service, or of any service.
     fn pick(&mut self, service: Option<&str>) -> Option<&mut Victim> {
         let fits = |victim: &Victim| {
             victim.state == State::Runs && service.is_none_or(|service| victim.service == service)
@@ -193,7 +193,7 @@ impl<'a> Killer<'a> {
                 State::Runs => {
                     if let Some(status) = victim.process.try_exit() {
                         let (name, log) = (victim.process.name(), victim.process.log_tail());
-                        self.faults.push(format!("{name} ended by itself with {status}\n{log}"));
+                        self.faults.push(format!("{name} exited unexpectedly with {status}\n{log}"));
                         victim.state = State::Dead(now);
                     }
                 }
@@ -201,7 +201,7 @@ impl<'a> Killer<'a> {
         }
     }
 
-    /// Has everything run again.
+    /// Restarts or continues all processes.
     pub(super) async fn calm(&mut self) {
         while self.victims.iter().any(|victim| victim.state != State::Runs) {
             tokio::time::sleep(TURN).await;

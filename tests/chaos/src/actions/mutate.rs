@@ -1,4 +1,4 @@
-//! Breaking a good history of actions in one way: exactly one rule must see it.
+//! Breaks a good history of actions in one way: exactly one rule must detect it.
 
 use model::{Attempt, BlobDigest, ExecutionPhase, ExecutionRecord, ExecutorId, Sequence};
 
@@ -10,42 +10,42 @@ use crate::Random;
 pub enum ActionMutation {
     /// An execution never ends.
     DropFinished,
-    /// It ends twice.
+    /// An execution ends twice.
     FinishTwice,
-    /// It is queued again after its end.
+    /// An execution is requeued after its end.
     RequeueAfterFinished,
-    /// It was never accepted.
+    /// An execution was never accepted.
     DropAccepted,
-    /// It was accepted twice.
+    /// An execution was accepted twice.
     AcceptTwice,
-    /// It becomes another action.
+    /// An execution changes into another action.
     ChangeAction,
-    /// It loses its place in the queue.
+    /// An execution loses its position in the queue.
     ChangePlace,
     /// An attempt is left out.
     SkipAttempt,
-    /// It is tried more often than it may be.
+    /// An execution has more attempts than the limit.
     TooManyAttempts,
-    /// More copies are started than may be.
+    /// More copies are started than the limit.
     TooManyCopies,
-    /// A copy ends that was not there.
+    /// A copy ends that never started.
     EndLastCopy,
-    /// It is queued again while a copy of it runs.
+    /// An execution is requeued while a copy of it runs.
     RequeueWithCopies,
-    /// A copy is forgotten.
+    /// A copy is missing in the count.
     Miscount,
-    /// Its priority falls.
+    /// An execution's priority becomes less urgent.
     RaiseToLess,
-    /// It is gone from the log, and a client was told of it.
+    /// An execution that a client received is missing from the log.
     LoseExecution,
-    /// A client is told of an execution of another action.
+    /// A client receives an execution of another action.
     JoinAnother,
-    /// A client gets what another command wrote.
+    /// A client receives the output of another command.
     AnswerOfAnother,
 }
 
 impl ActionMutation {
-    /// All of them.
+    /// All ways to break a history.
     pub const ALL: [Self; 17] = [
         Self::DropFinished,
         Self::FinishTwice,
@@ -66,7 +66,7 @@ impl ActionMutation {
         Self::AnswerOfAnother,
     ];
 
-    /// The rule that it breaks.
+    /// Returns the rule that this mutation breaks.
     pub fn rule(self) -> ActionRule {
         match self {
             Self::DropFinished => ActionRule::Finished,
@@ -86,7 +86,7 @@ impl ActionMutation {
         }
     }
 
-    /// The history broken this way, somewhere; none when it holds nothing that could be.
+    /// Returns the history broken at a random place; `None` when it has no suitable place.
     pub fn apply(self, good: &ActionHistory, random: &mut Random) -> Option<ActionHistory> {
         let mut broken = good.clone();
         match self {
@@ -125,7 +125,7 @@ impl ActionMutation {
         Some(broken)
     }
 
-    /// Whether the records of an execution can be broken this way.
+    /// Returns whether the records of an execution can be broken this way.
     fn fits(self, records: &[ExecutionRecord]) -> bool {
         let requeued = || records.iter().any(|it| matches!(it.phase, ExecutionPhase::Requeued { .. }));
         let Some((last, _)) = records.split_last() else { return false };
@@ -134,7 +134,7 @@ impl ActionMutation {
             Self::TooManyAttempts => last.attempt.0 > 1,
             Self::RequeueWithCopies => last.copies() > 1,
             Self::EndLastCopy => last.copies() == 1,
-            // Two places are needed to see that they differ.
+            // Two positions are needed to see a difference.
             Self::ChangePlace => records.len() > 2,
             Self::DropFinished
             | Self::FinishTwice
@@ -173,7 +173,7 @@ impl ActionMutation {
                 let from =
                     records.iter().position(|it| matches!(it.phase, ExecutionPhase::Requeued { .. }))?;
                 let before = records.get(from.checked_sub(1)?)?.attempt.0;
-                // Two more than the one before, which may be the same attempt.
+                // Two more than the previous attempt, which may be the same attempt.
                 let more = before + 2 - records.get(from)?.attempt.0;
                 for record in records.iter_mut() {
                     record.execution.max_attempts.0 += more;
@@ -225,7 +225,7 @@ impl ActionMutation {
     }
 }
 
-/// Has every record count what is before it, as one that was inserted is.
+/// Recomputes the count of preceding records in every record, as after an insertion.
 fn recount(records: &mut [ExecutionRecord]) {
     let mut before: Option<(u16, u16, Option<i32>)> = None;
     for record in records {
@@ -251,7 +251,7 @@ fn nobody() -> Option<ExecutorId> {
     "executor-nobody".parse().ok()
 }
 
-/// An execution that a client was told of.
+/// Returns a random execution that a client received.
 fn any_told(history: &ActionHistory, random: &mut Random) -> Option<String> {
     let told: Vec<&str> = history.answers.iter().flat_map(super::clients::Answer::keys).collect();
     random.pick(&told).map(|key| (*key).to_owned())

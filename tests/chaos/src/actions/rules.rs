@@ -1,4 +1,4 @@
-//! What must hold of the history of actions.
+//! Rules that the history of actions must satisfy.
 
 use std::collections::BTreeMap;
 
@@ -6,50 +6,50 @@ use model::{Attempt, BlobDigest, ExecutionPhase, ExecutionRecord};
 
 use super::history::ActionHistory;
 
-/// The promises.
+/// The promises of the farm about actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActionRule {
     /// Every execution has a result.
     Finished,
-    /// It has one, and nothing follows it.
+    /// An execution has only one result, and no record follows it.
     NothingAfterTheEnd,
-    /// The first record is its acceptance, and there is no other.
+    /// The first record is the acceptance, and there is no other acceptance.
     AcceptedOnce,
-    /// It stays what was accepted, in its place.
+    /// The action and its queue position never change.
     Unchanged,
-    /// An attempt follows the one before when it is queued again, and at no other time.
+    /// The attempt number increases by one at a requeue, and at no other time.
     AttemptsInOrder,
-    /// There are no more attempts than it may have.
+    /// The number of attempts is within the limit.
     AttemptsMax,
-    /// There are no more copies than may be started.
+    /// The number of copies is within the limit.
     CopiesMax,
-    /// A copy that ended is one that there was, and not the last: of the last one the end is another record.
+    /// A copy that ended had started, and was not the last one: the end of the last copy is another record.
     CopyWasThere,
-    /// It is queued again when none of its copies is left.
+    /// An execution is requeued only when none of its copies is left.
     NoCopyLeft,
-    /// A record counts what was written before it.
+    /// A record counts all records before it.
     Counted,
-    /// A raised priority is a more urgent one.
+    /// A raised priority is more urgent than before.
     MoreUrgent,
-    /// An operation that a client was told of is an execution in the log,
+    /// An operation that a client received is an execution in the log.
     Known,
-    /// and one of the action that it asked for.
+    /// An operation that a client received is one of the requested action.
     ItsOwn,
-    /// Every client gets what its command wrote.
+    /// Every client receives the output of its command.
     RightAnswer,
 }
 
-/// A promise that was broken.
+/// A broken promise and its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Broken {
-    /// Which.
+    /// The rule that is broken.
     pub rule: ActionRule,
-    /// Of what, and how.
+    /// The execution or client, and how the rule is broken.
     pub what: String,
 }
 
 impl ActionHistory {
-    /// Every promise that was broken.
+    /// Returns every broken promise.
     pub fn check(&self) -> Vec<Broken> {
         let mut broken = Vec::new();
         let mut actions: BTreeMap<&str, &BlobDigest> = BTreeMap::new();
@@ -79,7 +79,7 @@ impl ActionHistory {
     }
 }
 
-/// What was counted up to a record.
+/// Counters of an execution up to a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Count {
     attempt: Attempt,
@@ -112,7 +112,7 @@ fn check_one(records: &[ExecutionRecord], hedges_max: u16) -> Vec<ActionRule> {
         Some(at) if at + 1 != records.len() => broken.push(ActionRule::NothingAfterTheEnd),
         Some(_) => {}
     }
-    // What comes after the end is wrong whatever it is.
+    // Records after the end break a rule whatever they are.
     let records = records.get(..end.map_or(records.len(), |at| at + 1)).unwrap_or_default();
     let Some(first) = records.first() else { return broken };
     let accepted = records.iter().filter(|record| record.phase == ExecutionPhase::Accepted).count();
@@ -142,14 +142,14 @@ fn one_place(pair: &[&ExecutionRecord]) -> bool {
     matches!(pair, [one, other] if one.place == other.place)
 }
 
-/// What is wrong with a record of this phase that counts `now`, behind one that counts `before`.
+/// Returns the rules that a record of this phase breaks if it counts `now` and its predecessor counts `before`.
 fn step(before: Count, now: Count, phase: &ExecutionPhase, hedges_max: u16) -> Vec<ActionRule> {
     let mut broken = Vec::new();
     let mut wanted = Count { attempt: now.attempt, ..before };
     let mut attempts = vec![before.attempt];
     match phase {
         ExecutionPhase::Requeued { .. } => {
-            // One that was given back without a run is the same attempt.
+            // A requeue without a run keeps the attempt number.
             attempts.push(before.attempt.next());
             if before.copies() > 1 {
                 broken.push(ActionRule::NoCopyLeft);
@@ -185,7 +185,7 @@ fn step(before: Count, now: Count, phase: &ExecutionPhase, hedges_max: u16) -> V
     broken
 }
 
-/// The records in short.
+/// Describes the records briefly.
 fn words(records: &[ExecutionRecord]) -> Vec<String> {
     let one = |record: &ExecutionRecord| {
         let word = match &record.phase {

@@ -1,4 +1,5 @@
-//! A history of actions as a farm without faults would leave it, with copies, losses and those who joined.
+//! Generates a history of actions as a farm without faults writes it, with copies, lost
+//! executors and joined requests.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,10 @@ use crate::Random;
 const EXECUTIONS: usize = 40;
 const HEDGES: u16 = 2;
 const ATTEMPTS: u32 = 4;
-/// Some moment, in milliseconds since the Unix epoch.
+/// An arbitrary start time, in milliseconds since the Unix epoch.
 const BEGIN: u64 = 1_700_000_000_000;
 
-/// A good history, another for every seed.
+/// Generates a good history, a different one for every seed.
 pub fn action_history(seed: u64) -> ActionHistory {
     let mut random = Random::new(seed);
     let mut history = ActionHistory {
@@ -63,7 +64,7 @@ fn accepted(number: usize, wanted: &str) -> Option<ExecutionRecord> {
     }))
 }
 
-/// From acceptance to the end, by chance.
+/// Generates random records from acceptance to the end.
 fn follow(first: ExecutionRecord, sequence: &mut u64, random: &mut Random) -> Vec<ExecutionRecord> {
     *sequence += 1;
     let (mut at, mut records) = (Sequence(*sequence), vec![first.clone()]);

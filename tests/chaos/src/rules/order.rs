@@ -1,4 +1,4 @@
-//! Events of a build come in their order (invariant 6).
+//! Events of a build arrive in the specified order (invariant 6).
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use model::{Attempt, BuildKey, Sequence, State};
 
 use crate::{Event, Finding, History, Rule, What};
 
-/// ENQUEUED, STARTED, that run's console and tool events, then FINISHED or ENQUEUED with the next attempt.
+/// Checks for ENQUEUED, STARTED, that run's console and tool events, then FINISHED or ENQUEUED with the next attempt.
 pub(super) fn check(history: &History) -> Vec<Finding> {
     let mut findings = Vec::new();
     for pair in history.events.windows(2) {
@@ -36,12 +36,12 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
     findings
 }
 
-/// One build's events, one after the other.
+/// Walks over the events of one build in order.
 struct Walk<'a> {
     key: &'a BuildKey,
     first: Option<Sequence>,
     last: Option<(State, Attempt, Sequence)>,
-    /// Console bytes of the run under way.
+    /// Console bytes of the current run.
     bytes: u64,
     findings: &'a mut Vec<Finding>,
 }
@@ -52,7 +52,7 @@ impl Walk<'_> {
     }
 
     fn step(&mut self, event: &Event) {
-        // Whatever follows an end breaks another rule.
+        // Events after an end break another rule.
         if matches!(self.last, Some((State::Finished, ..))) {
             return;
         }
@@ -65,11 +65,11 @@ impl Walk<'_> {
                     self.found(format!("{} of attempt {attempt} at {at} follows {before}", state.as_str()));
                 }
                 let first = *self.first.get_or_insert(at);
-                // A build that was refused never waited.
+                // A refused build never waited.
                 let wanted = (first != at).then_some(first);
                 if record.queue.first_sequence != wanted {
                     let named = record.queue.first_sequence;
-                    self.found(format!("at {at} its place is {named:?} where {wanted:?} is right"));
+                    self.found(format!("at {at} its queue position is {named:?}, expected {wanted:?}"));
                 }
                 if let Some(result) = record.result()
                     && result.exit_code.is_some()
@@ -77,7 +77,7 @@ impl Walk<'_> {
                 {
                     let (told, seen) = (result.log.bus_bytes, self.bytes);
                     self.found(format!(
-                        "its result tells of {told} bytes of console where {seen} are stored"
+                        "its result reports {told} bytes of console output, but {seen} are stored"
                     ));
                 }
                 self.last = Some((state, attempt, at));
@@ -94,7 +94,7 @@ impl Walk<'_> {
     fn may_follow(&self, state: State, attempt: Attempt) -> bool {
         match (self.last, state) {
             (None, State::Enqueued) => attempt == Attempt::FIRST,
-            // Refused, and never queued.
+            // The build was refused, and never queued.
             (None, State::Finished) => true,
             (Some((State::Enqueued, last, _)), State::InProgress | State::Finished)
             | (Some((State::InProgress, last, _)), State::Finished) => attempt == last,

@@ -1,4 +1,4 @@
-//! Builds end as their commands did, and are given up only when their attempts are used up.
+//! Build outcomes match their commands, and builds are lost only when their attempts are used up.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use model::{Attempt, BuildRecord, Outcome};
 
 use crate::{Finding, History, Rule};
 
-/// The outcome is the command's; attempts stay within their limit; lost means used up.
+/// Checks that the outcome is the command's, attempts stay within their limit, and lost builds have used up theirs.
 pub(super) fn check(history: &History) -> Vec<Finding> {
     let ended: BTreeSet<_> =
         history.runs.iter().filter(|run| run.end_us.is_some()).map(|run| (&run.key, run.attempt)).collect();
@@ -25,7 +25,7 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
         }
         let told = record.result().is_some_and(|result| result.exit_code.is_some());
         if told && code.is_some() && !ended.contains(&(&event.key, record.attempt)) {
-            found(format!("attempt {} has an exit code and did not come to its end", record.attempt));
+            found(format!("attempt {} has an exit code, but its command did not finish", record.attempt));
         }
     }
     findings
@@ -34,9 +34,9 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
 fn unexpected(record: &BuildRecord, code: Option<i32>, cancelled: Option<bool>) -> Option<String> {
     let result = record.result()?;
     if cancelled == Some(true) && result.outcome != Outcome::Cancelled {
-        return Some(format!("is {} although it was told that it is cancelled", result.outcome.as_str()));
+        return Some(format!("is {} although its cancellation was confirmed", result.outcome.as_str()));
     }
-    let Some(code) = code else { return Some("a build that nobody submitted has a result".to_owned()) };
+    let Some(code) = code else { return Some("a build that was never submitted has a result".to_owned()) };
     let right = match result.outcome {
         Outcome::Succeeded => code == 0 && result.exit_code == Some(0),
         Outcome::Failed => code != 0 && result.exit_code == Some(code),

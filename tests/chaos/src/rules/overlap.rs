@@ -6,10 +6,10 @@ use model::{BuildKey, BuildRecord, Outcome, State};
 
 use crate::{Event, Finding, History, Rule, Run, history::clock};
 
-/// A lease's life and the time between SIGTERM and SIGKILL.
+/// Duration of a lease plus the time between SIGTERM and SIGKILL.
 const CANCEL_US: u64 = 2_500_000;
 
-/// No two runs of a build overlap, no attempt runs twice, and no process lives on when the build has moved on.
+/// Checks that no two runs of a build overlap, no attempt runs twice, and no process survives the build's next event.
 pub(super) fn check(history: &History) -> Vec<Finding> {
     let by_build = history.by_build();
     let mut runs: BTreeMap<&BuildKey, Vec<&Run>> = BTreeMap::new();
@@ -39,7 +39,7 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
     findings
 }
 
-/// A run whose processes wrote after the build had been taken from them.
+/// Returns a finding if the processes of a run wrote after the build had been requeued or had ended.
 fn outlived(run: &Run, events: &[&Event]) -> Option<Finding> {
     let mut changes =
         events.iter().filter_map(|event| event.record().map(|record| (event.stored_us, record)));
@@ -48,7 +48,7 @@ fn outlived(run: &Run, events: &[&Event]) -> Option<Finding> {
         State::InProgress => false,
         State::Finished => record.attempt >= run.attempt,
     })?;
-    // Not the record's own time: a worker knows the farm's clock to a few milliseconds only.
+    // Not the record's own time: a worker knows the farm's clock only to within a few milliseconds.
     let until = stored_us + allowance(moved_on);
     (run.last_us > until).then(|| {
         let text = format!(
@@ -62,7 +62,8 @@ fn outlived(run: &Run, events: &[&Event]) -> Option<Finding> {
     })
 }
 
-/// A cancelled build has its result before its worker hears of it: by a push, or at the next renewal.
+/// Extra time for a cancelled build, whose result is stored before its worker hears of it: by a push, or at the next
+/// renewal of the lease.
 fn allowance(record: &BuildRecord) -> u64 {
     let cancelled = record.result().is_some_and(|result| result.outcome == Outcome::Cancelled);
     if cancelled { CANCEL_US } else { 0 }

@@ -7,7 +7,7 @@ use model::{Attempt, BuildKey, Group, Phase, Sequence};
 use super::Counts;
 use crate::{Finding, History, Rule, history::clock};
 
-/// Of a hundred starts so many may be excused.
+/// Maximum percentage of starts that may be excused.
 const EXCUSED_PERCENT_MAX: usize = 2;
 
 /// One attempt of a build, from its ENQUEUED to its STARTED.
@@ -15,15 +15,15 @@ struct Wait<'a> {
     key: &'a BuildKey,
     attempt: Attempt,
     rank: u8,
-    /// Position of its ENQUEUED.
+    /// Position of the attempt's ENQUEUED.
     enqueued: Sequence,
-    /// Position of the build's first ENQUEUED, which is its place.
+    /// Position of the build's first ENQUEUED, which is its queue position.
     place: Sequence,
-    /// When it was picked, and what the dispatcher had read.
+    /// Time of the pick, and the stream position that the dispatcher had read.
     picked: Option<(u64, Sequence)>,
 }
 
-/// No build is picked while a more urgent one of its group waits, as far as the dispatcher had read.
+/// Checks that no build is picked while a more urgent one of its group waits, as far as the dispatcher had read.
 pub(super) fn check(history: &History) -> (Vec<Finding>, Vec<Finding>, Counts) {
     let groups = waits(history);
     let (mut findings, mut excused, mut counts, mut starts) = (Vec::new(), Vec::new(), Counts::default(), 0);
@@ -31,7 +31,7 @@ pub(super) fn check(history: &History) -> (Vec<Finding>, Vec<Finding>, Counts) {
         for late in waits {
             let Some((at, read)) = late.picked else { continue };
             starts += 1;
-            // Never picked counts as picked later.
+            // Builds that were never picked count as picked later.
             let passed = |other: &&Wait| {
                 other.enqueued <= read
                     && other.key != late.key
@@ -58,7 +58,7 @@ pub(super) fn check(history: &History) -> (Vec<Finding>, Vec<Finding>, Counts) {
     }
     if counts.excused * 100 > starts * EXCUSED_PERCENT_MAX {
         let text =
-            format!("{} of {starts} starts are inversions that kills excuse, too many", counts.excused);
+            format!("{} of {starts} starts are inversions excused by kills, which is too many", counts.excused);
         findings.push(Finding { rule: Rule::Priority, keys: Vec::new(), text });
     }
     (findings, excused, counts)
@@ -75,7 +75,7 @@ fn inversion(late: &Wait, urgent: &Wait, at: u64) -> Finding {
     Finding { rule: Rule::Priority, keys: vec![late.key.clone(), urgent.key.clone()], text }
 }
 
-/// Every attempt that was queued, by group. An attempt that ended while it waited stood in nobody's way.
+/// Returns every queued attempt, by group. An attempt that ended while queued delayed no other build.
 fn waits(history: &History) -> BTreeMap<&Group, Vec<Wait<'_>>> {
     let mut groups: BTreeMap<&Group, Vec<Wait<'_>>> = BTreeMap::new();
     for (key, events) in history.by_build() {

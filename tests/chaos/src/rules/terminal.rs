@@ -1,16 +1,16 @@
-//! What was acknowledged ends exactly once, and nothing of it follows (invariant 1).
+//! Every acknowledged build ends exactly once, and no event follows its end (invariant 1).
 
 use model::State;
 
 use crate::{Finding, History, Rule};
 
-/// Every build, acknowledged or merely queued, ends exactly once; nothing follows.
+/// Checks that every acknowledged or queued build ends exactly once, and that no event follows.
 pub(super) fn check(history: &History) -> Vec<Finding> {
     let by_build = history.by_build();
     let mut findings = Vec::new();
     let mut found = |key, text: String| findings.push(Finding::new(Rule::Terminal, key, text));
     for key in history.acknowledged.iter().filter(|key| !by_build.contains_key(key)) {
-        found(key, "was acknowledged and has no event at all".to_owned());
+        found(key, "was acknowledged but has no event".to_owned());
     }
     for (key, events) in by_build {
         let ends: Vec<_> = events.iter().filter(|event| event.is(State::Finished)).collect();
@@ -20,7 +20,7 @@ pub(super) fn check(history: &History) -> Vec<Finding> {
                 let after = events.iter().find(|event| event.sequence > end.sequence);
                 if let Some(event) = after {
                     let (end, at) = (end.sequence, event.sequence);
-                    found(key, format!("FINISHED at {end} and still has an event at {at}"));
+                    found(key, format!("FINISHED at {end} but has a later event at {at}"));
                 }
             }
             several => {

@@ -1,4 +1,4 @@
-//! Reading what the farm and the builds wrote down.
+//! Reads the records of the farm and the builds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use crate::{Event, History, Run, What, parse_runs};
 const BATCH: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// How many builds have ended, as far as the stream can be read now; goes on behind `from`.
+/// Adds the builds that have ended to `ended`, as far as the stream can be read now, starting after `from`.
 pub(super) async fn count_ended(farm: &Farm, from: &mut Sequence, ended: &mut BTreeSet<BuildKey>) {
     let _ = read_on(farm, EventSubject::LIFECYCLES, from, |stored| {
         if let Some(event) = read(&stored)
@@ -35,7 +35,7 @@ pub(super) async fn count_ended(farm: &Farm, from: &mut Sequence, ended: &mut BT
     .await;
 }
 
-/// Waits until all of `wanted`, and all else in the stream, have ended; else says which have not.
+/// Waits until all of `wanted`, and all other builds in the stream, have ended; otherwise names those that have not.
 pub(super) async fn all_ended(
     farm: &Farm,
     wanted: &BTreeSet<BuildKey>,
@@ -64,7 +64,7 @@ pub(super) async fn all_ended(
     }
 }
 
-/// The whole event stream, and what of it cannot be read.
+/// Reads the whole event stream; returns its events and descriptions of unreadable messages.
 pub(super) async fn events(farm: &Farm) -> (Vec<Event>, Vec<String>) {
     let (mut events, mut faults, mut from) = (Vec::new(), Vec::new(), Sequence(0));
     let mut priorities = BTreeMap::new();
@@ -122,7 +122,7 @@ fn read(stored: &Stored) -> Option<Event> {
     Some(Event { sequence: stored.sequence, stored_us, key: subject.key, priority: None, what })
 }
 
-/// What the builds wrote themselves.
+/// Reads the files that the builds wrote.
 pub(super) fn runs(folder: &Path, jobs: &[Job]) -> Vec<Run> {
     let of = |job: &Job| {
         let text = fs::read_to_string(run_file(folder, &job.key)).unwrap_or_default();
@@ -131,7 +131,7 @@ pub(super) fn runs(folder: &Path, jobs: &[Job]) -> Vec<Run> {
     jobs.iter().flat_map(of).collect()
 }
 
-/// What a farm at rest must not hold: requests, leases, processes of builds.
+/// Describes requests, leases and processes of builds that an idle farm must not have.
 pub(super) async fn leftovers(farm: &Farm, limit: Duration) -> Vec<String> {
     let mut faults = Vec::new();
     match farm.bus().jetstream().get_stream(stream::REQUESTS).await {
@@ -149,13 +149,13 @@ pub(super) async fn leftovers(farm: &Farm, limit: Duration) -> Vec<String> {
     let ours = |it: &corpses::BuildProcess| ids.contains(&it.build);
     let alive: Vec<_> = corpses::of(None).into_iter().filter(ours).collect();
     if !alive.is_empty() {
-        faults.push(format!("processes of builds outlive them: {alive:?}"));
+        faults.push(format!("processes outlive their builds: {alive:?}"));
     }
     faults
 }
 
-/// Leases that are held long after all has ended, by the word of the stream's leader: a replica that was killed may
-/// show for a while again what it had forgotten.
+/// Finds leases that are held long after all builds ended, according to the stream's leader: a killed replica may
+/// show deleted leases again for a while.
 async fn leases_left(farm: &Farm, keys: &[BuildKey], limit: Duration) -> Vec<String> {
     let shown = match farm.bus().leases_held(keys).await {
         Ok(shown) => shown,
@@ -174,7 +174,7 @@ async fn leases_left(farm: &Farm, keys: &[BuildKey], limit: Duration) -> Vec<Str
     faults
 }
 
-/// The longest time from the last sign of a lost run until its build was queued again, and whose it was.
+/// Returns the longest time from the last sign of a lost run until its build was requeued, and that build.
 pub(super) fn longest_recovery(history: &History) -> (Duration, Option<BuildKey>) {
     let records = history.events.iter().filter_map(Event::record);
     let again = records.filter(|record| record.state() == State::Enqueued && record.attempt > Attempt::FIRST);

@@ -1,4 +1,4 @@
-//! The processes of builds, as `/proc` shows them: they must not outlive their worker's lease.
+//! Processes of builds, as `/proc` shows them: they must not outlive their worker's lease.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use farm::start_ticks;
 use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::time::Instant;
 
-/// A process that a build started: its id, when it started, and whose it is.
+/// A process that a build started: its id, its start time, and its build.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BuildProcess {
     pid: u32,
@@ -18,7 +18,7 @@ pub(super) struct BuildProcess {
     pub(super) build: String,
 }
 
-/// Processes of builds that descend from `ancestor`, or all there are.
+/// Returns processes of builds that descend from `ancestor`, or all of them.
 pub(super) fn of(ancestor: Option<u32>) -> Vec<BuildProcess> {
     let parents = parents();
     let wanted = parents.keys().filter(|pid| ancestor.is_none_or(|from| descends(&parents, **pid, from)));
@@ -30,10 +30,10 @@ pub(super) fn of(ancestor: Option<u32>) -> Vec<BuildProcess> {
         .collect()
 }
 
-/// A process that stands still: its id, and when it started.
+/// A stopped process: its id and start time.
 pub(super) type Frozen = (u32, u64);
 
-/// Stops everything that descends from `ancestor`, which is stopped already, until nothing is left that could fork.
+/// Stops all descendants of `ancestor`, which is already stopped, until none is left that could fork.
 pub(super) fn freeze_below(ancestor: u32) -> Vec<Frozen> {
     let mut frozen: BTreeSet<Frozen> = BTreeSet::new();
     loop {
@@ -53,7 +53,7 @@ pub(super) fn freeze_below(ancestor: u32) -> Vec<Frozen> {
     }
 }
 
-/// Lets those go on that still live.
+/// Continues the processes that are still alive.
 pub(super) fn thaw(frozen: &[Frozen]) {
     for process in frozen {
         send(*process, Signal::SIGCONT);
@@ -64,7 +64,7 @@ fn send((pid, started): Frozen, signal: Signal) {
     if start_ticks(pid) == Some(started)
         && let Ok(pid) = i32::try_from(pid)
     {
-        // It may have ended since.
+        // The process may have ended in the meantime.
         let _ = nix::sys::signal::kill(Pid::from_raw(pid), signal);
     }
 }
@@ -83,7 +83,7 @@ fn descends(parents: &BTreeMap<u32, u32>, pid: u32, ancestor: u32) -> bool {
     false
 }
 
-/// How long they live on; at most `limit`, with those that still do then.
+/// Waits until the processes end, at most `limit`; returns the time, and those still alive.
 pub(super) async fn death(
     processes: &[BuildProcess],
     limit: Duration,

@@ -1,4 +1,4 @@
-//! Whoever kills.
+//! Injects faults into a running farm.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{Kill, Random};
 
-/// Each of these comes once a round, in a random order, between the kills of services.
+/// Faults that occur once per round, in random order, between the kills of services.
 const BLOWS: [Blow; 12] = [
     Blow::SecondFarm,
     Blow::Freeze,
@@ -33,14 +33,14 @@ const BLOWS: [Blow; 12] = [
     Blow::Stop("dispatcher"),
     Blow::Stop("reaper"),
 ];
-/// Of so many kills one is a blow until all are used up.
+/// One in this many kills is a fault of `BLOWS` until all are used up.
 const BLOW_EVERY: usize = 3;
-/// After so many kills there is a lull, long enough that none of them excuses what goes wrong in it.
+/// Number of kills after which there is a pause, long enough that no kill excuses violations in it.
 const LULL_EVERY: usize = 10;
 const LULL: Duration = Duration::from_millis(3500);
-/// Of so many services one is told to end, the others are killed.
+/// One in this many services is terminated with SIGTERM; the others are killed.
 const TERM_ONCE_IN: u64 = 5;
-/// `doctor` knows by then whether the bus writes.
+/// Time within which `doctor` must notice whether the bus accepts writes.
 const DOCTOR_LIMIT: Duration = Duration::from_secs(15);
 const TURN: Duration = Duration::from_millis(25);
 const LOOK: Duration = Duration::from_millis(300);
@@ -52,27 +52,27 @@ enum Blow {
     KillNats,
     StopRedis,
     StopNats,
-    /// One of these services stands still for longer than a lease lives.
+    /// One of these services is stopped for longer than a lease.
     Stop(&'static str),
-    /// A `forebay up` with stores of its own comes to the farm's bus: it is refused.
+    /// A `forebay up` with its own stores connects to the farm's bus and is refused.
     SecondFarm,
-    /// A worker and everything below it stand still for longer than a lease lives.
+    /// A worker and all its descendants are stopped for longer than a lease.
     Freeze,
-    /// The disk under nats-server's streams fills, and empties after a while.
+    /// The disk under nats-server's streams fills, and is emptied after a while.
     FillDisk,
 }
 
-/// What was done how often.
+/// Number of faults by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
     counts: BTreeMap<String, usize>,
-    /// The longest that a process of a build outlived its killed worker.
+    /// Longest time that a process of a build outlived its killed worker.
     slowest_death: Duration,
-    /// Processes of builds that lost their worker.
+    /// Number of processes of builds that lost their worker.
     orphans: usize,
 }
 
-/// What the killer knows in the end.
+/// Records of the killer.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) kills: Vec<Kill>,
@@ -86,7 +86,7 @@ impl Report {
         *self.tally.counts.entry(format!("{what} {kind}")).or_default() += 1;
     }
 
-    /// What was stopped goes on.
+    /// Records that a stopped process continues.
     fn note_continued(&mut self, name: &str) {
         let stopped = format!("SIGSTOP {name}");
         if let Some(kill) = self.kills.iter_mut().rev().find(|kill| kill.what == stopped) {
@@ -95,7 +95,7 @@ impl Report {
     }
 }
 
-/// Kills.
+/// Injects faults and restarts processes.
 pub(super) struct Killer<'a> {
     farm: &'a Farm,
     plan: Plan,
@@ -106,7 +106,7 @@ pub(super) struct Killer<'a> {
 }
 
 impl<'a> Killer<'a> {
-    /// Starts all services.
+    /// Starts all services of the farm.
     pub(super) async fn start(farm: &'a Farm, plan: &Plan, mut random: Random) -> Self {
         let victims = Victims::start(farm).await;
         let mut blows = Vec::new();
@@ -120,7 +120,7 @@ impl<'a> Killer<'a> {
         Self { farm, plan: plan.clone(), random, victims, blows, report: Report::default() }
     }
 
-    /// Kills until all is submitted, seven of ten builds have ended and every blow was dealt.
+    /// Kills until all builds are submitted, seven of ten have ended and every fault has occurred.
     pub(super) async fn storm(&mut self, submitted: &AtomicBool, builds: usize) {
         let (mut from, mut ended) = (Sequence(0), BTreeSet::new());
         let end = Instant::now() + self.plan.storm_limit;
@@ -155,7 +155,7 @@ impl<'a> Killer<'a> {
         }
     }
 
-    /// Has everything run again.
+    /// Restarts or continues all processes.
     pub(super) async fn calm(&mut self) {
         while !self.victims.all_run() {
             self.revive();
@@ -164,7 +164,7 @@ impl<'a> Killer<'a> {
         self.victims.ready().await;
     }
 
-    /// What it knows, and whether services ended by themselves.
+    /// Returns the records, with the services that ended on their own.
     pub(super) fn end(mut self) -> Report {
         self.revive();
         self.report
@@ -174,7 +174,7 @@ impl<'a> Killer<'a> {
         self.random.millis(self.plan.pause_ms.0, self.plan.pause_ms.1)
     }
 
-    /// Starts or continues those whose time has come.
+    /// Restarts or continues the processes that are due.
     fn revive(&mut self) {
         for name in self.victims.revive(self.farm, &mut self.report.faults) {
             self.report.note_continued(&name);
@@ -195,7 +195,8 @@ impl<'a> Killer<'a> {
         victim.kill(self.random.millis(0, 800));
         self.report.note("SIGKILL", service, &name);
         self.report.tally.orphans += orphans.len();
-        // The lease was renewed at a third of its life or later: this is the earliest that it can run out.
+        // The lease was renewed at a third of its duration or later: this is the earliest time at
+        // which it can expire.
         match corpses::death(&orphans, self.plan.lease * 2 / 3).await {
             Ok(took) => self.report.tally.slowest_death = took.max(self.report.tally.slowest_death),
             Err(alive) => self.report.faults.push(format!("processes of builds outlive {name}: {alive:?}")),
@@ -204,7 +205,7 @@ impl<'a> Killer<'a> {
 
     async fn deal(&mut self, blow: Blow) {
         let servers = &self.farm.servers;
-        // Of a cluster only one: the others go on.
+        // In a cluster, kill only one node: the others continue.
         let node = self.random.position(servers.count());
         let gap = self.random.millis(100, 700);
         match blow {
@@ -246,14 +247,14 @@ impl<'a> Killer<'a> {
         }
     }
 
-    /// Nothing can be written for a while; then what `doctor` says is done: nats-server is started again.
+    /// Fills the disk for a while, then follows the advice of `doctor`: restarts nats-server.
     async fn fill_disk(&mut self, node: usize) {
         let servers = &self.farm.servers;
         let Some(disk) = servers.disk(node) else { return };
         let began_us = now_us();
         let file = disk.fill();
         tokio::time::sleep(self.random.millis(500, 3000)).await;
-        // With other nodes the streams go on.
+        // With other nodes the streams remain writable.
         if servers.count() == 1 {
             self.doctor_says("FAIL  writes").await;
         }
@@ -272,7 +273,7 @@ impl<'a> Killer<'a> {
         }
     }
 
-    /// Asks `forebay doctor` until it says this.
+    /// Runs `forebay doctor` until it prints this text.
     async fn doctor_says(&mut self, wanted: &str) {
         let deadline = Instant::now() + DOCTOR_LIMIT;
         loop {
@@ -281,12 +282,12 @@ impl<'a> Killer<'a> {
                 return;
             }
             if Instant::now() > deadline {
-                return self.report.faults.push(format!("doctor does not say {wanted:?} but\n{said}"));
+                return self.report.faults.push(format!("doctor did not report {wanted:?}:\n{said}"));
             }
         }
     }
 
-    /// A service stands still for longer than a lease lives.
+    /// Stops a service for longer than a lease.
     fn hold_service(&mut self, blow: Blow, service: &'static str, hold: impl FnOnce(&mut Victim, Duration)) {
         let span = self.plan.lease + self.random.millis(500, 2000);
         match self.victims.pick(&mut self.random, Some(service)) {
@@ -295,12 +296,12 @@ impl<'a> Killer<'a> {
                 let name = victim.name().to_owned();
                 self.report.note("SIGSTOP", service, &name);
             }
-            // Both are dead now: another time.
+            // All of them are dead now: try again later.
             None => self.blows.insert(0, blow),
         }
     }
 
-    /// A server stands still for a while: its connections stay, and nothing answers.
+    /// Stops a server for a while: its connections stay open, but it does not answer.
     async fn hold(&mut self, pid: Option<u32>, name: &str) {
         let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()) else { return };
         let signal = |signal| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).is_ok();
@@ -319,7 +320,7 @@ impl fmt::Display for Tally {
         let (orphans, slowest) = (self.orphans, self.slowest_death);
         write!(
             f,
-            "{}; {orphans} processes lost their worker and were dead after {slowest:.1?}",
+            "{}; {orphans} processes lost their worker and ended within {slowest:.1?}",
             counts.join(", ")
         )
     }

@@ -1,4 +1,4 @@
-//! The builds: what they are, and submitting them the two ways.
+//! The builds of a storm, and their submission in two ways.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use super::Plan;
 use crate::{Random, script};
 
 const GROUPS: [&str; 3] = ["amber", "birch", "coral"];
-/// Whoever has no acknowledgement by then gives up.
+/// Time after which a client without an acknowledgement gives up.
 const PATIENCE: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -30,29 +30,29 @@ pub(super) struct Job {
     request: BuildRequest,
     at: Duration,
     way: Way,
-    /// Cancelled so long after its submission.
+    /// Delay after the submission at which the build is cancelled.
     cancel: Option<Duration>,
 }
 
-/// How it is submitted.
+/// How a build is submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Through the API, again and again with the same id.
+    /// Through the API, repeatedly with the same id.
     Api,
-    /// A plain publish, again and again with the same id.
+    /// A plain publish, repeatedly with the same id.
     Publish,
-    /// Both ways, at once.
+    /// Both ways at the same time.
     Both,
-    /// A plain publish, once: without an answer nobody knows.
+    /// A single plain publish: without an answer the result is unknown.
     PublishOnce,
 }
 
-/// The file that a build writes itself.
+/// Path of the file that a build writes.
 pub(super) fn run_file(folder: &Path, key: &BuildKey) -> PathBuf {
     folder.join(format!("{}.{}", key.group, key.id))
 }
 
-/// All builds of a storm, by the time of their submission.
+/// Creates all builds of a storm, ordered by submission time.
 pub(super) fn jobs(plan: &Plan, random: &mut Random, folder: &Path) -> Vec<Job> {
     let mut jobs: Vec<Job> = (0..plan.builds).filter_map(|_| job(plan, random, folder)).collect();
     jobs.sort_by_key(|job| job.at);
@@ -80,7 +80,7 @@ fn job(plan: &Plan, random: &mut Random, folder: &Path) -> Option<Job> {
         max_attempts: Some(30),
         ..BuildRequest::default()
     };
-    // Two of three come in bursts, which make queues; the others at any time, in the middle of whatever is done.
+    // Two in three come in bursts, which build up queues; the others at any time, during any operation of the farm.
     let every = plan.submit_span / u32::try_from(plan.bursts).ok()?;
     let burst = u32::try_from(random.between(0, plan.bursts - 1)).ok()?;
     let span = u64::try_from(plan.submit_span.as_millis()).ok()?;
@@ -91,16 +91,16 @@ fn job(plan: &Plan, random: &mut Random, folder: &Path) -> Option<Job> {
     Some(Job { key, exit_code, priority, request, at, way, cancel })
 }
 
-/// What the clients know.
+/// Answers that the clients received.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     /// Builds whose submission was acknowledged.
     pub(super) acknowledged: BTreeSet<BuildKey>,
-    /// Builds that someone tried to cancel, and whether the answer was yes.
+    /// Builds with a cancel request, and whether the answer confirmed it.
     pub(super) cancelled: BTreeMap<BuildKey, bool>,
 }
 
-/// Submits all, each at its time, and cancels some; says what was answered.
+/// Submits all builds at their times, and cancels some; returns the answers.
 pub(super) async fn submit(farm: &Farm, jobs: &[Job]) -> Answers {
     let began = Instant::now();
     let mut tasks = JoinSet::new();

@@ -1,43 +1,43 @@
-//! How hard, how long, and by which chance.
+//! Size, duration and seed of a storm.
 
 use std::time::Duration;
 
 use super::now_us;
 
-/// A storm to be.
+/// Parameters of a storm of builds.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Decides everything that is left to chance.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// Builds in all,
+    /// Total number of builds.
     pub builds: usize,
-    /// most of them submitted in so many bursts,
+    /// Number of bursts in which most builds are submitted.
     pub bursts: u64,
-    /// spread over this time.
+    /// Period over which the submissions are spread.
     pub submit_span: Duration,
-    /// Ticks of 50 ms that a build takes, at least and at most.
+    /// Minimum and maximum number of ticks of 50 ms that a build runs.
     pub ticks: (u64, u64),
-    /// Milliseconds between two kills, at least and at most.
+    /// Minimum and maximum number of milliseconds between two kills.
     pub pause_ms: (u64, u64),
-    /// Killing ends by then, however far the builds are.
+    /// Time after which killing ends, whatever the state of the builds.
     pub storm_limit: Duration,
-    /// After the storm everything ends within this.
+    /// Time limit for all builds to end after the storm.
     pub settle_limit: Duration,
-    /// nats-servers: one, or a cluster of three.
+    /// Number of nats-servers: one, or a cluster of three.
     pub nodes: usize,
-    /// Workspaces of each worker.
+    /// Number of workspaces of each worker.
     pub workspaces: u16,
-    /// A lease's life.
+    /// Duration of a lease.
     pub lease: Duration,
-    /// How often each kind of fault comes.
+    /// Number of times that each kind of fault occurs.
     pub rounds: usize,
-    /// How often the disk of the bus fills and empties.
+    /// Number of times that the disk of the bus fills and is emptied.
     pub full_disks: usize,
 }
 
 impl Plan {
-    /// As the environment says: `FOREBAY_CHAOS=long`, `FOREBAY_CHAOS_MINUTES=NUMBER` of the long form,
-    /// `FOREBAY_CHAOS_SEED=NUMBER`, `FOREBAY_CHAOS_NODES=3`.
+    /// Reads the plan from the environment: `FOREBAY_CHAOS=long`, `FOREBAY_CHAOS_MINUTES=NUMBER` for the
+    /// long form, `FOREBAY_CHAOS_SEED=NUMBER`, `FOREBAY_CHAOS_NODES=3`.
     pub fn from_env() -> Self {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
         let seed = number("FOREBAY_CHAOS_SEED").unwrap_or_else(|| now_us() % 1_000_000);
@@ -48,7 +48,7 @@ impl Plan {
         Self { nodes: nodes.unwrap_or(plan.nodes), ..plan }
     }
 
-    /// For every day.
+    /// Returns the plan for every test run.
     pub fn short(seed: u64) -> Self {
         Self {
             seed,
@@ -67,7 +67,7 @@ impl Plan {
         }
     }
 
-    /// For the night: more and longer builds, so that there is always something to lose.
+    /// Returns the nightly plan: more and longer builds, so that each kill interrupts some.
     pub fn long(seed: u64, minutes: u64) -> Self {
         let times = |number: usize| number * usize::try_from(minutes).unwrap_or(1);
         Self {

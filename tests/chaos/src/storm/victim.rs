@@ -1,4 +1,4 @@
-//! The services, and what becomes of each after it was killed, stopped or told to end.
+//! The services under test, and their state after being killed, stopped or terminated.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::corpses;
 use crate::Random;
 
 const HOUR: i64 = 3600;
-/// Each service, and how many seconds its clock is ahead.
+/// Each service, and the number of seconds by which its clock is ahead.
 const SERVICES: [(&str, i64); 8] = [
     ("enqueuer", 0),
     ("enqueuer", 0),
@@ -20,27 +20,27 @@ const SERVICES: [(&str, i64); 8] = [
     ("reaper", 0),
     ("reaper", HOUR),
 ];
-/// Whoever is told to end has ended by then.
+/// Time within which a terminated service must have ended.
 const DRAIN_LIMIT: Duration = Duration::from_secs(20);
 
-/// A service that is killed and started again.
+/// A service that is killed and restarted.
 pub(super) struct Victim {
     pub(super) service: &'static str,
     clock_ahead: i64,
     process: ServiceProcess,
     state: State,
-    /// What stands still with it.
+    /// Descendants that are stopped with it.
     frozen: Vec<corpses::Frozen>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Runs,
-    /// Killed; started again then.
+    /// The process was killed, and restarts at this time.
     Dead(Instant),
-    /// Stopped; goes on then.
+    /// The process is stopped, and continues at this time.
     Stopped(Instant),
-    /// Told to end; must have by then, and is started again.
+    /// The process received SIGTERM: it must end by this time, and is restarted.
     Drains(Instant),
 }
 
@@ -60,37 +60,37 @@ impl Victim {
         self.process.pid()
     }
 
-    /// SIGKILL; it is started again after `gap`.
+    /// Sends SIGKILL; the service restarts after `gap`.
     pub(super) fn kill(&mut self, gap: Duration) {
         self.process.kill9();
         self.state = State::Dead(Instant::now() + gap);
     }
 
-    /// SIGTERM; it is started again when it has ended.
+    /// Sends SIGTERM; the service restarts when it has ended.
     pub(super) fn term(&mut self) {
         self.process.term();
         self.state = State::Drains(Instant::now() + DRAIN_LIMIT);
     }
 
-    /// SIGSTOP for this time.
+    /// Sends SIGSTOP for this time.
     pub(super) fn stop(&mut self, span: Duration) {
         self.process.pause();
         self.state = State::Stopped(Instant::now() + span);
     }
 
-    /// SIGSTOP of it and of all its descendants for this time, as when a machine is paused.
+    /// Sends SIGSTOP to the service and all its descendants for this time, as when a machine is paused.
     pub(super) fn freeze(&mut self, span: Duration) {
         self.stop(span);
         self.frozen = corpses::freeze_below(self.pid());
     }
 
-    /// What is due; true when it was continued.
+    /// Restarts or continues the service if due; returns true when it was continued.
     fn revive(&mut self, farm: &Farm, faults: &mut Vec<String>) -> bool {
         let now = Instant::now();
         match self.state {
             State::Dead(until) if until <= now => *self = Self::start(farm, self.service, self.clock_ahead),
             State::Stopped(until) if until <= now => {
-                // All at once: what must be dead by now gets its chance to write first.
+                // All at once: processes that should be dead by now can write first.
                 corpses::thaw(&std::mem::take(&mut self.frozen));
                 self.process.resume();
                 self.state = State::Runs;
@@ -98,14 +98,14 @@ impl Victim {
             }
             State::Drains(until) => match self.process.try_exit() {
                 Some(status) => {
-                    // Killed by the signal where it came before the service listened to it.
+                    // The signal kills a service that has not installed its handler yet.
                     if status.code().is_some_and(|code| code != 0) {
-                        faults.push(self.fault(&format!("was told to end, and ended with {status}")));
+                        faults.push(self.fault(&format!("received SIGTERM, and exited with {status}")));
                     }
                     *self = Self::start(farm, self.service, self.clock_ahead);
                 }
                 None if until <= now => {
-                    faults.push(self.fault("was told to end, and still runs"));
+                    faults.push(self.fault("received SIGTERM, and still runs"));
                     self.kill(Duration::ZERO);
                 }
                 None => {}
@@ -113,7 +113,7 @@ impl Victim {
             State::Dead(_) | State::Stopped(_) => {}
             State::Runs => {
                 if let Some(status) = self.process.try_exit() {
-                    faults.push(self.fault(&format!("ended by itself with {status}")));
+                    faults.push(self.fault(&format!("exited unexpectedly with {status}")));
                     self.state = State::Dead(now);
                 }
             }
@@ -126,11 +126,11 @@ impl Victim {
     }
 }
 
-/// All services.
+/// All services of the farm.
 pub(super) struct Victims(Vec<Victim>);
 
 impl Victims {
-    /// Starts all.
+    /// Starts all services of the farm.
     pub(super) async fn start(farm: &Farm) -> Self {
         let mut victims =
             Self(SERVICES.into_iter().map(|(service, ahead)| Victim::start(farm, service, ahead)).collect());
@@ -138,19 +138,19 @@ impl Victims {
         victims
     }
 
-    /// Returns when all that run are ready.
+    /// Returns when all running services are ready.
     pub(super) async fn ready(&mut self) {
         for victim in &mut self.0 {
             victim.process.ready(SOON).await;
         }
     }
 
-    /// Whether none is dead, stopped or about to end.
+    /// Returns whether no service is dead, stopped or terminating.
     pub(super) fn all_run(&self) -> bool {
         self.0.iter().all(|victim| victim.state == State::Runs)
     }
 
-    /// One that runs, of this service or of any.
+    /// Picks a running process of this service, or of any service.
     pub(super) fn pick(&mut self, random: &mut Random, service: Option<&str>) -> Option<&mut Victim> {
         let fits = |victim: &Victim| {
             victim.state == State::Runs && service.is_none_or(|service| victim.service == service)
@@ -161,7 +161,7 @@ impl Victims {
         self.0.get_mut(at)
     }
 
-    /// Starts or continues those whose time has come; names those that were continued.
+    /// Restarts or continues the services that are due; returns the names of those that were continued.
     pub(super) fn revive(&mut self, farm: &Farm, faults: &mut Vec<String>) -> Vec<String> {
         let mut continued = Vec::new();
         for victim in &mut self.0 {

@@ -60,7 +60,7 @@ async fn without_a_sandbox() {
     }
 }
 
-/// Bazel runs the actions itself and keeps their results on the farm; another Bazel finds them.
+/// Bazel runs the actions locally and stores their results on the farm; another Bazel finds them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_cache() {
     if !everything() {
@@ -74,7 +74,7 @@ async fn only_the_cache() {
     let again = bazel.local("build", &[&cache, "//:all"]).await.ok();
     again.assert_all_hits(first.spawns.len());
     assert_eq!(again.hashes(), first.hashes());
-    // What was built here is a hit for a build there too, and the other way round.
+    // Local results are hits for a remote build, and the other way round.
     let other = Place::new();
     let other_bazel = Bazel::new(&other, "bzip2", Version::Four);
     let there = other_bazel.remote(&rig, "build", &["//:all"]).await.ok();
@@ -82,7 +82,7 @@ async fn only_the_cache() {
     assert_eq!(there.hashes(), first.hashes());
 }
 
-/// A second machine, with folders of its own, finds everything that the first one built.
+/// A second machine, with its own folders, finds everything that the first one built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_machines_share() {
     if !everything() {
@@ -94,7 +94,7 @@ async fn two_machines_share() {
     let first = bazel.remote(&rig, "test", &["//:all"]).await.ok();
     let second = other_bazel.remote(&rig, "test", &["//:all"]).await.ok();
     second.assert_all_hits(first.spawns.len());
-    // Both at once, with everything new.
+    // Both at once, without any cached action.
     let fresh = format!("--copt=-DFRESH={}", word(""));
     let args = [fresh.as_str(), "//:all"];
     let (one, two) = tokio::join!(bazel.remote(&rig, "test", &args), other_bazel.remote(&rig, "test", &args));
@@ -102,7 +102,8 @@ async fn two_machines_share() {
     assert_eq!(one.hashes(), two.hashes());
 }
 
-/// Options by which a user says more to the farm: what it knows is taken, what it does not know is refused with words.
+/// Options with which a user gives the farm more information: known ones are accepted, unknown ones are
+/// refused with a reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn options() {
     if !everything() {
@@ -130,8 +131,8 @@ async fn options() {
     run.assert_says("gpu");
 }
 
-/// The store is small, its promise is short, and somebody fills it all the time: builds that leave everything there
-/// do not notice.
+/// The store is small, its retention promise is short, and another client fills it constantly: builds that download
+/// nothing are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eviction_under_a_build() {
     if !everything() {
@@ -145,7 +146,7 @@ async fn eviction_under_a_build() {
             if round >= 12 && written() > 150 {
                 break;
             }
-            // Each round compiles anew, after the outputs of the round before were left on the farm.
+            // Each round compiles again, after the outputs of the previous round were left on the farm.
             let fresh = format!("--copt=-DROUND={round}");
             let args = ["--remote_download_minimal", fresh.as_str()];
             let build = bazel.remote(&rig, "build", &[&args[..], &["//:bzip2"]].concat()).await.ok();
@@ -162,7 +163,7 @@ async fn eviction_under_a_build() {
     assert!(written() > 150, "only {} MB: nothing had to go", written());
 }
 
-/// Puts a new megabyte there, again and again; less in the time that a blob is promised for than the store holds.
+/// Uploads a new megabyte repeatedly; less in the retention time of a blob than the store holds.
 async fn fill(rig: &Rig, folder: &Path) {
     let folder = folder.join("filler");
     fs::create_dir_all(&folder).unwrap();
@@ -172,7 +173,7 @@ async fn fill(rig: &Rig, folder: &Path) {
             (0..125_000_u64).flat_map(|word| (word ^ (number << 32)).to_le_bytes()).collect();
         fs::write(&file, bytes).unwrap();
         let put = rig.up().cli(&["cas", "put", file.to_str().unwrap()]).await;
-        // Full of what is promised: refused, and that is right.
+        // The store may be full of blobs within their retention time: then it must refuse.
         assert!(put.code == 0 || put.stderr.contains("full"), "{put:?}");
         fs::write(&file, []).unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;

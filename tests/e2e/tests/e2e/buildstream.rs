@@ -1,9 +1,9 @@
-//! `BuildStream`.
+//! Tests with the client `BuildStream`.
 
 use e2e_tests::{BuildStream, Place, Rig, everything};
 use farm::Output;
 
-/// Elements that run a command.
+/// Number of elements that run a command.
 const ACTIONS: usize = 5;
 const RAN: &str = "SUCCESS Waiting for the remote build to complete";
 const FOUND: &str = "Action result found in action cache";
@@ -13,8 +13,8 @@ fn count(output: &Output, what: &str) -> usize {
     lines.filter(|line| line.contains(what)).count()
 }
 
-/// Each element's actions see the input root as `/`. What the farm made is what this machine makes; a second machine
-/// finds it all in the action cache.
+/// Each element's actions see the input root as `/`. The farm's output equals that of this machine; a second machine
+/// finds all of it in the action cache.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn buildstream_builds_with_its_own_root() {
     if !everything() {

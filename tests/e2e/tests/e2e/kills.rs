@@ -1,10 +1,10 @@
-//! `kill -9` in mid-build.
+//! Sends `kill -9` in the middle of a build.
 
 use e2e_tests::{Bazel, Place, Rig, Version, everything};
 
 use crate::scenarios::build_survives;
 
-/// Kills these in turn during a build that has nothing cached, once each build, then all in one.
+/// Kills these in turn during a build without cached actions, one per build, then all in one build.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bazel_survives_the_death_of_any_service() {
     if !everything() {

@@ -1,15 +1,15 @@
-//! What every Bazel must find right, whatever it builds.
+//! Scenarios that must work with every Bazel and every project.
 
 use std::time::Duration;
 
 use e2e_tests::{Bazel, Rig, Run, processes_with_word, until};
 
-/// Within this, whatever needs no waiting is done.
+/// Time limit for operations without waiting.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
-/// What Ctrl-C and a timeout end is gone within this.
+/// Time limit for processes to disappear after Ctrl-C or a timeout.
 const GONE: Duration = Duration::from_secs(10);
 
-/// A number of seconds that stands on no other command line.
+/// A number of seconds that is unique among all command lines.
 pub(crate) fn word(seconds: &str) -> String {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -23,19 +23,19 @@ fn define(name: &str, value: &str) -> String {
 /// The whole project and the folder output of `cases`.
 const ALL: [&str; 2] = ["//:all", "//cases:tree_sum"];
 
-/// Builds and tests everything here, then on the farm: every action there, every output the same. A second run finds
-/// everything in the action cache. Returns the run on this machine.
+/// Builds and tests everything locally, then on the farm: every action runs there, every output is equal. A second
+/// run finds all actions in the action cache. Returns the local run.
 pub(crate) async fn builds_and_tests(bazel: &Bazel, rig: &Rig) -> Run {
     let local = bazel.local("test", &ALL).await.ok();
     bazel.clean().await;
     let remote = bazel.remote(rig, "test", &ALL).await.ok();
     remote.assert_all_remote(local.spawns.len());
-    assert_eq!(remote.hashes(), local.hashes(), "what the farm made and what this machine made");
+    assert_eq!(remote.hashes(), local.hashes(), "outputs of the farm and of this machine");
     assert_eq!(remote.on_disk(), remote.hashes().len(), "outputs on the disk\n{remote}");
     bazel.clean().await;
     let again = bazel.remote(rig, "test", &ALL).await.ok();
     again.assert_all_hits(local.spawns.len());
-    assert_eq!(again.hashes(), local.hashes(), "what was cached and what this machine made");
+    assert_eq!(again.hashes(), local.hashes(), "cached outputs and outputs of this machine");
     println!(
         "{} actions: {:?} here, {:?} there, {:?} cached",
         local.spawns.len(),
@@ -46,16 +46,16 @@ pub(crate) async fn builds_and_tests(bazel: &Bazel, rig: &Rig) -> Run {
     local
 }
 
-/// `--remote_download_minimal` brings nothing here, a following build needs nothing here, and a last one brings what
-/// it is asked for. `program` is made by `//:NAME`, `user` needs it.
+/// With `--remote_download_minimal`, a build downloads nothing, the next build needs no local outputs, and a last one
+/// downloads the requested output. `program` is built by `//:NAME`, `user` depends on it.
 pub(crate) async fn downloads_little(bazel: &Bazel, rig: &Rig, program: &str, user: &str) {
     bazel.clean().await;
-    // An option that was never used: nothing of this is cached.
+    // An option that was never used: nothing is cached.
     let fresh = format!("--copt=-DFRESH={}", word(""));
     let target = format!("//:{program}");
     let minimal = ["--remote_download_minimal", fresh.as_str()];
     let first = bazel.remote(rig, "build", &[&minimal[..], &[&target]].concat()).await.ok();
-    // What makes no difference to the objects hits the cache from there on.
+    // Changes that do not affect the objects hit the cache from here on.
     first.assert_none_local();
     assert!(!first.has_on_disk(&format!("bin/{program}")), "{first}");
     let next = bazel.remote(rig, "build", &[&minimal[..], &[user]].concat()).await.ok();
@@ -67,8 +67,8 @@ pub(crate) async fn downloads_little(bazel: &Bazel, rig: &Rig, program: &str, us
     assert!(fetched.has_on_disk(&format!("bin/{program}")) && fetched.on_disk() > 0, "{fetched}");
 }
 
-/// A test that fails shows its log, one that takes too long is called late and shows its log too, and neither is
-/// taken from the action cache the next time.
+/// A failing test shows its log; one that runs too long is reported as a timeout and shows its log too; neither comes
+/// from the action cache the next time.
 pub(crate) async fn tests_fail(bazel: &Bazel, rig: &Rig) {
     let marker = word("600.");
     let define = define("marker", &marker);
@@ -83,10 +83,11 @@ pub(crate) async fn tests_fail(bazel: &Bazel, rig: &Rig) {
         let cached = run.spawns.iter().filter(|spawn| spawn.runner != e2e_tests::REMOTE && !spawn.is_timed());
         assert_eq!(cached.count(), 0, "a failure was cached: {run}");
     }
-    until("what was late is gone", GONE, || processes_with_word(&marker).is_empty()).await;
+    until("the timed-out process is gone", GONE, || processes_with_word(&marker).is_empty()).await;
 }
 
-/// What a command says is shown, its exit code is told, and what no pool can run is refused at once with its reason.
+/// The output of a command is shown, its exit code is reported, and an action that no pool can run is refused
+/// immediately with a reason.
 pub(crate) async fn actions_tell(bazel: &Bazel, rig: &Rig) {
     let pace = word("0.0");
     let define = define("pace", &pace);
@@ -102,7 +103,7 @@ pub(crate) async fn actions_tell(bazel: &Bazel, rig: &Rig) {
     }
 }
 
-/// Ctrl-C ends the client and, within seconds, what it had running.
+/// Ctrl-C ends the client and, within seconds, its running actions.
 pub(crate) async fn interrupt_stops_actions(bazel: &Bazel, rig: &Rig) {
     let marker = word("600.");
     let build = bazel.start_remote(rig, "build", &[&define("marker", &marker), "//cases:sleepy"]);
@@ -126,10 +127,10 @@ pub(crate) async fn interrupt_stops_actions(bazel: &Bazel, rig: &Rig) {
     println!("Ctrl-C: the client ended after {:?} in all, the action {took:?} after the signal", run.took);
 }
 
-/// `kill -9` of each of these services, one after the other, while a build's actions run: Bazel does not notice.
+/// Bazel does not notice `kill -9` of each of these services, one after the other, while a build's actions run.
 pub(crate) async fn build_survives(bazel: &Bazel, rig: &Rig, services: &[&str]) {
-    // Two at a time, 25 actions take four seconds, or twelve to be killed in more often.
-    let pace = word(if services.len() == 1 { "0.3" } else { "1.0" });
+    // Two at a time, 25 actions take four seconds, or twelve to allow for more kills.
+    let pace = word(if services.len() == 1 { "0.3" } else { "2.0" });
     let build = bazel.start_remote(rig, "build", &["--keep_going", &define("pace", &pace), "//cases:steps"]);
     for service in services {
         until("an action runs", SOON, || {

@@ -1,4 +1,4 @@
-//! Bazel against a farm with all settings as they come: one farm and one server of Bazel for everything.
+//! Bazel against a farm with default settings: one farm and one Bazel server for all scenarios.
 
 use e2e_tests::{Bazel, Place, Rig, Version};
 

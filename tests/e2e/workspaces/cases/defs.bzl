@@ -1,4 +1,4 @@
-"""A rule whose output is a folder: known by name only until it was made."""
+"""A rule whose output is a folder, of which only the name is known until it is built."""
 
 def _tree_impl(ctx):
     folder = ctx.actions.declare_directory(ctx.label.name)

@@ -1,4 +1,4 @@
-//! Actions for tests, and what must hold of each.
+//! Actions for tests, and the invariants of each.
 
 use std::{
     collections::BTreeMap,
@@ -20,23 +20,23 @@ use tonic::Streaming;
 
 use crate::check::until;
 
-/// What it takes to run actions.
+/// Services that run actions.
 pub(crate) const ACTING: [&str; 3] = ["gateway", "scheduler", "executor"];
-/// How actions are hashed here.
+/// Digest function of all blobs in these tests.
 pub(crate) const SHA256: DigestFunction = DigestFunction::Sha256;
 
-/// A farm to be that runs actions and nothing else, without a sandbox: what they do outside can be seen. Leases live
-/// for long: an executor that starts again releases that of the one before at once.
+/// Configures a farm that runs actions and nothing else, without a sandbox: effects outside are visible. Leases are
+/// long: a restarted executor releases those of its predecessor immediately.
 pub(crate) fn builder() -> Builder {
     Farm::builder().only(&ACTING).env("FOREBAY_SANDBOX", "none").lease_ttl(10)
 }
 
-/// A client of its gateway.
+/// Creates a client of the farm's gateway.
 pub(crate) async fn remote(farm: &Farm) -> Remote {
     Remote::connect(&farm.grpc_url(), "", SHA256).await.unwrap()
 }
 
-/// A command that is a shell script and may leave the output `kept`.
+/// Creates a command that runs a shell script and may leave the output `kept`.
 pub(crate) fn sh(script: &str) -> Command {
     let path = EnvironmentVariable {
         name: "PATH".into(),
@@ -55,7 +55,7 @@ pub(crate) async fn upload(remote: &Remote, script: &str) -> BlobDigest {
     upload_as(remote, &sh(script), Action::default(), &SHA256.empty()).await
 }
 
-/// Uploads an action; its input root is in the store.
+/// Uploads an action whose input root is in the store.
 pub(crate) async fn upload_as(
     remote: &Remote,
     command: &Command,
@@ -67,7 +67,6 @@ pub(crate) async fn upload_as(
     digest
 }
 
-/// Uploads one blob.
 pub(crate) async fn put(remote: &Remote, content: impl Into<Vec<u8>>) -> BlobDigest {
     let content: Vec<u8> = content.into();
     let digest = SHA256.digest(&content);
@@ -75,19 +74,19 @@ pub(crate) async fn put(remote: &Remote, content: impl Into<Vec<u8>>) -> BlobDig
     digest
 }
 
-/// Executes and waits meanwhile.
+/// Executes an action in a background task.
 pub(crate) fn execute(remote: &Remote, action: BlobDigest) -> JoinHandle<Result<Executed, RemoteError>> {
     let remote = remote.clone();
     tokio::spawn(async move { remote.execute(&action, false, 0, |_, _| {}).await })
 }
 
-/// Executes to the end; the response.
+/// Executes an action to its end and returns the response.
 pub(crate) async fn executed(remote: &Remote, action: BlobDigest) -> ExecuteResponse {
     let ended = tokio::time::timeout(2 * SOON, execute(remote, action)).await;
     ended.expect("the execution ends").unwrap().unwrap().response
 }
 
-/// Begins an execution; the operation's name and its stream.
+/// Begins an execution; returns the operation's name and its stream.
 pub(crate) async fn begin(remote: &Remote, action: &BlobDigest) -> (String, Streaming<Operation>) {
     let request =
         ExecuteRequest { action_digest: Some(reapi::digest::to_proto(action)), ..ExecuteRequest::default() };
@@ -97,11 +96,11 @@ pub(crate) async fn begin(remote: &Remote, action: &BlobDigest) -> (String, Stre
     (first.name, stream)
 }
 
-/// The response at the end of a stream.
+/// Reads a stream to its end and returns the response.
 pub(crate) async fn ended(mut stream: Streaming<Operation>) -> ExecuteResponse {
     let last = async {
         loop {
-            let operation = stream.message().await.unwrap().expect("the stream ends with what is done");
+            let operation = stream.message().await.unwrap().expect("the stream ends with a finished operation");
             if operation.done {
                 return response(operation);
             }
@@ -118,7 +117,7 @@ fn response(operation: Operation) -> ExecuteResponse {
     ExecuteResponse::decode(any.value.as_slice()).unwrap()
 }
 
-/// What the command wrote to stdout; it succeeded.
+/// Asserts that the action succeeded, and returns its standard output.
 pub(crate) async fn stdout(remote: &Remote, response: &ExecuteResponse) -> String {
     assert_eq!(response.status.as_ref().map_or(0, |status| status.code), 0, "{response:#?}");
     let result = response.result.as_ref().unwrap();
@@ -132,7 +131,7 @@ pub(crate) async fn stdout(remote: &Remote, response: &ExecuteResponse) -> Strin
     String::from_utf8(content).unwrap()
 }
 
-/// The records of every execution, in order.
+/// Returns the records of every execution, in stream order.
 pub(crate) async fn histories(farm: &Farm) -> BTreeMap<String, Vec<ExecutionRecord>> {
     let (_, last) = farm.bus().stream_positions(stream::ACTIONS).await.unwrap();
     let mut follower =
@@ -147,8 +146,8 @@ pub(crate) async fn histories(farm: &Farm) -> BTreeMap<String, Vec<ExecutionReco
     executions
 }
 
-/// The end of the only execution, of which no copies were started and nobody's priority was raised: ACTION_ACCEPTED, perhaps
-/// ACTION_REQUEUED of each next attempt, one ACTION_FINISHED.
+/// Returns the last record of the only execution. Asserts that it had no copies and no raised priority:
+/// ACTION_ACCEPTED, ACTION_REQUEUED for each further attempt, one ACTION_FINISHED.
 pub(crate) async fn only_end(farm: &Farm) -> ExecutionRecord {
     let histories = histories(farm).await;
     assert_eq!(histories.len(), 1, "{histories:#?}");
@@ -172,12 +171,12 @@ pub(crate) async fn only_end(farm: &Farm) -> ExecutionRecord {
     last.clone()
 }
 
-/// A place outside that actions may write to.
+/// A folder outside the working directories that actions may write to.
 #[derive(Debug, Clone)]
 pub(crate) struct Outside(PathBuf);
 
 impl Outside {
-    /// In the farm's folder.
+    /// Creates it in the farm's folder.
     pub(crate) fn of(farm: &Farm) -> Self {
         let folder = farm.folder().join("outside");
         fs::create_dir(&folder).unwrap();
@@ -185,7 +184,8 @@ impl Outside {
         Self(folder)
     }
 
-    /// Notes that it runs, and goes on when it may; its output is `kept`, and `out` on stdout.
+    /// Returns a script that records its start, and continues after `go`; its outputs are `kept`,
+    /// and `out` on stdout.
     pub(crate) fn script(&self) -> String {
         let folder = self.0.display();
         format!(
@@ -193,28 +193,28 @@ impl Outside {
         )
     }
 
-    /// Lets the script go on.
+    /// Lets the script continue.
     pub(crate) fn go(&self) {
         fs::write(self.0.join("go"), "").unwrap();
     }
 
-    /// How often it ran.
+    /// Counts the runs of the script.
     pub(crate) fn runs(&self) -> usize {
         fs::read_to_string(self.0.join("runs")).unwrap_or_default().lines().count()
     }
 
-    /// Returns when it has begun so many times.
+    /// Returns when the script has started `times` times.
     pub(crate) async fn begun(&self, times: usize) {
         until("the action runs", SOON, || self.runs() >= times).await;
     }
 
-    /// Where it is. A script that runs is known by it.
+    /// Path of the folder, by which processes of the script are found.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
 
-/// Processes with this text on their command line.
+/// Returns processes with this text on their command line.
 pub(crate) fn processes_with(text: &str) -> Vec<u32> {
     let ids = fs::read_dir("/proc").unwrap().flatten();
     let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -1,4 +1,4 @@
-//! `forebay exec` and `forebay cas`.
+//! The commands `forebay exec` and `forebay cas`.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -45,7 +45,7 @@ async fn exec_runs_a_command_and_brings_back_what_it_made() {
     assert_eq!(output.stderr, "w\n");
     let out = Path::new(&dir).join("out");
     assert_eq!(fs::read_to_string(out.join("a.txt")).unwrap(), "content\n");
-    assert!(!out.join("b.log").exists(), "it was not asked for");
+    assert!(!out.join("b.log").exists(), "it was not requested");
 
     fs::remove_dir_all(&out).unwrap();
     let json: Vec<&str> = ["--json"].into_iter().chain(args).collect();

@@ -1,4 +1,4 @@
-//! Actions that ask for much, or for what they must not have.
+//! Actions that request too much, or forbidden things.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use remote::RemoteError;
 
 use crate::acting::{self, SHA256, processes_with};
 
-/// What is decided without running anything.
+/// Time limit for decisions that run nothing.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 fn asking_for(name: &str, value: &str) -> Action {
@@ -56,7 +56,7 @@ async fn a_known_pool_without_executors_says_so_until_one_joins() {
             }
         }
     };
-    let why = tokio::time::timeout(SOON, why).await.expect("a reason is told");
+    let why = tokio::time::timeout(SOON, why).await.expect("a reason is given");
     assert!(why.contains("pool default has no executor now"), "{why}");
     farm.keep(farm.spawn("executor").await);
     let executed = tokio::time::timeout(SOON, execution).await.expect("it runs").unwrap().unwrap();
@@ -86,7 +86,7 @@ async fn what_no_pool_offers_is_refused_at_once() {
     let fits = acting::upload_as(&remote, &command, asking_for("OSFamily", "Linux"), &root).await;
     let response = acting::executed(&remote, fits).await;
     assert_eq!(acting::stdout(&remote, &response).await, "out\n");
-    assert_eq!(acting::histories(&farm).await.len(), 1, "what is refused leaves no record");
+    assert_eq!(acting::histories(&farm).await.len(), 1, "a refused action leaves no record");
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_diamond_of_inputs_is_refused_and_harms_nobody() {
             small = root;
         }
     }
-    // Two to the power of thirty files cannot be made.
+    // Two to the power of thirty files cannot be created.
     let action = acting::upload_as(&remote, &acting::sh("true"), Action::default(), &root).await;
     let began = Instant::now();
     let (code, message) = match remote.execute(&action, false, 0, |_, _| {}).await {
@@ -119,7 +119,7 @@ async fn a_diamond_of_inputs_is_refused_and_harms_nobody() {
     };
     assert!(began.elapsed() < AT_ONCE, "{:?}: {message}", began.elapsed());
     assert_eq!(code, i32::from(tonic::Code::InvalidArgument), "{message}");
-    // Two to the power of six can.
+    // Two to the power of six files can be created.
     let command = acting::sh("find . -name file | wc -l; cat a/b/a/b/a/b/file");
     let action = acting::upload_as(&remote, &command, Action::default(), &small).await;
     let response = acting::executed(&remote, action).await;
@@ -185,12 +185,12 @@ async fn an_action_that_writes_to_its_inputs_changes_no_blob() {
                       rm -f plain; echo mine > plain; cat plain";
         let action = acting::upload_as(&remote, &acting::sh(attack), Action::default(), &root).await;
         let response = acting::executed(&remote, action).await;
-        // It may put another file in its place.
+        // The action may replace the file.
         assert_eq!(acting::stdout(&remote, &response).await, "mine\n", "{sandbox}");
         for (digest, content) in [(plain, "plain\n"), (tool, "#!/bin/sh\necho tool\n")] {
             assert_eq!(remote.read(&digest).await.unwrap(), content.as_bytes(), "{sandbox}");
         }
-        // Others read what was there.
+        // Other actions read the original file.
         farm.replace("executor", &[]).await;
         let reader = acting::sh("cat plain; ./tool");
         let action = acting::upload_as(&remote, &reader, Action::default(), &root).await;
@@ -199,7 +199,7 @@ async fn an_action_that_writes_to_its_inputs_changes_no_blob() {
     }
 }
 
-/// An action with these limits and no other.
+/// Creates an action with only these limits.
 fn limited(limits: &TaskLimits) -> Action {
     let property = |(name, value)| Property { name, value };
     let properties = limits::properties(limits).into_iter().map(property).collect();
@@ -210,7 +210,7 @@ fn limited(limits: &TaskLimits) -> Action {
     Action { platform: Some(Platform { properties }), timeout, ..Action::default() }
 }
 
-/// What the metadata of a result say of the limit that was broken: its name, what was allowed and what was used.
+/// Returns the limit that was exceeded according to the result's metadata: its name, the limit and the usage.
 fn broken(result: &ActionResult) -> Option<(String, f64, f64)> {
     let metadata = result.execution_metadata.as_ref()?;
     let of = |any: &reapi::protobuf::Any| Struct::decode(any.value.as_slice()).ok();
@@ -253,16 +253,16 @@ async fn what_uses_more_than_it_may_fails_by_its_own_fault() {
             };
             assert_eq!(status.code, i32::from(code), "{sandbox} {name}: {status:?}");
             assert!(status.message.contains(&property), "{sandbox} {name}: {}", status.message);
-            let (limit, allowed, used) = broken(response.result.as_ref().unwrap()).expect("it is told");
+            let (limit, allowed, used) = broken(response.result.as_ref().unwrap()).expect("it is reported");
             assert!(limit == *name && used > allowed && allowed > 0.0, "{limit} {allowed} {used}");
-            // Whoever keeps to it is not disturbed.
+            // An action within the limits is not affected.
             let small = acting::sh("echo kept >kept; sleep 0.2; cat kept");
             let action = acting::upload_as(&remote, &small, limited(limits), &root).await;
             let response = acting::executed(&remote, action).await;
             assert_eq!(acting::stdout(&remote, &response).await, "kept\n", "{sandbox} {name}");
             assert_eq!(broken(response.result.as_ref().unwrap()), None);
         }
-        // None of them was tried a second time.
+        // None of them was retried.
         for records in acting::histories(&farm).await.values() {
             assert_eq!(records.len(), 2, "{sandbox}: {records:?}");
         }
@@ -288,10 +288,10 @@ async fn limits_that_say_nothing_or_too_much_are_refused_at_once() {
             assert!(status.message().contains(part), "{part}: {}", status.message());
         }
     }
-    // The settings' own limit holds for who asks for none.
+    // The limit in the settings applies to actions without their own.
     let action =
         acting::upload(&remote, "i=0; while [ $i -lt 40 ]; do sleep 9 & i=$((i+1)); done; wait").await;
     let response = acting::executed(&remote, action).await;
-    let (limit, allowed, _) = broken(response.result.as_ref().unwrap()).expect("it is told");
+    let (limit, allowed, _) = broken(response.result.as_ref().unwrap()).expect("it is reported");
     assert_eq!((limit.as_str(), allowed.to_string().as_str()), ("processes", "30"));
 }

@@ -1,4 +1,5 @@
-//! Whatever dies while an action runs, it ends once with its right result; and it ends when nobody wants it.
+//! Whichever process dies while an action runs, the action ends once with its correct result; it also ends when no
+//! client waits for it.
 
 use std::time::Duration;
 
@@ -13,14 +14,14 @@ use crate::{
     check::until,
 };
 
-/// A lease of 2 s runs out, is heard of, and the action runs again.
+/// Time for a lease of 2 s to expire, for the expiry to be noticed, and for the action to run again.
 const BOUND: Duration = Duration::from_secs(20);
-/// The grace of a second, and what it takes to tell everybody.
+/// The grace period of one second, and the time to notify all processes.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(5);
-/// `google.rpc.Code` CANCELLED
+/// Number of CANCELLED in `google.rpc.Code`.
 const CANCELLED: i32 = 1;
 
-/// An action that runs, and goes on when it may.
+/// A running action that continues after `go`.
 struct Running {
     farm: Farm,
     remote: Remote,
@@ -37,7 +38,7 @@ impl Running {
         Self { farm, remote, outside, execution }
     }
 
-    /// Lets it go on; how it ended.
+    /// Lets the action continue; returns its last record and the number of runs.
     async fn end(self) -> (ExecutionRecord, usize) {
         self.outside.go();
         let executed = tokio::time::timeout(BOUND, self.execution).await.expect("the execution ends");
@@ -59,7 +60,7 @@ async fn another_gateway_answers_for_one_that_was_killed() {
     let other = acting::remote(&farm).await;
     let again = other.execution().wait_execution(WaitExecutionRequest { name: name.clone() }).await;
     let again = again.unwrap().into_inner();
-    // For longer than an execution that nobody waits for has.
+    // Longer than the grace period of an execution without clients.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     outside.go();
     let response = acting::ended(again).await;
@@ -67,7 +68,7 @@ async fn another_gateway_answers_for_one_that_was_killed() {
     let record = acting::only_end(&farm).await;
     assert_eq!((record.attempt.0, outside.runs()), (1, 1));
     assert!(name.ends_with(&record.execution.key().to_string()), "{name}");
-    // Also for one who asks when it is over.
+    // A client that asks after the end also receives the result.
     let over = other.execution().wait_execution(WaitExecutionRequest { name }).await.unwrap().into_inner();
     assert_eq!(acting::ended(over).await.result, response.result);
 }
@@ -104,7 +105,7 @@ async fn an_action_runs_again_when_its_executor_is_killed() {
 #[tokio::test]
 async fn an_action_runs_again_elsewhere_when_its_machine_is_gone() {
     let running = Running::new(acting::builder().lease_ttl(2).start().await).await;
-    // It has a folder of its own: nobody takes over that of the first, whose lease has to expire.
+    // It has its own folder: no executor takes over the folder of the first, whose lease has to expire.
     let other = running.farm.spawn("executor").await;
     running.farm.take("executor").kill9();
     running.farm.keep(other);
@@ -118,7 +119,7 @@ async fn an_action_runs_on_though_redis_forgets_everything() {
     let running = Running::new(acting::builder().start().await).await;
     for _ in 0..3 {
         running.farm.servers.flush_redis();
-        // The projection is built anew and dispatches: another action shows it.
+        // The projection is rebuilt and dispatches, as another action shows.
         let next = acting::upload(&running.remote, "cat /proc/sys/kernel/random/uuid").await;
         let response = running.remote.execute(&next, true, 0, |_, _| {}).await.unwrap().response;
         acting::stdout(&running.remote, &response).await;
@@ -126,7 +127,7 @@ async fn an_action_runs_on_though_redis_forgets_everything() {
     running.outside.go();
     let executed = tokio::time::timeout(BOUND, running.execution).await.expect("it ends").unwrap().unwrap();
     assert_eq!(acting::stdout(&running.remote, &executed.response).await, "out\n");
-    assert_eq!(running.outside.runs(), 1, "it was started again");
+    assert_eq!(running.outside.runs(), 1, "the service was restarted");
 }
 
 #[tokio::test]
@@ -163,7 +164,7 @@ async fn a_cancelled_action_is_killed() {
     assert_eq!(response.status.unwrap().code, CANCELLED);
     gone(&outside).await;
     assert_eq!(acting::only_end(&farm).await.outcome().unwrap().code, CANCELLED);
-    // Once more is no fault.
+    // Cancelling twice is not an error.
     remote.cancel(&name).await.unwrap();
 }
 
@@ -177,7 +178,7 @@ async fn an_action_that_nobody_waits_for_is_killed() {
     drop(stream);
     gone(&outside).await;
     assert_eq!(acting::only_end(&farm).await.outcome().unwrap().code, CANCELLED);
-    // Its slot is free, and the next one who asks has it run again.
+    // Its slot is free, and the next request runs the action again.
     outside.go();
     let response = acting::executed(&remote, action).await;
     assert_eq!(acting::stdout(&remote, &response).await, "out\n");

@@ -16,9 +16,9 @@ use tempfile::TempDir;
 
 use crate::check::{script, until};
 
-/// Impatient, so that a test sees a pool grow and shrink.
+/// Settings with short times, so that a test can observe a pool grow and shrink.
 fn hasty(tick_ms: u64) -> String {
-    // No pool that is looked at more seldom could shrink.
+    // A pool with a longer tick could never shrink.
     let scale_in_after = (4 * tick_ms / 1000).max(2);
     format!(
         r#"{{"target_wait_seconds":1,"start_up_seconds":0.5,"scale_in_after_seconds":{scale_in_after},
@@ -33,18 +33,18 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        // Open to the user that actions run as.
+        // Readable by the user that actions run as.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         let folder = tempfile::Builder::new().prefix("forebay-test-").permissions(open).tempdir().unwrap();
         Self { guard: Guard::start(folder.path()), folder }
     }
 
-    /// A farm on this machine that is looked at so often.
+    /// Starts a farm on this machine with this autoscaler tick.
     async fn up(&self, tick_ms: u64, args: &[&str]) -> Up {
         let tick = tick_ms.to_string();
         let hasty = hasty(tick_ms);
         let pools = format!(r#"{{"workers":{hasty},"executors":{hasty}}}"#);
-        // Only what the flags name is scaled.
+        // Only pools named by the flags are scaled.
         let named = |pool: &str| args.iter().any(|arg| arg.starts_with(pool));
         let pools = match (named("workers="), named("executors=")) {
             (true, false) => format!(r#"{{"workers":{hasty}}}"#),
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// The processes of a service that live.
+/// Returns the names of a service's live processes.
 fn living(up: &Up, service: &str) -> Vec<String> {
     let prefix = format!("{service}-");
     let ours = up.children().into_iter().filter(|(name, pid)| name.starts_with(&prefix) && alive(*pid));
@@ -73,7 +73,7 @@ async fn bus_of(up: &mut Up) -> Bus {
     up.client().await.bus().clone()
 }
 
-/// Queues as many builds.
+/// Queues `count` builds and returns their keys.
 async fn queue(up: &mut Up, count: usize, request: impl Fn() -> BuildRequest) -> Vec<BuildKey> {
     let client = up.client().await;
     let mut keys = Vec::new();
@@ -84,7 +84,7 @@ async fn queue(up: &mut Up, count: usize, request: impl Fn() -> BuildRequest) ->
     keys
 }
 
-/// Waits until all succeeded, in the first attempt each.
+/// Waits until all builds have succeeded in their first attempt.
 async fn all_succeed(bus: &Bus, keys: &[BuildKey], limit: Duration) {
     let deadline = Instant::now() + limit;
     loop {
@@ -102,7 +102,7 @@ async fn all_succeed(bus: &Bus, keys: &[BuildKey], limit: Duration) {
     }
 }
 
-/// Keeps what was decided, in order.
+/// Records all decisions, in order.
 fn record(
     mut plans: ScalePlans,
 ) -> (tokio::task::JoinHandle<()>, std::sync::Arc<std::sync::Mutex<Vec<ScalePlan>>>) {
@@ -116,7 +116,7 @@ fn record(
     (task, kept)
 }
 
-/// How often what rose fell, or the other way round.
+/// Counts the increases that follow a decrease, and the reverse.
 fn turns(plans: &[ScalePlan]) -> usize {
     let mut directions: Vec<bool> = plans
         .windows(2)
@@ -136,7 +136,7 @@ async fn workers_come_with_the_builds_and_go_with_them_and_no_build_is_ended() {
     let (follower, plans) = record(bus.scale_changes().await.unwrap());
     let keys = queue(&mut up, 40, || script("sleep 0.4")).await;
     until("four workers", SOON, || living(&up, "worker").len() == 4).await;
-    // Decisions go on from what the one before wrote down.
+    // A restarted autoscaler continues from the stored decision.
     let scaler = up.children()["autoscaler"];
     kill(Pid::from_raw(i32::try_from(scaler).unwrap()), Signal::SIGKILL).unwrap();
     let mut most = 0;
@@ -157,7 +157,7 @@ async fn workers_come_with_the_builds_and_go_with_them_and_no_build_is_ended() {
     assert_eq!((desired.iter().max(), desired.last()), (Some(&4), Some(&0)), "{desired:?}");
     let ticks: Vec<u64> = plans.iter().map(|plan| plan.tick).collect();
     assert!(ticks.windows(2).all(|pair| pair[1] == pair[0] + 1), "{ticks:?}");
-    // Nor is any told of.
+    // Stopped processes are not listed either.
     let told = || {
         let told = up.read_endpoints().unwrap();
         told.processes.into_keys().chain(told.metrics.into_keys()).any(|name| name.starts_with("worker"))
@@ -165,7 +165,7 @@ async fn workers_come_with_the_builds_and_go_with_them_and_no_build_is_ended() {
     until("no worker in the list", SOON, || !told()).await;
 }
 
-/// A plan as an autoscaler would write it.
+/// Writes a plan as an autoscaler would.
 async fn decide(bus: &Bus, pool: &ScaledPool, desired: u64) {
     let (position, last) = bus.scale_plan(pool).await.unwrap();
     let plan = ScalePlan {
@@ -188,7 +188,7 @@ const NEVER_MS: u64 = 3_600_000;
 #[tokio::test]
 async fn a_worker_that_is_to_go_ends_its_build_first() {
     let place = Place::new();
-    // Its autoscaler decides once: what follows is the test's word.
+    // Its autoscaler decides once: the test writes all further plans.
     let mut up = place.up(NEVER_MS, &["--autoscale", "workers=2..4", "--workspaces", "1"]).await;
     let bus = bus_of(&mut up).await;
     assert_eq!(living(&up, "worker"), ["worker-1", "worker-2"]);
@@ -214,11 +214,11 @@ async fn a_worker_that_is_to_go_ends_its_build_first() {
     tokio::time::timeout(SOON, running).await.expect("both run");
     decide(&bus, &ScaledPool::Workers, 0).await;
     let idle = until("two workers", Duration::from_secs(4), || living(&up, "worker").len() == 2).await;
-    assert!(begun.elapsed() < Duration::from_secs(5), "those without a build go at once, not after {idle:?}");
-    // Longer than a worker that is stopped lets its builds run.
+    assert!(begun.elapsed() < Duration::from_secs(5), "workers without a build end immediately, not after {idle:?}");
+    // Longer than a stopped worker lets its builds run.
     all_succeed(&bus, &keys, SOON).await;
     until("no worker", SOON, || living(&up, "worker").is_empty()).await;
-    // And they come back.
+    // The removed processes return.
     decide(&bus, &ScaledPool::Workers, 1).await;
     until("a worker", SOON, || living(&up, "worker").len() == 1).await;
 }
@@ -245,7 +245,7 @@ async fn a_worker_that_drains_is_taken_back_when_it_is_needed() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(SOON, looks).await.expect("its status is told");
+        tokio::time::timeout(SOON, looks).await.expect("its status is reported");
     };
     status("draining").await;
     decide(&bus, &ScaledPool::Workers, 1).await;
@@ -261,7 +261,7 @@ async fn executors_follow_their_actions() {
     let mut up = place.up(200, &["--autoscale", "executors=0..2", "--executor-slots", "1"]).await;
     let bus = bus_of(&mut up).await;
     let (follower, plans) = record(bus.scale_changes().await.unwrap());
-    // Its pool is known even when none of its executors lives.
+    // Its pool is known even when none of its executors is alive.
     until("no executor", Duration::from_secs(30), || living(&up, "executor").is_empty()).await;
     let script = |number: usize| format!("sleep 1; echo {number}");
     let runs = (0..6).map(|number| {
@@ -350,8 +350,8 @@ async fn bounds_that_make_no_sense_are_refused_before_anything_starts() {
     let data = folder.path().to_str().unwrap();
     for (bounds, told) in [
         ("workers=4..2", "setting autoscale is 4..2 of workers"),
-        ("workers", "as in workers=0..4"),
-        ("gateways=0..1", "`workers`, `executors` or `executors.POOL` is expected"),
+        ("workers", "e.g. workers=0..4"),
+        ("gateways=0..1", "expected `workers`, `executors` or `executors.POOL`"),
     ] {
         let output = Output::of(bare_command(&["up", "--data", data, "--autoscale", bounds])).await;
         assert_eq!(output.code, 2, "{bounds}: {output:?}");

@@ -1,4 +1,4 @@
-//! Bad input is answered with a clear error and changes nothing, whichever way it comes.
+//! Invalid input is rejected with a clear error and changes nothing, whichever way it arrives.
 
 use async_nats::{HeaderMap, jetstream::message::PublishMessage};
 use bus::{Encoding, stream};
@@ -10,15 +10,15 @@ use serde_json::json;
 
 use crate::check::{ended_as, script};
 
-/// One bad message.
+/// An invalid message, and the expected error.
 struct Bad {
     what: &'static str,
-    /// The id as the publisher gives it.
+    /// Message id that the publisher sets.
     message_id: Option<String>,
     payload: Vec<u8>,
-    /// Whether its watchers are told.
+    /// Whether its watchers receive an end.
     ends: bool,
-    /// A part of the message.
+    /// A part of the expected error.
     says: &'static str,
 }
 
@@ -92,7 +92,7 @@ fn key(id: &str) -> BuildKey {
     BuildKey { group: "g".parse().unwrap(), id: id.parse().unwrap() }
 }
 
-/// The rejection that is kept under this message id. A subscriber may hear of it before it is stored.
+/// Returns the stored rejection with this message id. A subscriber may receive it before it is stored.
 async fn kept(farm: &Farm, message_id: Option<&str>) -> bytes::Bytes {
     let read = async {
         loop {
@@ -142,12 +142,12 @@ async fn a_publish_under_an_id_that_is_taken_changes_nothing() {
     let first = script("true");
     let key = farm.publish("g", Priority::Interactive, &first).await;
     let record = ended_as(&farm, &key, Outcome::Succeeded).await;
-    // The same again is the same build, also when the server has forgotten the message's id: after 100 ms.
+    // The same message is the same build, even after the server has forgotten its id: after 100 ms.
     let forgotten = std::time::Duration::from_millis(150);
     tokio::time::sleep(forgotten).await;
     assert_eq!(farm.publish("g", Priority::Interactive, &first).await, key);
     tokio::time::sleep(forgotten).await;
-    // Another one under its id is not.
+    // A different message with its id is not.
     farm.publish(
         "g",
         Priority::Interactive,

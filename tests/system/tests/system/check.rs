@@ -1,4 +1,4 @@
-//! What must hold of every build, whatever happened to it.
+//! Invariants of every build, whatever the faults.
 
 use std::time::Duration;
 
@@ -6,15 +6,16 @@ use bus::{EventKind, EventSubject, HEADER_ATTEMPT, Stored, header};
 use farm::Farm;
 use model::{Attempt, BuildId, BuildKey, BuildRecord, BuildRequest, Outcome, State};
 
-/// A lease of 2 s runs out, is noticed, and the build runs again: with much to spare.
+/// Time for a lease of 2 s to expire, for the expiry to be noticed, and for the build to run again,
+/// with a wide margin.
 pub(crate) const BOUND: Duration = Duration::from_secs(15);
 
-/// A request that runs a shell script.
+/// Creates a request that runs a shell script.
 pub(crate) fn script(text: &str) -> BuildRequest {
     request(&["/bin/sh", "-c", text])
 }
 
-/// A request that runs `command`.
+/// Creates a request that runs `command`.
 pub(crate) fn request(command: &[impl AsRef<str>]) -> BuildRequest {
     let command = command.iter().map(|word| word.as_ref().to_owned()).collect();
     BuildRequest { id: Some(BuildId::generate()), command, ..BuildRequest::default() }
@@ -25,22 +26,22 @@ pub(crate) async fn ended(farm: &Farm, key: &BuildKey) -> BuildRecord {
     ended_within(farm, key, BOUND).await
 }
 
-/// Likewise, within a limit.
+/// Like [`ended`], within a time limit.
 pub(crate) async fn ended_within(farm: &Farm, key: &BuildKey, limit: Duration) -> BuildRecord {
     let record = farm.wait_finished(key, limit).await;
     assert_order(&farm.stored(key).await);
     record
 }
 
-/// Waits for the end of the build, which must be this one.
+/// Waits for the end of the build and asserts its outcome.
 pub(crate) async fn ended_as(farm: &Farm, key: &BuildKey, outcome: Outcome) -> BuildRecord {
     let record = ended(farm, key).await;
     assert_eq!(record.result().unwrap().outcome, outcome, "{record:#?}");
     record
 }
 
-/// BUILD_ENQUEUED, INVOCATION_STARTED, that run's events, then the next BUILD_ENQUEUED or INVOCATION_FINISHED; one
-/// INVOCATION_FINISHED, and nothing after it.
+/// Asserts BUILD_ENQUEUED, INVOCATION_STARTED, that run's events, then the next BUILD_ENQUEUED or
+/// INVOCATION_FINISHED; one INVOCATION_FINISHED, and nothing after it.
 pub(crate) fn assert_order(events: &[Stored]) {
     let mut last: Option<(State, Attempt)> = None;
     for (number, stored) in events.iter().enumerate() {
@@ -76,7 +77,7 @@ fn summary(events: &[Stored]) -> Vec<String> {
     events.iter().map(one).collect()
 }
 
-/// Host process ids of everything that a build's commands started and that lives.
+/// Returns host process ids of all live processes that a build's commands started.
 pub(crate) fn processes_of(build: BuildId) -> Vec<u32> {
     let wanted = format!("FOREBAY_BUILD_ID={build}");
     let ids = std::fs::read_dir("/proc").unwrap().flatten();
@@ -88,7 +89,7 @@ pub(crate) fn processes_of(build: BuildId) -> Vec<u32> {
     ids.filter(of_build).collect()
 }
 
-/// Returns when `condition` holds; says how long it took.
+/// Returns when `condition` holds, with the time that it took.
 pub(crate) async fn until(what: &str, limit: Duration, condition: impl Fn() -> bool) -> Duration {
     let began = std::time::Instant::now();
     while !condition() {

@@ -1,4 +1,4 @@
-//! Services whose clocks are wrong by an hour or by seconds do their work as the others do, and are named.
+//! Services whose clocks are wrong by an hour or by seconds work like the others, and are reported.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     quota::{decided, set_quota},
 };
 
-/// As they are started; each second one has the other clock.
+/// Services in start order; every second one has the other clock.
 const SERVICES: [&str; 11] = [
     "enqueuer",
     "dispatcher",
@@ -27,10 +27,10 @@ const SERVICES: [&str; 11] = [
 ];
 
 const SCALING: &str = r#"{"workers":{"min":1,"max":2}}"#;
-/// How far a time may be from now that was written just now.
+/// Maximum difference from now of a time that was written just now.
 const NEAR: Duration = Duration::from_secs(120);
 
-/// A farm of one workspace, with these two clocks.
+/// Starts a farm with one workspace and these two clocks.
 async fn farm_with(seconds: [i64; 2]) -> Farm {
     let farm = Farm::builder()
         .only(&[])
@@ -58,7 +58,7 @@ fn assert_near(at: Millis, now: Millis, what: &str) {
     assert!(now.since(at) < NEAR && at.since(now) < NEAR, "{what}: {at:?}, and it is {now:?}");
 }
 
-/// What its times say: milliseconds from its first to its last record.
+/// Milliseconds from the build's first to its last record, according to their times.
 async fn lasted(farm: &Farm, key: &BuildKey) -> Duration {
     let history: Vec<BuildRecord> = farm.history(key).await.into_iter().map(|(_, record)| record).collect();
     for record in &history {
@@ -68,7 +68,7 @@ async fn lasted(farm: &Farm, key: &BuildKey) -> Duration {
 }
 
 async fn builds_end_right_and_in_time(farm: &Farm) {
-    // Longer than the reaper leaves a run that is over its time.
+    // Longer than the grace period of the reaper for a run that exceeds its timeout.
     let wanted = BuildRequest { timeout_seconds: Some(60), ..script("sleep 4") };
     let slow = farm.submit("g", wanted).await;
     farm.wait_until(&slow, SOON, |record| record.state() == State::InProgress).await;
@@ -117,7 +117,7 @@ async fn decisions_are_dated_right(farm: &Farm) {
     assert_near(plan.at_ms, farm.bus().now(), "the autoscaler's plan");
 }
 
-/// `seconds` of the worker's clock, and of the executor's.
+/// Asserts that wrong clocks are reported; `seconds` are those of the worker and of the executor.
 async fn clocks_are_named(farm: &Farm, seconds: [i64; 2]) {
     let side = |seconds: i64| if seconds < 0 { "behind" } else { "ahead" };
     for (list, seconds) in ["workers", "executors"].into_iter().zip(seconds) {

@@ -23,7 +23,7 @@ async fn builds_end_once_though_a_node_of_the_cluster_is_killed() {
     }
     let starts = || farm.effects().all().iter().filter(|effect| effect.what == "start").count();
     until("builds run", SOON, || starts() >= 2).await;
-    // The one that leads the events, so that there must be an election.
+    // Kill the leader of the event stream, so that an election is necessary.
     let mut events = farm.bus().jetstream().get_stream("FOREBAY_EVENTS").await.unwrap();
     let leader = events.info().await.unwrap().cluster.clone().unwrap().leader.unwrap();
     let node: usize = leader.trim_start_matches("node-").parse().unwrap();

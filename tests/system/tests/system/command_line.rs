@@ -1,4 +1,4 @@
-//! The command line: exit codes, and what it does while nobody answers.
+//! The command line: exit codes, and behaviour while no service answers.
 
 use std::{process::Stdio, time::Duration};
 
@@ -43,7 +43,7 @@ async fn a_cancelled_build_exits_with_3() {
     assert_eq!(output.code, 0, "{output:?}");
     let status = tokio::time::timeout(SOON, follow.wait()).await.unwrap().unwrap();
     assert_eq!(status.code(), Some(3));
-    // Cancelling it again is no error.
+    // Cancelling twice is not an error.
     assert_eq!(farm.cli(&["cancel", &id]).await.code, 0);
     ended_as(&farm, &key, Outcome::Cancelled).await;
 }
@@ -85,7 +85,7 @@ async fn where_nobody_answers_it_exits_with_4_or_waits() {
     }
 }
 
-/// `forebay serve NAME` against servers that may not run.
+/// Prepares `forebay serve NAME` against servers that may not run.
 fn serve(servers: &Servers, service: &str, more: &[&str]) -> tokio::process::Command {
     let mut command = bare_command(&["serve", service]);
     let listen = servers.folder().join(format!("{service}.json"));
@@ -112,7 +112,7 @@ async fn a_service_without_servers_exits_with_4_or_waits_for_them() {
         until("it says that it waits", SOON, || process.log_text().contains("waiting for nats-server")).await;
     }
     servers.start_nats().await;
-    // Those that need Redis wait on, and say so.
+    // Services that need Redis keep waiting, and report it.
     for process in
         waiting.iter().filter(|process| ["enqueuer", "dispatcher", "reaper"].contains(&process.name()))
     {
@@ -127,7 +127,7 @@ async fn a_service_without_servers_exits_with_4_or_waits_for_them() {
         let listen = servers.folder().join(format!("{}.json", process.name()));
         until(process.name(), SOON, || listen.exists()).await;
     }
-    // Told to stop, each drains.
+    // After SIGTERM each of them drains.
     for process in &mut waiting {
         process.term();
         assert!(process.wait_exit(Duration::from_secs(5)).await.success(), "{}", process.log_tail());

@@ -1,4 +1,4 @@
-//! What a workspace holds: folders, git revisions, archives; and what is kept of it.
+//! Contents of a workspace: folders, git revisions, archives; and the outputs that are kept.
 
 use std::{
     os::unix::fs::PermissionsExt as _,
@@ -15,7 +15,7 @@ async fn farm() -> Farm {
     Farm::builder().without("gateway").start().await
 }
 
-/// Runs `text` in a workspace with this content, keeping `out.txt`, and returns that and the record.
+/// Runs `text` in a workspace with this content, keeps `out.txt`, and returns that output and the record.
 async fn run_in(farm: &Farm, context: Context, text: &str) -> (String, BuildRecord) {
     let key =
         farm.submit("g", BuildRequest { context, outputs: vec!["out.txt".into()], ..script(text) }).await;
@@ -239,7 +239,7 @@ async fn outputs_that_are_not_made_or_cannot_be_kept_are_named() {
         let told = format!("{}{}", told.stdout, told.stderr);
         assert!(told.contains("no file matches the output report.xml") && told.contains("d/pipe"), "{told}");
     }
-    // Whoever needs them says so.
+    // A build that requires its outputs says so.
     let again = BuildRequest { require_outputs: true, outputs: request.outputs, ..script(make) };
     let key = farm.submit("g", again).await;
     let result = ended_as(&farm, &key, Outcome::Failed).await.result().unwrap().clone();

@@ -1,6 +1,6 @@
-//! Every block of commands, settings and messages in README.md and docs/ is run or read.
+//! Every block of commands, settings and messages in README.md and docs/ is run or parsed.
 //!
-//! The line before a block says how, as a comment that nobody sees: `<!-- test: MODE -->`, see [`Mode`].
+//! The line before a block says how, as a comment that is not rendered: `<!-- test: MODE -->`, see [`Mode`].
 
 use std::{
     fs,
@@ -15,34 +15,34 @@ use tempfile::TempDir;
 
 use crate::check::until;
 
-/// What is done with a block.
+/// How a block is tested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Mode {
-    /// `shell`: each line is a command that succeeds where a farm runs, or ends as its comment says: `# ends with 77`.
+    /// Mode `shell`: each line is a command that succeeds on a farm, or exits as its comment says: `# ends with 77`.
     Shell,
-    /// `farm`: the lines are processes that make a farm, which runs builds and actions.
+    /// Mode `farm`: the lines are processes that form a farm, which runs builds and actions.
     Farm,
-    /// `settings`: a settings file. `settings lines`: each line is one.
+    /// Mode `settings`: a settings file. `settings lines`: each line is one.
     Settings { by_line: bool },
-    /// `job`: a job that succeeds.
+    /// Mode `job`: a job that succeeds.
     Job,
-    /// `request`: a build request.
+    /// Mode `request`: a build request.
     Request,
-    /// `json`: JSON.
+    /// Mode `json`: any JSON.
     Json,
-    /// `skip REASON`.
+    /// Mode `skip REASON`: the block is not tested.
     Skip,
 }
 
 #[derive(Debug)]
 struct Block {
-    /// `README.md:18`
+    /// File and line: `README.md:18`.
     place: String,
     mode: Mode,
     lines: Vec<String>,
 }
 
-/// Commands of blocks that are run elsewhere, or end only when they are told to.
+/// Commands of blocks that other tests run, or that only end after a signal.
 const ELSEWHERE: [(&str, &str); 3] = [
     ("forebay conform", "tests/conform"),
     ("forebay up --autoscale", "system/autoscale.rs"),
@@ -64,7 +64,7 @@ fn mode(text: &str) -> Option<Mode> {
     })
 }
 
-/// The blocks of a file; those without a mode by their place.
+/// Returns the blocks of a file, and the places of those without a mode.
 fn blocks(path: &Path) -> (Vec<Block>, Vec<String>) {
     let name = path.strip_prefix(repository()).unwrap().display().to_string();
     let text = fs::read_to_string(path).unwrap();
@@ -138,10 +138,10 @@ fn settings_and_messages_of_the_documents_are_valid() {
     }
 }
 
-/// A farm, and a folder with a small project in which the commands are run.
+/// A farm, and a folder with a small project in which the commands run.
 struct Reader {
     up: Up,
-    /// What stands in documents, and what is meant by it here.
+    /// Values in the documents, and their replacements in the test.
     here: Vec<(&'static str, String)>,
     project: PathBuf,
     guard: Guard,
@@ -168,7 +168,7 @@ impl Reader {
         Self { up, here, project, guard, folder }
     }
 
-    /// `bash -c LINE` in `folder`, with this program first in the path.
+    /// Runs `bash -c LINE` in `folder`, with this program first in the path.
     fn bash(line: &str, folder: &Path) -> tokio::process::Command {
         let own = forebay_binary().parent().unwrap().to_owned();
         let path = with_tools();
@@ -185,7 +185,7 @@ impl Reader {
         command
     }
 
-    /// The line with this farm's addresses and the last build's id.
+    /// Returns the line with this farm's addresses and the last build's id.
     async fn translated(&self, line: &str) -> String {
         let mut line = line.to_owned();
         for (there, here) in &self.here {
@@ -223,7 +223,7 @@ impl Reader {
         assert_eq!(output.code, 0, "{}: {output:#?}", block.place);
     }
 
-    /// Blocks of one document that make a farm, the second for a machine more.
+    /// Runs the blocks of one document that form a farm, the second one for an additional machine.
     async fn farm(&self, blocks: &[&Block]) {
         let mut here: Vec<(&str, String)> = Vec::new();
         let mut processes = Vec::new();
@@ -294,14 +294,14 @@ impl Reader {
     }
 }
 
-/// What the line itself says: `# ends with 77`; else 0.
+/// Returns the exit code in the line's comment `# ends with 77`; 0 without one.
 fn exit_code(line: &str) -> i32 {
     let said = line.split_once("# ends with ").map(|(_, rest)| rest);
     let digits = said.map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// What README calls the first machine's servers and folders.
+/// Addresses and folders of the first machine's servers in README.
 fn addresses(data: &Path) -> Vec<(&'static str, String)> {
     let text = fs::read(data.join("endpoints.json")).unwrap();
     let endpoints: model::Endpoints = serde_json::from_slice(&text).unwrap();
@@ -312,7 +312,7 @@ fn addresses(data: &Path) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The first `id` in what was listed.
+/// Returns the first `id` in a list.
 fn find_id(value: &serde_json::Value) -> Option<String> {
     match value {
         serde_json::Value::Object(fields) => match fields.get("id").and_then(|id| id.as_str()) {
@@ -327,7 +327,7 @@ fn find_id(value: &serde_json::Value) -> Option<String> {
     }
 }
 
-/// What the commands of the documents expect in the current folder.
+/// Creates the files that the commands of the documents expect in the current folder.
 fn make_project(folder: &Path) {
     let files = [
         (

@@ -1,4 +1,4 @@
-//! How long builds will run: learned from those that ended, kept from attempt to attempt, and what queues are ordered by.
+//! Estimates of build run times: learned from ended builds, kept between attempts, and used for the queue order.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use model::{
 
 use crate::check::{BOUND, ended_as, request, script};
 
-/// A build that others with the same label are like.
+/// Creates a build with a label by which similar builds are found.
 pub(crate) fn labelled(kind: &str, text: &str) -> BuildRequest {
     let labels = [("kind".to_owned(), kind.to_owned())].into();
     BuildRequest { id: Some(BuildId::generate()), labels, ..script(text) }
 }
 
-/// Runs builds like `request` until one of them was expected to take as many milliseconds as `wanted`.
+/// Runs builds like `request` until the estimate in milliseconds of one of them is in `wanted`.
 pub(crate) async fn teach(farm: &Farm, group: &str, request: &BuildRequest, wanted: Range<u64>) {
     let mut expected = Vec::new();
     for _ in 0..20 {
@@ -38,7 +38,7 @@ async fn what_ended_tells_how_long_the_next_one_will_take() {
     assert_eq!(ended_as(&farm, &first, Outcome::Succeeded).await.build.expected_ms, None, "nothing is known");
     teach(&farm, "g", &short, 100..700).await;
     teach(&farm, "g", &long, 800..2000).await;
-    // An enqueuer that begins learns from what ended before it, of both.
+    // A new enqueuer learns from the builds of both groups that ended before its start.
     farm.replace("enqueuer", &[]).await;
     teach(&farm, "g", &long, 800..2000).await;
     teach(&farm, "g", &short, 100..700).await;
@@ -47,7 +47,7 @@ async fn what_ended_tells_how_long_the_next_one_will_take() {
     assert!(text.contains("forebay_estimate_builds_total{within="), "{text}");
 }
 
-/// The metrics of a service.
+/// Returns the metrics of a service.
 async fn metrics(farm: &Farm, service: &str) -> String {
     let urls = farm.metrics_urls();
     let (_, url) = urls.iter().find(|(name, _)| name.starts_with(service)).unwrap();
@@ -68,7 +68,7 @@ async fn what_was_expected_is_kept_when_a_worker_dies() {
     assert_eq!(again.build.expected_ms, before);
 }
 
-/// A queued build, as an enqueuer writes it: it came so many milliseconds after the first and is expected to take so long.
+/// Creates a queued build as an enqueuer writes it, with this arrival time after the first build and this estimate.
 fn queued(group: &str, came_ms: u64, expected_ms: u64, types: &[&str]) -> BuildRecord {
     let limits = RequestLimits {
         attempts: 1,
@@ -91,7 +91,7 @@ fn queued(group: &str, came_ms: u64, expected_ms: u64, types: &[&str]) -> BuildR
     BuildRecord::enqueued(build)
 }
 
-/// Writes five builds; their names are their places.
+/// Writes five builds; their names are their queue positions.
 async fn write(farm: &Farm, group: &str) -> Vec<(char, BuildKey)> {
     let builds = [
         ('A', 0, 100_000, &["x86"][..]),
@@ -110,7 +110,7 @@ async fn write(farm: &Farm, group: &str) -> Vec<(char, BuildKey)> {
     keys
 }
 
-/// In which order builds started.
+/// Returns the order in which the builds started.
 async fn starts(farm: &Farm, builds: &[(char, BuildKey)]) -> String {
     let mut started = Vec::new();
     for (name, key) in builds {
@@ -121,7 +121,7 @@ async fn starts(farm: &Farm, builds: &[(char, BuildKey)]) -> String {
     started.into_iter().map(|(_, name)| name).collect()
 }
 
-/// A worker that runs one build after the other.
+/// Starts a worker that runs one build after the other.
 async fn one_by_one(farm: &Farm) -> ServiceProcess {
     farm.spawn_with_env("worker", &[("FOREBAY_WORKSPACES", "1")]).await
 }
@@ -138,7 +138,7 @@ async fn each_order_of_a_band_is_the_order_of_starts() {
         ("spt-aged", "CEBDA"),
     ] {
         let builds = write(&farm, order).await;
-        // The queues are there already, in the order of the one before.
+        // The queues already exist, in the previous order.
         farm.replace("dispatcher", &[("FOREBAY_BAND_ORDER", order)]).await;
         let worker = one_by_one(&farm).await;
         assert_eq!(starts(&farm, &builds).await, wanted, "{order}");

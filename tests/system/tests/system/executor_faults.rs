@@ -1,4 +1,4 @@
-//! What the death of an executor costs, its standing still, and a cut of its network.
+//! The cost of an executor's death, of its standstill, and of a network cut.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 const LEASE: Duration = Duration::from_secs(3);
-/// What is done about a lease that ran out: nats-server looks once a second, the loss is written, and another one starts.
+/// Time to handle an expired lease: nats-server checks once a second, the loss is written, and another run starts.
 const NOTICED: Duration = Duration::from_secs(4);
 const CUT: Duration = Duration::from_secs(5);
 
@@ -36,7 +36,7 @@ impl Two {
         Self { farm, remote, marks, machines }
     }
 
-    /// An action runs, and its machine, which is given, is done something to: it runs on the other within a lease.
+    /// Injects a fault into the machine of a running action: the action must run on the other machine within a lease.
     async fn lose(&self, what: impl Fn(&Machine)) -> (Begun, usize) {
         let action = acting::upload(&self.remote, &self.marks.script("it")).await;
         let begun = Begun::new(&self.remote, &action).await;
@@ -50,7 +50,7 @@ impl Two {
     }
 }
 
-/// It was tried a second time, for this reason.
+/// Asserts that the action was requeued once, for a lost executor.
 fn requeued_once(records: &[ExecutionRecord]) {
     assert_eq!(phases(records), ["accepted", "requeued", "finished"], "{records:#?}");
     let ExecutionPhase::Requeued { reason, executor } = &records[1].phase else { panic!("{records:#?}") };
@@ -74,11 +74,11 @@ async fn one_that_stands_still_costs_its_lease_at_most_and_kills_what_it_had_whe
     let (begun, holder) = two.lose(|machine| machine.pause()).await;
     two.machines[holder].resume();
     let dead = || two.marks.alive_on(&two.machines[holder]).is_empty();
-    until("what was replaced is killed", SOON, dead).await;
+    until("the replaced run is killed", SOON, dead).await;
     two.marks.go("it");
     assert_eq!(begun.stdout(&two.remote).await, "it\n");
     requeued_once(&only_history(&two.farm).await);
-    // It takes actions again: both of them can be full.
+    // The machine accepts actions again: both of them can be full.
     let names = ["a", "b", "c", "d"];
     let mut more = Vec::new();
     for name in names {
@@ -96,7 +96,7 @@ async fn one_that_stands_still_costs_its_lease_at_most_and_kills_what_it_had_whe
     }
 }
 
-/// A farm whose only executor has a connection that can be cut.
+/// Starts a farm whose only executor has a connection that can be cut.
 async fn behind_a_link(lease: Duration) -> (Farm, Link, Machine, Remote, Marks) {
     let farm = builder(lease).start().await;
     let link = farm.link().await;
@@ -107,7 +107,7 @@ async fn behind_a_link(lease: Duration) -> (Farm, Link, Machine, Remote, Marks) 
 
 async fn a_short_cut_costs_nothing(how: Cut) {
     let (farm, link, _machine, remote, marks) = behind_a_link(Duration::from_secs(15)).await;
-    // Who could run what is not lost.
+    // The executor that could run it is not lost.
     let _other = farm.machine("near", &[("FOREBAY_EXECUTOR_SLOTS", "1")]).await;
     let mut begun = Vec::new();
     let names = ["a", "b", "c"];
@@ -119,7 +119,7 @@ async fn a_short_cut_costs_nothing(how: Cut) {
         marks.begun(name, 1).await;
     }
     link.cut(how);
-    // One ends while nobody can be told, the others later.
+    // One action ends while the executor is cut off, the others later.
     let held: Vec<&str> =
         names.into_iter().filter(|name| marks.runs(name)[0].contains("/machines/far/")).collect();
     assert_eq!(held.len(), 2, "three slots, and two of them there");
@@ -137,7 +137,7 @@ async fn a_short_cut_costs_nothing(how: Cut) {
         assert_eq!(phases(&records), ["accepted", "finished"], "{key}: {records:#?}");
         assert_eq!(records[1].attempt.0, 1);
     }
-    // And it takes actions again at once.
+    // The executor accepts actions again immediately.
     let action = acting::upload(&remote, &marks.script("next")).await;
     let mut full = vec![Begun::new(&remote, &action).await];
     for number in 0..2 {
@@ -172,14 +172,15 @@ async fn one_that_is_cut_off_for_longer_than_its_lease_kills_what_it_has_before_
     marks.begun("it", 1).await;
     let near = farm.machine("near", &[]).await;
     link.cut(Cut::Silent);
-    // By its own clock, as nobody can tell it: when another one begins, nothing of the first run lives.
+    // The executor must use its own clock, because it is cut off: when another run begins, no process of
+    // the first is alive.
     until("it runs elsewhere", LEASE + NOTICED, || marks.runs("it").len() == 2).await;
     assert!(near.has(&marks.runs("it")[1]));
     assert_eq!(marks.alive_on(&machine), [0_u32; 0], "two runs at once");
     marks.go("it");
     assert_eq!(begun.stdout(&remote).await, "it\n");
     link.restore();
-    // Nothing of it is written later: the next one shows that it is back.
+    // It writes nothing about the first run later: the next action shows that it is back.
     drop(near);
     let next = acting::upload(&remote, "echo next").await;
     let response = acting::executed(&remote, next).await;

@@ -1,4 +1,4 @@
-//! What a person sees who submits a build and looks at it.
+//! Output that a user sees when submitting a build and inspecting it.
 
 use std::{process::Stdio, time::Duration};
 
@@ -7,7 +7,7 @@ use model::{BuildRequest, ExecutorStatus, ListRequest, Outcome, State, Workspace
 
 use crate::check::{ended_as, script, until};
 
-/// What the first line of `stderr` names: `build ID in group GROUP`.
+/// Parses the first line of `stderr`: `build ID in group GROUP`.
 fn named(output: &Output) -> (String, String) {
     let first = output.stderr.lines().next().unwrap_or_default();
     let words: Vec<&str> = first.split(' ').collect();
@@ -22,7 +22,7 @@ async fn following_names_the_build_first_and_may_exit_as_its_command() {
     let (id, group) = named(&output);
     assert_eq!(group, "ci");
     assert!(farm.client().find(id.parse().unwrap()).await.is_ok());
-    assert!(!output.stderr.contains('['), "positions are for who asks: {}", output.stderr);
+    assert!(!output.stderr.contains('['), "positions are shown only on request: {}", output.stderr);
     assert!(!output.stderr.contains('\u{1b}'), "this is not a terminal: {}", output.stderr);
     let output = farm.cli(&["watch", &id, "--positions"]).await;
     assert!(output.stderr.starts_with('['), "{}", output.stderr);
@@ -85,7 +85,7 @@ async fn builds_are_found_by_the_beginning_of_their_id_and_as_the_last() {
     let output = farm.cli(&["why", "b/0a1b2c3d-0000"]).await;
     assert!(output.code == 0 && output.stdout.contains("does not wait"), "{output:?}");
     let output = farm.cli(&["cancel", "ffff"]).await;
-    assert!(output.code == 2 && output.stderr.contains("no build begins"), "{output:?}");
+    assert!(output.code == 2 && output.stderr.contains("give the whole id"), "{output:?}");
     let output = farm.cli(&["get", "xyz"]).await;
     assert!(output.code == 2 && output.stderr.contains("@last"), "{output:?}");
 }
@@ -142,7 +142,7 @@ async fn labels_do_not_steer_the_terminal() {
 
 #[tokio::test]
 async fn workers_and_waits_are_told_as_they_are_now() {
-    // Sooner than heartbeats tell.
+    // Sooner than a heartbeat could report it.
     let farm = Farm::builder().env("FOREBAY_HEARTBEAT_SECONDS", "5").without("gateway").start().await;
     let busy = async || {
         let workers = farm.client().workers().await.unwrap();
@@ -170,23 +170,23 @@ async fn workers_and_waits_are_told_as_they_are_now() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    tokio::time::timeout(SOON, told("every worker is draining")).await.expect("why says what it waits for");
+    tokio::time::timeout(SOON, told("every worker is draining")).await.expect("why reports the reason for waiting");
     let mut worker = farm.take("worker");
     worker.term();
     assert!(worker.wait_exit(SOON).await.success());
-    tokio::time::timeout(2 * SOON, told("no worker is running")).await.expect("why says what it waits for");
+    tokio::time::timeout(2 * SOON, told("no worker is running")).await.expect("why reports the reason for waiting");
     let mut watch = farm.command(&["watch", &waits.to_string()]);
     let log = farm.folder().join("watch.log");
     let file = std::fs::File::create(&log).unwrap();
     let _watch =
         watch.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true).spawn().unwrap();
     let says = || std::fs::read_to_string(&log).unwrap().contains("no worker is running");
-    until("a watch says what the build waits for", SOON, says).await;
+    until("a watch reports the reason for waiting", SOON, says).await;
 }
 
 #[tokio::test]
 async fn a_drained_executor_is_shown_as_draining_at_once() {
-    // Its lease would be renewed after twenty seconds.
+    // Its lease would be renewed only after twenty seconds.
     let farm = crate::acting::builder().lease_ttl(60).start().await;
     let executor = farm.bus().executors().await.unwrap()[0].executor.clone();
     assert_eq!(farm.cli(&["drain", executor.as_str()]).await.code, 0);
@@ -207,8 +207,8 @@ async fn a_watch_says_that_no_dispatcher_runs() {
     let mut watch = farm.command(&["watch", &waits.to_string()]);
     let _watch =
         watch.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).kill_on_drop(true).spawn().unwrap();
-    let says = || std::fs::read_to_string(&log).unwrap().contains("no dispatcher runs");
-    until("a watch says what is missing", SOON, says).await;
+    let says = || std::fs::read_to_string(&log).unwrap().contains("no dispatcher is running");
+    until("a watch reports the missing service", SOON, says).await;
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn a_wait_ends() {
         let mut command = bare_command(&[command, "--wait", "500ms", "--data"]);
         command.arg(&empty);
         let output = Output::of(command).await;
-        assert!(output.code == 4 && output.stderr.contains("no farm runs in"), "{output:?}");
+        assert!(output.code == 4 && output.stderr.contains("no farm is running in"), "{output:?}");
     }
     let mut command = bare_command(&["exec", "--data"]);
     command.arg(&empty).env("FOREBAY_WAIT", "500ms").args(["--", "true"]);

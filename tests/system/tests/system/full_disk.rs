@@ -1,4 +1,4 @@
-//! A disk that is full for a moment: what was acknowledged ends all the same, and `doctor` says what is true.
+//! A disk that is full for a moment: acknowledged builds still end, and `doctor` reports the truth.
 
 use std::{fs, time::Duration};
 
@@ -9,9 +9,9 @@ use model::{BuildId, BuildKey, BuildRecord, BuildRequest, Outcome, ReasonCode, S
 
 use crate::check::script;
 
-/// Far more than what needs seconds.
+/// A wide margin for operations that take seconds.
 const BOUND: Duration = Duration::from_secs(90);
-/// What ran while the bus wrote nothing is taken for lost after this.
+/// Builds that ran while the bus accepted no writes count as lost after this time.
 const LEASE: (&str, &str) = ("FOREBAY_LEASE_TTL_SECONDS", "3");
 
 async fn submit(client: &Client, request: BuildRequest) -> BuildKey {
@@ -40,7 +40,7 @@ async fn doctor(up: &Up) -> String {
     up.cli(&["doctor"]).await.stdout
 }
 
-/// Waits until `doctor` says that all is well.
+/// Waits until `doctor` reports no problems.
 async fn is_well(up: &Up) {
     let deadline = std::time::Instant::now() + BOUND;
     loop {
@@ -93,7 +93,7 @@ async fn output_waits_for_room_in_the_store() {
     let request = BuildRequest { outputs: vec!["out".to_owned()], ..script("echo kept > out") };
     let key = farm.submit("g", request).await;
     let waits = |event: &WatchEvent| match &event.body {
-        WatchBody::Console(chunk) => String::from_utf8_lossy(&chunk.data).contains("waiting for room"),
+        WatchBody::Console(chunk) => String::from_utf8_lossy(&chunk.data).contains("waiting for disk space"),
         WatchBody::Lifecycle(_) | WatchBody::Tool(_) => false,
     };
     farm.wait_event(&key, BOUND, &[EventKind::Console], waits).await;

@@ -1,4 +1,4 @@
-//! The harness cleans up after itself, also when the test is killed.
+//! The harness cleans up after itself, even when the test is killed.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -61,7 +61,7 @@ fn two_attempts_at_once_are_noticed() {
         command.args(args).env("FOREBAY_BUILD_ID", "b").env("FOREBAY_ATTEMPT", attempt).spawn().unwrap()
     };
     assert!(start("1", "sleep 0.5 > /dev/null 2>&1 &").wait().unwrap().success());
-    // Its command has ended, and something that it started lives on.
+    // Its command has ended, and a process that it started is still alive.
     assert!(start("2", "true").wait().unwrap().success());
     let what: Vec<String> = effects.all().into_iter().map(|effect| effect.what).collect();
     assert_eq!(what, ["start", "end", "overlap", "start", "end"]);

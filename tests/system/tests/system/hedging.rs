@@ -1,4 +1,4 @@
-//! Copies of what takes long: the first success is the result, and the others are killed.
+//! Copies of long-running actions: the first success is the result, and the others are killed.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
     marks::{Begun, Marks, only_history, phases},
 };
 
-/// Long enough for a copy that must not be started.
+/// Long enough to detect a copy that must not start.
 const NOTHING_MORE: Duration = Duration::from_millis(1500);
 
-/// Copies are started after so many milliseconds; no lease runs out.
+/// Configures a farm that starts copies after this delay, and whose leases do not expire.
 fn hedging(most: &str, delay_ms: &str) -> Builder {
     let builder = acting::builder().without("executor").lease_ttl(600);
     builder.env("FOREBAY_ACTION_HEDGES", most).env("FOREBAY_ACTION_HEDGE_DELAY_MS", delay_ms)
@@ -41,7 +41,7 @@ async fn the_first_success_is_the_result_and_the_others_are_killed() {
     assert_ne!(marks.holder("it", 0, &machines), marks.holder("it", 1, &machines));
     let records = only_history(&farm).await;
     assert_eq!(phases(&records), ["accepted", "hedged", "finished"], "{records:#?}");
-    // What was killed is no attempt, and its slot is free.
+    // The killed copy does not count as an attempt, and its slot is free.
     assert_eq!(records[2].attempt.0, 1);
     let next = acting::upload(&remote, "echo next").await;
     assert_eq!(acting::stdout(&remote, &acting::executed(&remote, next).await).await, "next\n");
@@ -85,14 +85,14 @@ async fn a_copy_waits_for_another_executor_than_the_one_that_has_it() {
 #[tokio::test]
 async fn a_copy_that_fails_lets_the_others_go_on() {
     let (farm, remote, marks, _machines) = with_machines(hedging("1", "200"), &["one", "two"]).await;
-    // The first run fails as soon as there is a second one, which goes on then.
+    // The first run fails as soon as there is a second one, which then continues.
     let folder = marks.path().display();
     let fails = format!("until [ $(wc -l < {folder}/it.runs) = 2 ]; do sleep 0.02; done; exit 7");
     let script = format!("echo $PWD >> {folder}/it.runs; {}; ", marks.first(&fails, "it"));
     let script = format!("{script} until [ -e {folder}/it.go ]; do sleep 0.02; done; echo out");
     let action = acting::upload(&remote, &script).await;
     let begun = Begun::new(&remote, &action).await;
-    // Also as the farm knows it: else the success of the other may be told first.
+    // The end must be recorded first: otherwise the success of the other copy could precede it.
     copy_ended(&farm).await;
     marks.go("it");
     assert_eq!(begun.stdout(&remote).await, "out\n");
@@ -126,7 +126,7 @@ async fn a_copy_whose_executor_dies_lets_the_others_go_on() {
     marks.begun("it", 2).await;
     let dead = marks.holder("it", 0, &machines);
     drop(machines.remove(dead));
-    // Its lease runs out, and is no reason to run the action again.
+    // Its lease expires, which is not a reason to run the action again.
     copy_ended(&farm).await;
     marks.go("it");
     assert_eq!(begun.stdout(&remote).await, "it\n");
@@ -149,17 +149,17 @@ async fn what_fails_while_its_copy_waits_is_not_run_again() {
     assert_eq!((records[3].attempt.0, marks.runs("it").len()), (1, 1));
 }
 
-/// Returns when it is known that a copy of the only execution ended.
+/// Returns when the end of a copy of the only execution is recorded.
 async fn copy_ended(farm: &Farm) {
     let told = async {
         while !phases(&only_history(farm).await).contains(&"copy ended") {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(SOON, told).await.expect("its end is told");
+    tokio::time::timeout(SOON, told).await.expect("its end is recorded");
 }
 
-/// Returns when a copy more of the only execution is wanted.
+/// Returns when an additional copy of the only execution is recorded.
 async fn wanted(farm: &Farm) {
     let hedged = async {
         while phases(&only_history(farm).await) != ["accepted", "hedged"] {
@@ -190,7 +190,7 @@ async fn a_copy_that_waits_is_started_though_redis_forgot_it() {
     marks.begun("it", 1).await;
     wanted(&farm).await;
     farm.servers.flush_redis();
-    // Somewhere else only, whatever room the first has.
+    // Only on another executor, even if the first one has free slots.
     tokio::time::sleep(NOTHING_MORE).await;
     assert_eq!(marks.runs("it").len(), 1);
     let other = farm.machine("two", &[]).await;
@@ -204,7 +204,7 @@ async fn what_takes_longer_than_its_kind_gets_a_copy() {
     let builder = builder.env("FOREBAY_ACTION_HEDGE_BY_HISTORY", "true");
     let (farm, remote, marks, _machines) = with_machines(builder, &["one", "two"]).await;
     let folder = marks.path().display();
-    // The same command each time: only the folder outside says what it does.
+    // The command is the same each time: the folder outside controls its behaviour.
     let script = format!(
         "if [ -e {folder}/now ]; then echo $PWD >> {folder}/it.runs; {}; fi; echo out",
         marks.first("while :; do sleep 0.05; done", "it")

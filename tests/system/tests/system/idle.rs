@@ -1,24 +1,24 @@
-//! An idle farm costs next to nothing.
+//! An idle farm uses almost no processor time.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
 use farm::{Servers, Up};
 
-/// Processes and their parents.
+/// Maps processes to their parents.
 fn parents() -> BTreeMap<u32, u32> {
     let ids = fs::read_dir("/proc").unwrap().flatten();
     let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     ids.filter_map(|pid| Some((pid, stat(pid)?.get(1)?.parse().ok()?))).collect()
 }
 
-/// The fields of a process's `stat` behind its name: state, parent, ...
+/// Returns the fields of a process's `stat` after its name: state, parent, ...
 fn stat(pid: u32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
-/// CPU ticks, user and system, of every process of our program below `root`.
+/// Returns CPU ticks, user and system, of every process of our program below `root`.
 fn ticks(root: u32) -> BTreeMap<u32, u64> {
     let parents = parents();
     let below = |pid: u32| {
@@ -44,7 +44,7 @@ async fn messages(servers: &Servers) -> u64 {
     count("in_msgs") + count("out_msgs")
 }
 
-/// Waits until what a start brings with it is done: for half a second nobody uses a tick.
+/// Waits until the work of the start is done: no process uses a tick for half a second.
 async fn quiet(root: u32) {
     let mut last = ticks(root);
     for _ in 0..40 {
@@ -64,7 +64,7 @@ async fn an_idle_farm_uses_less_than_a_hundredth_of_a_core_and_is_quiet() {
     let servers = Servers::start().await;
     let url = servers.nats_url();
     let mut up = Up::start(servers.folder(), servers.guard(), &[], &[("FOREBAY_NATS_URL", &url)]).await;
-    // One build, so that everything has worked once.
+    // One build, so that every service has worked once.
     assert_eq!(up.cli(&["submit", "--follow", "--", "true"]).await.code, 0);
     let root = up.process().pid();
     quiet(root).await;

@@ -17,30 +17,30 @@ use store::Store;
 
 use crate::check;
 
-/// A compiler under load takes its time.
+/// Time limit for compilers on a machine under load.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
-/// A farm to be that runs jobs, on two executors. Without a sandbox: what tasks do outside can be seen.
+/// Configures a farm that runs jobs, on two executors. Without a sandbox: effects of tasks outside are visible.
 pub(crate) fn builder() -> Builder {
     Farm::builder().with_actions().with("executor").workspaces(1).env("FOREBAY_SANDBOX", "none")
 }
 
-/// Starts it.
+/// Starts the configured farm.
 pub(crate) async fn start(builder: Builder) -> Farm {
     builder.start().await
 }
 
-/// A job of these tasks.
+/// Creates a job of these tasks.
 pub(crate) fn job(tasks: &Value) -> Job {
     serde_json::from_value(json!({ "tasks": tasks })).unwrap()
 }
 
-/// A task that runs a script.
+/// Creates a task that runs a script.
 pub(crate) fn sh(id: &str, script: &str) -> Value {
     json!({"id": id, "command": ["/bin/sh", "-c", script]})
 }
 
-/// A build that is this job.
+/// Creates a build that runs this job.
 pub(crate) fn request(job: Job) -> BuildRequest {
     BuildRequest {
         id: Some(BuildId::generate()),
@@ -49,32 +49,32 @@ pub(crate) fn request(job: Job) -> BuildRequest {
     }
 }
 
-/// Likewise, in a copy of a folder.
+/// Creates a build that runs this job in a copy of a folder.
 pub(crate) fn request_in(job: Job, folder: &Path) -> BuildRequest {
     let path = folder.to_str().unwrap().to_owned();
     BuildRequest { context: Context::Directory { path, ignore_files: false }, ..request(job) }
 }
 
-/// A build that was a job, at its end.
+/// A finished build that ran a job.
 pub(crate) struct Ended {
     pub(crate) record: BuildRecord,
     pub(crate) reports: Vec<TaskReport>,
 }
 
-/// Runs it to its end.
+/// Runs a build to its end.
 pub(crate) async fn run(farm: &Farm, request: BuildRequest) -> Ended {
     let key = farm.submit("g", request).await;
     ended(farm, &key).await
 }
 
-/// Waits for its end.
+/// Waits for the end of a build.
 pub(crate) async fn ended(farm: &Farm, key: &BuildKey) -> Ended {
     let record = check::ended_within(farm, key, LONG).await;
     let reports = reports(farm, &record).await;
     Ended { record, reports }
 }
 
-/// The reports of all tasks, as they are kept.
+/// Returns the stored reports of all tasks.
 async fn reports(farm: &Farm, record: &BuildRecord) -> Vec<TaskReport> {
     let Some(file) = record.result().and_then(|result| result.job.as_ref()?.report.clone()) else {
         return Vec::new();
@@ -83,12 +83,12 @@ async fn reports(farm: &Farm, record: &BuildRecord) -> Vec<TaskReport> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What is kept under a digest.
+/// Returns the stored text with this digest.
 pub(crate) async fn content(farm: &Farm, digest: &model::Digest) -> String {
     String::from_utf8(bytes(farm, digest).await).unwrap()
 }
 
-/// Likewise, whatever it is.
+/// Returns the stored bytes with this digest.
 pub(crate) async fn bytes(farm: &Farm, digest: &model::Digest) -> Vec<u8> {
     let store = Store::open(&Store::url_of(&farm.data().join("objects"))).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -98,39 +98,37 @@ pub(crate) async fn bytes(farm: &Farm, digest: &model::Digest) -> Vec<u8> {
 }
 
 impl Ended {
-    /// Its outcome.
     pub(crate) fn outcome(&self) -> Outcome {
         self.record.result().unwrap().outcome
     }
 
-    /// What became of its job.
     pub(crate) fn job(&self) -> &JobResult {
         let job = self.record.result().unwrap().job.as_deref();
         job.unwrap_or_else(|| panic!("{:#?}", self.record))
     }
 
-    /// What became of a task.
+    /// Returns the report of a task.
     pub(crate) fn task(&self, id: &str) -> &TaskReport {
         let found = self.reports.iter().find(|report| report.id.as_str() == id);
         found.unwrap_or_else(|| panic!("{id}: {:#?}", self.reports))
     }
 
-    /// How a task ended.
+    /// Returns the status of a task.
     pub(crate) fn status(&self, id: &str) -> TaskStatus {
         self.task(id).status
     }
 
-    /// Why a task did not succeed.
+    /// Returns the reason why a task did not succeed.
     pub(crate) fn reason(&self, id: &str) -> &str {
         self.task(id).reason.as_deref().unwrap_or_default()
     }
 
-    /// The tasks whose report is as wanted.
+    /// Returns the ids of tasks whose report satisfies the condition.
     pub(crate) fn ids(&self, wanted: impl Fn(&TaskReport) -> bool) -> Vec<&str> {
         self.reports.iter().filter(|report| wanted(report)).map(|report| report.id.as_str()).collect()
     }
 
-    /// Its outputs, by path.
+    /// Returns the outputs of the build, by path.
     pub(crate) async fn outputs(&self, farm: &Farm) -> BTreeMap<String, Vec<u8>> {
         let mut outputs = BTreeMap::new();
         for file in &self.record.result().unwrap().outputs {
@@ -140,7 +138,7 @@ impl Ended {
     }
 }
 
-/// All that the build wrote to the console.
+/// Returns all console output of the build.
 pub(crate) async fn console(farm: &Farm, key: &BuildKey) -> String {
     let wanted = bus::EventSubject { key: key.clone(), kind: bus::EventKind::Console }.to_string();
     let stored = farm.stored(key).await;

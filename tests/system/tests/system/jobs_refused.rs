@@ -1,4 +1,4 @@
-//! Jobs that cannot be run are refused at submit, whichever way they come, with the path of what is wrong.
+//! Invalid jobs are refused at submission, whichever way they arrive, with the path of the error.
 
 use client::ClientError;
 use farm::{Farm, SOON};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::check::ended_as;
 
-/// Bad jobs, and what is said of them.
+/// Invalid jobs, and a part of the expected error.
 fn bad_jobs() -> Vec<(Value, &'static str)> {
     let task = |id: &str, more: Value| {
         let mut task = json!({"id": id, "command": ["true"]});
@@ -21,20 +21,20 @@ fn bad_jobs() -> Vec<(Value, &'static str)> {
     let after = |id: &str, before: &str| task(id, json!({"dependencies": [before]}));
     let makes = |id: &str, output: &str| task(id, json!({"outputs": [output]}));
     vec![
-        (json!([after("link", "lib")]), "job.tasks[0] (link).dependencies[0]: there is no task \"lib\""),
+        (json!([after("link", "lib")]), "job.tasks[0] (link).dependencies[0]: unknown task \"lib\""),
         (json!([after("a", "b"), after("b", "c"), after("c", "a")]), "a -> b -> c -> a"),
         (
             json!([task("a", json!({})), task("a", json!({}))]),
-            "job.tasks[1].id: job.tasks[0] has the id \"a\"",
+            "job.tasks[1].id: id \"a\" is already used by job.tasks[0]",
         ),
         (
             json!([makes("a", "x"), makes("b", "./x")]),
-            "job.tasks[1] (b).outputs: \"x\" is made by job.tasks[0] (a)",
+            "job.tasks[1] (b).outputs: \"x\" is already an output of job.tasks[0] (a)",
         ),
         (json!([makes("a", "../x")]), "job.tasks[0] (a).outputs[0]: \"../x\" leaves the workspace"),
         (json!([task("a", json!({"limits": {"cpu_ms": 0}}))]), "job.tasks[0] (a).limits.cpu_ms: it is 0"),
-        (json!([{"id": "a"}]), "job.tasks[0] (a): it does nothing"),
-        (json!([]), "job.tasks: there is no task"),
+        (json!([{"id": "a"}]), "job.tasks[0] (a): it has no step"),
+        (json!([]), "job.tasks: the job has no tasks"),
     ]
 }
 
@@ -50,7 +50,7 @@ fn group() -> Group {
     "g".parse().unwrap()
 }
 
-/// How the API refuses it.
+/// Returns the error with which the API refuses it.
 async fn refusal(farm: &Farm, request: &BuildRequest) -> (ErrorCode, String) {
     let error = farm.client().create(&group(), request, None).await.unwrap_err();
     let ClientError::Api(error) = error else { panic!("{error}") };
@@ -163,7 +163,7 @@ async fn before_any_executor_came_a_job_waits_to_be_taken() {
     let internal = request(job(&json!([{"id": "a", "make_folder": "x"}])));
     farm.client().create(&group(), &internal, None).await.unwrap();
 
-    // Neither rejected nor lost: it is taken as soon as there is an executor.
+    // Neither rejected nor lost: it is accepted as soon as an executor is available.
     let key = farm.publish("g", Priority::Batch, &command()).await;
     for service in ["cas", "scheduler", "executor"] {
         farm.keep(farm.spawn(service).await);

@@ -1,4 +1,4 @@
-//! What is too large, too long or too full ends with its reason, once.
+//! Builds that are too large, too long or run out of disk space end with their reason, once.
 
 use std::{process::Command, time::Duration};
 
@@ -27,7 +27,7 @@ async fn a_run_that_was_ended_without_a_word_is_killed_at_its_next_renewal() {
     let key = farm.submit("g", script("sleep 1000")).await;
     let (sequence, record) = farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
     until("the command runs", SOON, || !processes_of(key.id).is_empty()).await;
-    // As a canceller does that dies before it revokes the lease and tells the worker.
+    // As by a canceller that dies before it revokes the lease and notifies the worker.
     let result = BuildResult::without_run(Outcome::Cancelled, ReasonCode::Cancelled, "test");
     let ended = record.finished(result, Millis::of_this_machine());
     let written = farm.bus().transition(&ended, sequence, SOON).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_record_that_leaves_no_room_for_its_result_is_refused() {
     assert_eq!(record.result().unwrap().outcome, Outcome::Rejected);
 }
 
-/// Needs the right to mount; without it there is no small disk to fill.
+/// Needs permission to mount a small disk.
 #[tokio::test]
 async fn a_full_disk_is_named_as_the_reason() {
     let farm = Farm::builder().without("gateway").without("worker").start().await;

@@ -1,4 +1,4 @@
-//! Whole-system tests: real servers, real services, each test with its own.
+//! Whole-system tests: each test has its own real servers and services.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

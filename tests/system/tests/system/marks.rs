@@ -1,4 +1,4 @@
-//! Actions that say where they are, and wait until they may go on.
+//! Actions that record where they run, and wait until they may continue.
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +20,12 @@ use crate::{
     check::until,
 };
 
-/// A folder outside that actions leave marks in.
+/// A folder outside the working directories in which actions leave marks.
 #[derive(Debug, Clone)]
 pub(crate) struct Marks(PathBuf);
 
 impl Marks {
-    /// In the farm's folder.
+    /// Creates it in the farm's folder.
     pub(crate) fn of(farm: &Farm) -> Self {
         let folder = farm.folder().join("marks");
         fs::create_dir(&folder).unwrap();
@@ -33,7 +33,7 @@ impl Marks {
         Self(folder)
     }
 
-    /// Notes that it runs and where, goes on when `name` may, and writes its name.
+    /// Returns a script that records its working directory, continues after `go(name)`, and writes its name.
     pub(crate) fn script(&self, name: &str) -> String {
         let folder = self.0.display();
         format!(
@@ -42,7 +42,7 @@ impl Marks {
         )
     }
 
-    /// Likewise, but the first run never ends. It is the first before it says that it runs.
+    /// Like [`Self::script`], but the first run never ends. It counts as the first before it records its start.
     pub(crate) fn hanging_once(&self, name: &str) -> String {
         let folder = self.0.display();
         format!(
@@ -51,40 +51,40 @@ impl Marks {
         )
     }
 
-    /// A command that only the first run of `name` executes.
+    /// Returns a command that only the first run of `name` executes.
     pub(crate) fn first(&self, command: &str, name: &str) -> String {
         format!("if mkdir {}/{name}.first 2> /dev/null; then {command}; fi", self.0.display())
     }
 
-    /// Lets `name` go on.
+    /// Lets the script `name` continue.
     pub(crate) fn go(&self, name: &str) {
         fs::write(self.0.join(format!("{name}.go")), "").unwrap();
     }
 
-    /// Working directories of its runs so far, in their order.
+    /// Returns the working directories of its runs so far, in their order.
     pub(crate) fn runs(&self, name: &str) -> Vec<String> {
         let text = fs::read_to_string(self.0.join(format!("{name}.runs"))).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Names in the order in which they began.
+    /// Returns the names in the order in which they started.
     pub(crate) fn order(&self) -> Vec<String> {
         let text = fs::read_to_string(self.0.join("order")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Returns when it has begun so many times.
+    /// Returns when `name` has started `times` times.
     pub(crate) async fn begun(&self, name: &str, times: usize) {
         until(&format!("{name} runs"), SOON, || self.runs(name).len() >= times).await;
     }
 
-    /// Returns when nothing of these actions runs any more.
+    /// Returns when no process of these actions is alive.
     pub(crate) async fn all_dead(&self, limit: Duration) {
         let text = self.path().display().to_string();
         until("all processes are dead", limit, || processes_with(&text).is_empty()).await;
     }
 
-    /// Processes of these actions that live on a machine.
+    /// Returns live processes of these actions on a machine.
     pub(crate) fn alive_on(&self, machine: &Machine) -> Vec<u32> {
         let there = |pid: &u32| {
             fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|folder| folder.starts_with(machine.data()))
@@ -92,19 +92,19 @@ impl Marks {
         processes_with(&self.path().display().to_string()).into_iter().filter(there).collect()
     }
 
-    /// The one of `machines` that a run of `name` is on.
+    /// Returns the index in `machines` of the machine that executes a run of `name`.
     pub(crate) fn holder(&self, name: &str, run: usize, machines: &[Machine]) -> usize {
         let place = self.runs(name)[run].clone();
         machines.iter().position(|machine| machine.has(&place)).unwrap_or_else(|| panic!("{place}"))
     }
 
-    /// Where it is. A script that runs is known by it.
+    /// Path of the folder, by which processes of the scripts are found.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
 
-/// An action that asks for these platform properties.
+/// Creates an action that requires these platform properties.
 pub(crate) fn asking(properties: &[(&str, &str)]) -> Action {
     let properties = properties
         .iter()
@@ -113,7 +113,7 @@ pub(crate) fn asking(properties: &[(&str, &str)]) -> Action {
     Action { platform: Some(Platform { properties }), ..Action::default() }
 }
 
-/// Uploads the action of this script, which asks for these platform properties.
+/// Uploads the action of this script, which requires these platform properties.
 pub(crate) async fn upload_asking(
     remote: &Remote,
     script: &str,
@@ -124,13 +124,13 @@ pub(crate) async fn upload_asking(
 
 /// An execution that was accepted.
 pub(crate) struct Begun {
-    /// The operation.
+    /// Name of the operation.
     pub(crate) name: String,
     stream: tonic::Streaming<reapi::longrunning::Operation>,
 }
 
 impl Begun {
-    /// Begins it, and returns as soon as it is accepted.
+    /// Begins the execution, and returns as soon as it is accepted.
     pub(crate) async fn with_priority(remote: &Remote, action: &model::BlobDigest, priority: i32) -> Self {
         let request = ExecuteRequest {
             instance_name: remote.instance().to_owned(),
@@ -143,23 +143,23 @@ impl Begun {
         Self { name: first.name, stream }
     }
 
-    /// Likewise, with no word on its priority.
+    /// Begins the execution with the default priority.
     pub(crate) async fn new(remote: &Remote, action: &model::BlobDigest) -> Self {
         Self::with_priority(remote, action, 0).await
     }
 
-    /// Its response.
+    /// Waits for the end and returns the response.
     pub(crate) async fn ended(self) -> ExecuteResponse {
         acting::ended(self.stream).await
     }
 
-    /// What its command wrote; it succeeded.
+    /// Waits for success and returns the output of the command.
     pub(crate) async fn stdout(self, remote: &Remote) -> String {
         acting::stdout(remote, &self.ended().await).await
     }
 }
 
-/// What happened to an execution, a word for each record.
+/// Returns one word for each record of an execution.
 pub(crate) fn phases(records: &[ExecutionRecord]) -> Vec<&'static str> {
     let word = |record: &ExecutionRecord| match record.phase {
         ExecutionPhase::Accepted => "accepted",
@@ -172,14 +172,14 @@ pub(crate) fn phases(records: &[ExecutionRecord]) -> Vec<&'static str> {
     records.iter().map(word).collect()
 }
 
-/// The records of the only execution there was.
+/// Returns the records of the only execution.
 pub(crate) async fn only_history(farm: &Farm) -> Vec<ExecutionRecord> {
     let histories: BTreeMap<String, Vec<ExecutionRecord>> = acting::histories(farm).await;
     assert_eq!(histories.len(), 1, "{histories:#?}");
     histories.into_values().next().unwrap()
 }
 
-/// The records of the execution that this operation names.
+/// Returns the records of the execution that this operation names.
 pub(crate) async fn history_of(farm: &Farm, operation: &str) -> Vec<ExecutionRecord> {
     let histories = acting::histories(farm).await;
     let found = histories.into_iter().find(|(key, _)| operation.ends_with(key.as_str()));

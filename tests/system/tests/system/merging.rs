@@ -1,4 +1,4 @@
-//! Requests for the same action join one execution, and nobody who joined is forgotten.
+//! Requests for the same action join one execution, and every client that joined receives the result.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,12 +15,13 @@ use crate::{
 
 const CROWD: usize = 1000;
 const CONNECTIONS: usize = 10;
-/// A lease of 2 s runs out, or a copy is started after half a second, and a thousand are told: with much to spare.
+/// Time for a lease of 2 s to expire, or a copy to start after half a second, and a thousand clients to be notified,
+/// with a wide margin.
 const BOUND: Duration = Duration::from_secs(20);
-/// The grace of a second, and what it takes to tell everybody.
+/// The grace period of one second, and the time to notify all processes.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(5);
 
-/// Has a thousand clients ask for the same action at once; returns when every one of them is waiting.
+/// Starts a thousand clients that request the same action; returns when all of them are waiting.
 async fn crowd(farm: &Farm, action: &BlobDigest) -> Vec<Begun> {
     let connections = join_all((0..CONNECTIONS).map(|_| acting::remote(farm))).await;
     let asking = (0..CROWD).map(|number| {
@@ -30,7 +31,7 @@ async fn crowd(farm: &Farm, action: &BlobDigest) -> Vec<Begun> {
     join_all(asking).await
 }
 
-/// All of the crowd get `wanted`, within the bound.
+/// Asserts that all clients of the crowd receive `wanted` in time.
 async fn all_get(crowd: Vec<Begun>, remote: &Remote, wanted: &str) {
     let all = join_all(crowd.into_iter().map(|begun| begun.stdout(remote)));
     let all = tokio::time::timeout(BOUND, all).await.expect("all get their result");
@@ -52,7 +53,8 @@ async fn a_thousand_who_ask_for_the_same_have_it_run_once() {
     assert_eq!(phases(&only_history(&farm).await), ["accepted", "finished"]);
 }
 
-/// A farm of two machines, and a thousand who wait for what runs on one of them, which stands still.
+/// Starts a farm of two machines, and a thousand clients that wait for an action on one of them,
+/// which is then stopped.
 async fn standing_still(builder: Builder) -> (Farm, Marks, Vec<Machine>, usize, Vec<Begun>) {
     let farm = builder.without("executor").start().await;
     let machines = vec![farm.machine("one", &[]).await, farm.machine("two", &[]).await];
@@ -67,7 +69,7 @@ async fn standing_still(builder: Builder) -> (Farm, Marks, Vec<Machine>, usize, 
 
 #[tokio::test]
 async fn all_who_joined_get_the_result_of_a_copy_when_the_executor_stands_still() {
-    // Nothing but a copy can help: no lease runs out.
+    // Only a copy can help: no lease expires.
     let builder = acting::builder().lease_ttl(600).env("FOREBAY_ACTION_HEDGES", "1");
     let builder = builder.env("FOREBAY_ACTION_HEDGE_DELAY_MS", "1500");
     let (farm, marks, machines, holder, crowd) = standing_still(builder).await;
@@ -85,7 +87,7 @@ async fn all_who_joined_get_the_result_of_another_attempt_when_the_executor_stan
     let (farm, marks, machines, holder, crowd) = standing_still(acting::builder().lease_ttl(2)).await;
     all_get(crowd, &acting::remote(&farm).await, "it\n").await;
     assert_ne!(marks.holder("it", 1, &machines), holder);
-    // What was replaced meanwhile is not wanted any more.
+    // The replaced run is not needed any more.
     machines[holder].resume();
     marks.all_dead(SOON).await;
     let records = only_history(&farm).await;
@@ -114,7 +116,7 @@ async fn what_nobody_may_share_runs_for_each() {
     for one in begun {
         one.ended().await;
     }
-    // Twice what must not be cached; once for each of two groups what they cannot share.
+    // Twice without caching; and once for each of two groups that cannot share the result.
     assert_eq!((marks.runs("own").len(), marks.runs("shared").len()), (2, 2));
     assert_eq!(acting::histories(&farm).await.len(), 4);
 }
@@ -144,15 +146,15 @@ async fn it_is_killed_when_the_last_who_joined_has_gone_and_not_before() {
     }
     let [one, two] = remotes.as_slice() else { panic!("two gateways") };
     let action = acting::upload(one, &marks.script("it")).await;
-    // Each of them is at a gateway of its own.
+    // Each client uses a different gateway.
     let (first, second) = (Begun::new(one, &action).await, Begun::new(two, &action).await);
     assert_eq!(first.name, second.name);
     marks.begun("it", 1).await;
     drop(first);
-    // For longer than an execution that nobody waits for has.
+    // Longer than the grace period of an execution without clients.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let script = marks.path().display().to_string();
-    assert!(!processes_with(&script).is_empty(), "it was killed under one who waits");
+    assert!(!processes_with(&script).is_empty(), "it was killed although a client waited");
     drop(second);
     marks.all_dead(CANCELLED_WITHIN).await;
     assert_eq!(marks.runs("it").len(), 1);
@@ -171,7 +173,7 @@ async fn a_gateway_that_dies_takes_no_result_from_who_joined_at_another() {
     assert_eq!(canonical.name, joined.name);
     marks.begun("it", 1).await;
     drop(farm.take("gateway"));
-    // For longer than an execution that nobody waits for has.
+    // Longer than the grace period of an execution without clients.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     marks.go("it");
     assert_eq!(joined.stdout(&lives).await, "it\n");
@@ -212,7 +214,7 @@ async fn a_request_that_joins_after_redis_forgot_everything_gets_its_result() {
     marks.begun("it", 1).await;
     farm.servers.flush_redis();
     let second = Begun::new(&remote, &action).await;
-    // The index is built anew: another action shows it.
+    // The index is rebuilt, as another action shows.
     let next = upload_asking(&remote, "echo next", &[]).await;
     assert_eq!(Begun::new(&remote, &next).await.stdout(&remote).await, "next\n");
     marks.go("it");

@@ -1,4 +1,5 @@
-//! Occupancy models on a live farm: learned from finished builds, loaded without restart, refused when they are no good.
+//! Occupancy models on a live farm: trained on finished builds, loaded without restart, refused
+//! when they are inaccurate.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,10 +18,10 @@ use store::Store;
 
 use crate::check::request;
 
-/// Of these 5 % are held back for testing: on fewer than 200 of a type no model is judged.
+/// 5 % of these are held out for testing: a model needs at least 200 test builds per type to be evaluated.
 const BUILDS: u32 = 6000;
 
-/// Tests occupy four times what builds do, each target 0.5 ESU.
+/// Tests occupy four times as much as builds, 0.5 ESU for each target.
 fn used(command: &str, targets: usize) -> f64 {
     targets as f64 * if command == "test" { 2.0 } else { 0.5 }
 }
@@ -34,7 +35,7 @@ fn call(command: &str, targets: usize, first: usize) -> ToolCall {
     }
 }
 
-/// A build that ended, as a worker writes it.
+/// Creates a finished build as a worker writes it.
 fn finished(number: u32) -> BuildRecord {
     let number = number as usize;
     let command = if number.is_multiple_of(3) { "test" } else { "build" };
@@ -108,13 +109,13 @@ async fn published(farm: &Farm, version: u64) -> ModelNotice {
     tokio::time::timeout(Duration::from_secs(60), looks).await.expect("a model is published")
 }
 
-/// Publishes a model in the place of whatever is there.
+/// Publishes a model in place of the current one.
 async fn publish(farm: &Farm, notice: &ModelNotice) {
     let (position, _) = farm.bus().current_model().await.unwrap();
     assert!(farm.bus().publish_model(notice, position).await.unwrap());
 }
 
-/// A trainer that trains once, and its log.
+/// Starts a trainer that trains once; returns it and its log.
 async fn trainer(farm: &Farm) -> (ServiceProcess, PathBuf) {
     let env = [("FOREBAY_TRAINING_SECONDS", "3600"), ("FOREBAY_LOG", "trainer=debug")];
     let trainer = farm.spawn_with_env("trainer", &env).await;
@@ -122,7 +123,7 @@ async fn trainer(farm: &Farm) -> (ServiceProcess, PathBuf) {
     (trainer, log)
 }
 
-/// Waits until this is in the log.
+/// Waits until this line is in the log.
 async fn told(log: &Path, line: &str) {
     let told = || std::fs::read_to_string(log).unwrap_or_default().contains(line);
     crate::check::until(&format!("{line:?} in the log"), Duration::from_secs(60), told).await;
@@ -132,7 +133,7 @@ fn store(farm: &Farm) -> Store {
     Store::open(&format!("file://{}", farm.folder().join("data/objects").display())).unwrap()
 }
 
-/// Submits builds until one is estimated as `wanted` says.
+/// Submits builds until the estimate of one satisfies the condition.
 async fn estimated(farm: &Farm, tool: &ToolCall, wanted: impl Fn(&Build) -> bool) -> Build {
     let looks = async {
         loop {
@@ -143,7 +144,7 @@ async fn estimated(farm: &Farm, tool: &ToolCall, wanted: impl Fn(&Build) -> bool
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(SOON, looks).await.expect("builds are estimated otherwise")
+    tokio::time::timeout(SOON, looks).await.expect("the estimates of builds change")
 }
 
 async fn submit(farm: &Farm, tool: &ToolCall) -> Build {
@@ -170,15 +171,15 @@ async fn builds_are_estimated_by_what_earlier_ones_used() {
     assert_eq!(notice.builds, u64::from(BUILDS));
     let kind = ExecutorType::x86();
     assert!(notice.test_error[&kind] < 0.5 * notice.default_error[&kind], "{notice:?}");
-    // Without restart; and a rule that used Macs says so of the next build.
+    // Loaded without restart; a rule about Macs applies to the next build.
     let known = estimated(&farm, &test, |build| build.estimated_by == Some(1)).await;
     assert!((x86(&known) - used("test", 8)).abs() < 4.0, "{known:?}");
-    assert_eq!(known.occupancy.0.len(), 1, "tests used no Mac: {:?}", known.occupancy);
+    assert_eq!(known.occupancy.0.len(), 1, "the estimate has no Mac: {:?}", known.occupancy);
     let known = submit(&farm, &build).await;
     assert!((x86(&known) - used("build", 8)).abs() < 2.0, "{known:?}");
     let mac = known.occupancy.get(&"mac".parse().unwrap()).units();
     assert!((mac - 3.0).abs() < 1.0, "{known:?}");
-    // What the publisher says himself is not estimated.
+    // An occupancy that the publisher sets is not estimated.
     let said = Occupancy::of_each([ExecutorType::x86()], Esu::new(0.25).unwrap());
     let wanted = BuildRequest { tool: Some(test), occupancy: said.clone(), ..request(&["true"]) };
     assert_eq!(latest(&farm, &farm.submit("ci", wanted).await).await.occupancy, said);
@@ -209,10 +210,10 @@ async fn a_model_that_is_damaged_foreign_or_worse_is_not_used() {
         let digest = store.put(content.into()).await.unwrap();
         publish(&farm, &ModelNotice { version, digest, ..good.clone() }).await;
     }
-    // One whose content is nowhere.
+    // A model whose content does not exist.
     let missing = ModelNotice { version: 8, digest: model::Digest::of(b"nowhere"), ..good.clone() };
     publish(&farm, &missing).await;
-    // The enqueuer has looked at them all when it uses the next good one.
+    // The enqueuer has seen all of them when it uses the next good one.
     let last = good_again(10);
     let report = |content: &[u8]| occupancy::OccupancyModel::decode(content).unwrap().report().clone();
     occupancy::judge(&report(&last), Some(&report(&content))).expect("it is as good as the first");
@@ -226,7 +227,7 @@ async fn a_model_that_is_damaged_foreign_or_worse_is_not_used() {
     assert!((x86(&known) - used("test", 8)).abs() < 4.0, "{known:?}");
 }
 
-/// A model of builds whose occupancy has nothing to do with what they ask.
+/// Creates a model whose builds' occupancy is independent of their requests.
 fn worse(version: u64) -> Vec<u8> {
     learn(version, "x86", |number| f64::from(number.wrapping_mul(2_654_435_761) % 200) / 10.0)
 }
@@ -263,7 +264,7 @@ fn learn(version: u64, kind: &str, used: impl Fn(u32) -> f64) -> Vec<u8> {
 async fn a_model_that_enqueuers_would_refuse_is_not_published() {
     let farm = Farm::builder().only(&["enqueuer"]).start().await;
     record_builds(&farm).await;
-    // The model in use is good at a type that no build has used lately.
+    // The model in use is accurate for a type that no recent build has used.
     let content = learn(4, "gpu", x86_of);
     let in_use = ModelNotice {
         version: 4,
@@ -277,15 +278,15 @@ async fn a_model_that_enqueuers_would_refuse_is_not_published() {
     publish(&farm, &in_use).await;
     let before = farm.bus().current_model().await.unwrap();
     let (trainer_of_worse, log) = trainer(&farm).await;
-    told(&log, "knows nothing of gpu").await;
-    // Nor is it trained again before that is due.
+    told(&log, "does not cover gpu").await;
+    // No further training happens before it is due.
     told(&log, "no training is due yet").await;
     assert_eq!(farm.bus().current_model().await.unwrap(), before);
     drop(trainer_of_worse);
-    // One that nobody can read is in nobody's way.
+    // A model with missing content does not block a new one.
     publish(&farm, &ModelNotice { digest: model::Digest::of(b"nowhere"), ..in_use }).await;
     let (_trainer, log) = trainer(&farm).await;
-    told(&log, "the model in use cannot be read").await;
+    told(&log, "cannot read the model in use").await;
     assert_eq!(published(&farm, 5).await.version, 5);
 }
 
@@ -295,14 +296,14 @@ async fn two_trainers_publish_one_model() {
     record_builds(&farm).await;
     let mut changes = farm.bus().model_changes().await.unwrap();
     let ((_one, one_log), (_other, other_log)) = tokio::join!(trainer(&farm), trainer(&farm));
-    // Whichever was first; the other saw its model before it trained, or when it wanted to publish its own.
+    // Either may be first; the other saw its model before training, or when it tried to publish.
     for log in [&one_log, &other_log] {
         told(log, "no training is due yet").await;
     }
     let (position, notice) = farm.bus().current_model().await.unwrap();
     let notice = notice.unwrap();
     assert_eq!(changes.next().await.unwrap(), notice);
-    // Behind it comes the next one that is published, and no other of version 1.
+    // The next published model follows it, and no other model of version 1.
     let next = ModelNotice { version: 2, digest: model::Digest::of(b"nowhere"), ..notice };
     assert!(!farm.bus().publish_model(&next, Sequence(0)).await.unwrap(), "there is one already");
     assert!(farm.bus().publish_model(&next, position).await.unwrap());
@@ -316,7 +317,7 @@ async fn a_notice_that_cannot_be_read_stops_nobody() {
     record_builds(&farm).await;
     let key = "$KV.FOREBAY_MODELS.current";
     farm.bus().jetstream().publish(key, "{\"version\":\"one\"}".into()).await.unwrap().await.unwrap();
-    // One that finds it when it starts.
+    // A new enqueuer that finds the model at its start.
     farm.replace("enqueuer", &[]).await;
     let test = call("test", 8, 3);
     assert_eq!(submit(&farm, &test).await.estimated_by, None);

@@ -1,4 +1,4 @@
-//! `forebay cas` and `forebay exec`: files up and down, and what is said about them.
+//! The commands `forebay cas` and `forebay exec`: uploads, downloads, and their messages.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
@@ -30,7 +30,7 @@ fn make(folder: &Path) {
     for number in 0..1500 {
         let to = folder.join(format!("{}/{}", number % 7, number % 5));
         fs::create_dir_all(&to).unwrap();
-        // Many are the same.
+        // Many files have equal content.
         fs::write(to.join(format!("{number}.txt")), format!("{}\n", number % 400)).unwrap();
     }
     fs::create_dir(folder.join("empty")).unwrap();
@@ -93,7 +93,7 @@ async fn exec_says_what_was_not_made_and_what_was_cached() {
     let first = cli.run(&args).await;
     assert_eq!(first.code, 0, "{}", first.stderr);
     for missing in ["none.o", "out/*.log"] {
-        let warning = format!("warning: the command made no output {missing:?}");
+        let warning = format!("warning: the command created no output {missing:?}");
         assert!(first.stderr.contains(&warning), "{}", first.stderr);
     }
     assert_eq!(first.stderr.matches("warning: ").count(), 2, "{}", first.stderr);
@@ -136,19 +136,19 @@ async fn exec_says_that_all_executors_drain() {
         exec.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).kill_on_drop(true);
         let child = exec.spawn().unwrap();
         let waited = tokio::time::timeout(std::time::Duration::from_secs(3), read_line(child)).await;
-        if waited.is_ok_and(|line| line.contains("drain and take nothing new")) {
+        if waited.is_ok_and(|line| line.contains("are draining")) {
             return;
         }
-        assert!(began.elapsed() < 2 * SOON, "nothing is said of the draining");
+        assert!(began.elapsed() < 2 * SOON, "the draining is not reported");
     }
 }
 
-/// The first line that says why it waits.
+/// Returns the first line with the reason for waiting.
 async fn read_line(mut child: tokio::process::Child) -> String {
     use tokio::io::AsyncBufReadExt as _;
     let mut lines = tokio::io::BufReader::new(child.stderr.take().unwrap()).lines();
     while let Some(line) = lines.next_line().await.unwrap() {
-        if line.contains("drain") || line.contains("in hand") {
+        if line.contains("drain") || line.contains("assigned to") {
             return line;
         }
     }

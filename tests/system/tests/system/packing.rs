@@ -1,4 +1,4 @@
-//! What actions like one were seen to use decides how closely they are packed; what is asked for decides what fits.
+//! Measured usage of similar actions decides how densely they are packed; requested resources decide where they fit.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::{
     marks::{Begun, Marks, asking},
 };
 
-/// Long enough for something to start that must not.
+/// Long enough to detect an action that must not start.
 const NOTHING_MORE: Duration = Duration::from_millis(1500);
 const TOGETHER: usize = 6;
 
-/// An executor with room for two actions of what these ask for, and for eight of what they use.
+/// Configures an executor with room for two actions by their requests, and for eight by their usage.
 fn builder() -> Builder {
     let builder = acting::builder().env("FOREBAY_EXECUTOR_SLOTS", "8");
     builder.env("FOREBAY_EXECUTOR_MEMORY_BYTES", "1000000000")
@@ -33,7 +33,8 @@ impl Kind {
         Self { remote: acting::remote(farm).await, marks: Marks::of(farm) }
     }
 
-    /// An action of the same command as the others, which asks for much and uses little. It waits only while it is told to.
+    /// Creates an action with the same command as the others, which requests much, uses little, and
+    /// waits only on request.
     async fn action(&self, number: u8) -> BlobDigest {
         let folder = self.marks.path().display();
         let script = format!(
@@ -43,7 +44,7 @@ impl Kind {
         acting::upload_as(&self.remote, &acting::sh(&script), action, &SHA256.empty()).await
     }
 
-    /// How many of several run at a time.
+    /// Returns how many of several actions run at a time.
     async fn together(&self, from: u8, wanted: usize) -> usize {
         let before = self.marks.runs("it").len();
         std::fs::write(self.marks.path().join("wait"), "").unwrap();
@@ -63,7 +64,7 @@ impl Kind {
         count
     }
 
-    /// Has some run, one after the other.
+    /// Runs some actions, one after the other.
     async fn learn(&self) {
         for number in 100..140 {
             let action = self.action(number).await;
@@ -77,10 +78,10 @@ impl Kind {
 async fn actions_are_packed_by_what_their_kind_was_seen_to_use() {
     let farm = builder().start().await;
     let kind = Kind::of(&farm).await;
-    assert_eq!(kind.together(0, 2).await, 2, "as many as what they ask for leaves room for");
+    assert_eq!(kind.together(0, 2).await, 2, "as many as fit by their requests");
     kind.learn().await;
     assert_eq!(kind.together(10, TOGETHER).await, TOGETHER);
-    // Another scheduler knows it too.
+    // Another scheduler has the usage too.
     farm.replace("scheduler", &[]).await;
     assert_eq!(kind.together(20, TOGETHER).await, TOGETHER);
 }
@@ -97,7 +98,7 @@ async fn without_sizing_actions_are_packed_by_what_they_ask_for() {
 async fn what_a_command_used_is_in_the_log() {
     let farm = builder().start().await;
     let remote = acting::remote(&farm).await;
-    // Some 100 MB, for half a second.
+    // About 100 MB, for half a second.
     let script = "(head -c 100000000 /dev/zero; sleep 0.5) | tail > /dev/null";
     let action = acting::upload(&remote, script).await;
     acting::executed(&remote, action).await;

@@ -1,4 +1,4 @@
-//! What fits where: resources that are counted, room that is kept, work that is taken by whoever has room.
+//! Placement: counted resources, reservations, and work claimed by executors with free capacity.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::{
     marks::{Begun, Marks, asking, history_of, phases, upload_asking},
 };
 
-/// Long enough for something to start that must not.
+/// Long enough to detect an action that must not start.
 const NOTHING_MORE: Duration = Duration::from_millis(1500);
 const GPU: &str = "resources:gpu";
 
-/// Everything that is sent on a plain subject, decoded as far as it can be.
+/// Records all messages on a plain subject that can be decoded.
 async fn overheard<T: serde::de::DeserializeOwned + Send + 'static>(
     farm: &farm::Farm,
     subject: String,
@@ -51,12 +51,12 @@ async fn eight_that_wait_for_one_start_at_one_wake_up() {
         small.push(Begun::new(&remote, &action).await);
     }
     tokio::time::sleep(NOTHING_MORE).await;
-    assert!(names.iter().all(|name| marks.runs(name).is_empty()), "there is no room");
+    assert!(names.iter().all(|name| marks.runs(name).is_empty()), "the executor is full");
     let mut replies = overheard::<ClaimReply>(&farm, "_INBOX.>".to_owned()).await;
     marks.go("large");
     let all = || names.iter().all(|name| marks.runs(name).len() == 1);
     until("all eight run", SOON, all).await;
-    // One question, one answer: all of them were in it.
+    // One request, one answer: all of them were in it.
     let mut claims = Vec::new();
     while let Ok(reply) = replies.try_recv() {
         claims.extend(Some(reply.claimed.len()).filter(|count| *count > 0));
@@ -107,7 +107,7 @@ async fn what_needs_all_gpus_is_not_starved_by_those_that_need_one() {
         let action = upload_asking(&remote, &script, &[(GPU, "1")]).await;
         Begun::new(&remote, &action).await
     };
-    // One of two is always busy: each starts when one before it is half done.
+    // One of two slots is always busy: each action starts when the previous one is half done.
     let mut waiting = std::collections::VecDeque::new();
     for number in 0..4 {
         waiting.push_back(one(number).await);
@@ -119,14 +119,14 @@ async fn what_needs_all_gpus_is_not_starved_by_those_that_need_one() {
         loop {
             waiting.push_back(one(number).await);
             number += 1;
-            // Those that came behind it end only after it.
+            // The actions queued after it end only after it.
             tokio::select! {
                 () = marks.begun("both", 1) => return,
                 _ = waiting.pop_front().unwrap().ended() => {}
             }
         }
     };
-    tokio::time::timeout(SOON, flow).await.expect("room is kept for what needs both");
+    tokio::time::timeout(SOON, flow).await.expect("resources are reserved for an action that needs both");
     marks.go("both");
     assert_eq!(both.stdout(&remote).await, "both\n");
     for one in waiting {
@@ -192,7 +192,7 @@ async fn whoever_joins_takes_what_waits_for_others() {
         begun.push(Begun::new(&remote, &action).await);
     }
     marks.begun("a0", 1).await;
-    // Everything was reserved with the one that is full.
+    // All actions were reserved on the executor that is full.
     let second = farm.machine("second", &[("FOREBAY_EXECUTOR_SLOTS", "4")]).await;
     for number in 1..5 {
         let name = format!("a{number}");
@@ -237,7 +237,7 @@ async fn an_executor_that_hangs_delays_nobody() {
     }
     let remote = acting::remote(&farm).await;
     machines[1].pause();
-    // Its reservations carry no right: the others run what it was told of.
+    // Its reservations are not exclusive: the others run its offered actions.
     for number in 0..30 {
         let action = acting::upload(&remote, &format!("echo {number}")).await;
         let response = acting::executed(&remote, action).await;
@@ -246,7 +246,7 @@ async fn an_executor_that_hangs_delays_nobody() {
     machines[1].resume();
 }
 
-/// The only executor.
+/// Returns the id of the only executor.
 async fn leaves_id(farm: &farm::Farm) -> ExecutorId {
     farm.bus().executors().await.unwrap().remove(0).executor
 }
@@ -267,7 +267,7 @@ async fn one_that_drains_hands_its_queue_over_in_one_message_and_finishes_what_r
     marks.begun("a", 1).await;
     let mut reserved = 0;
     while reserved < 4 {
-        reserved += tokio::time::timeout(SOON, told.recv()).await.expect("it is told").unwrap().reserve.len();
+        reserved += tokio::time::timeout(SOON, told.recv()).await.expect("it is reported").unwrap().reserve.len();
     }
     let mut messages = overheard::<HandOver>(&farm, Subject::ExecutorHandOver.to_string()).await;
     leaves.term();
@@ -303,7 +303,7 @@ async fn actions_go_where_their_like_ran_before() {
         machines.push(farm.machine(name, &[]).await);
     }
     let (remote, marks) = (acting::remote(&farm).await, Marks::of(&farm));
-    // The first output is what an action is known by; the command changes each time.
+    // The first output identifies similar actions; the command changes each time.
     let run = async |round: usize| {
         let script = format!(": {round}; echo $PWD >> {}/it.runs; echo kept > kept", marks.path().display());
         let (command, root) = (acting::sh(&script), SHA256.empty());
@@ -315,6 +315,6 @@ async fn actions_go_where_their_like_ran_before() {
     }
     let home = marks.holder("it", 0, &machines);
     let there = (1..12).filter(|round| marks.holder("it", *round, &machines) == home).count();
-    // Chance alone would have it there once in four times.
+    // A random placement would use the same executor once in four times.
     assert!(there >= 9, "{there} of 11 ran where the first one did: {:?}", marks.runs("it"));
 }

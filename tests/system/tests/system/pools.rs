@@ -1,4 +1,4 @@
-//! Pools that offer the same.
+//! Pools that offer the same properties.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use remote::Remote;
 
 use crate::acting::{SHA256, builder, executed, histories, remote, sh, upload_as};
 
-/// Runs a new action that asks for `asked`; the pool that it ran in.
+/// Runs a new action that requires `asked`; returns the pool that it ran in.
 async fn ran_in(farm: &Farm, remote: &Remote, asked: &[(&str, &str)]) -> String {
     let before = histories(farm).await;
     let property = |(name, value): &(&str, &str)| Property { name: (*name).into(), value: (*value).into() };
@@ -29,7 +29,7 @@ async fn ran_in(farm: &Farm, remote: &Remote, asked: &[(&str, &str)]) -> String 
 async fn a_pool_that_lives_goes_first_and_one_with_another_root_only_when_asked_for() {
     let farm = builder().without("executor").start().await;
     let linux = BTreeMap::from([("OSFamily".to_owned(), vec!["linux".to_owned()])]);
-    // First by name, and known for ever.
+    // First by name, and known permanently.
     let rooted = Pool {
         name: "buildstream".parse().unwrap(),
         properties: linux,
@@ -46,7 +46,7 @@ async fn a_pool_that_lives_goes_first_and_one_with_another_root_only_when_asked_
     assert_eq!(ran_in(&farm, &remote, &[("Pool", "another")]).await, "another");
     usual.term();
     usual.wait_exit(SOON).await;
-    // The gateway heard of it.
+    // The gateway has read it.
     assert_eq!(ran_in(&farm, &remote, &asked).await, "another");
     assert_eq!(ran_in(&farm, &remote, &[]).await, "another");
     let _usual = farm.spawn("executor").await;
@@ -61,5 +61,5 @@ async fn an_instance_name_can_stand_for_a_pool() {
     assert_eq!(ran_in(&farm, &remote, &[]).await, "default");
     let named = remote.with_instance("bst");
     assert_eq!(ran_in(&farm, &named, &[("OSFamily", "linux")]).await, "another");
-    assert_eq!(ran_in(&farm, &named, &[("Pool", "default")]).await, "default", "what it names goes before");
+    assert_eq!(ran_in(&farm, &named, &[("Pool", "default")]).await, "default", "the requested pool takes precedence");
 }

@@ -1,4 +1,4 @@
-//! Whoever waits is told the place in the queue and when it will be over.
+//! Waiting clients see their queue position and the expected end of the wait.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use model::{BuildId, BuildKey, BuildRequest, Millis, Sequence, StartBasis, State
 
 use crate::estimates::{labelled, teach};
 
-/// Queues builds that sleep for `seconds` each, behind each other.
+/// Queues builds that sleep for `seconds` each, one after the other.
 async fn queue(farm: &Farm, kinds: &[&BuildRequest]) -> Vec<BuildKey> {
     let mut keys = Vec::new();
     for request in kinds {
@@ -53,7 +53,7 @@ async fn a_build_starts_about_when_it_was_expected_to() {
     assert!(told.stdout.contains("it does not wait"), "{}", told.stdout);
 }
 
-/// Two workspaces and five builds of a second: the last waits for two.
+/// Queues five builds of one second for two workspaces: the last waits for two seconds.
 async fn waiting(farm: &Farm) -> BuildKey {
     let second = labelled("second", "sleep 1");
     teach(farm, "g", &second, 1000..2000).await;
@@ -64,7 +64,7 @@ async fn waiting(farm: &Farm) -> BuildKey {
 async fn a_watch_that_is_taken_up_again_tells_the_place_too() {
     let farm = Farm::builder().workspaces(2).without("gateway").start().await;
     let last = waiting(&farm).await;
-    // All that is stored of it was seen: nothing more comes until it starts.
+    // All its stored events were seen: nothing more arrives until it starts.
     let (enqueued, record) = farm.wait_until(&last, SOON, |record| record.state() == State::Enqueued).await;
     assert_eq!(record.state(), State::Enqueued);
     let mut following = farm.client().follow(&last, enqueued, &[]);
@@ -85,7 +85,7 @@ async fn a_watcher_sees_its_place_and_nothing_is_stored_of_it() {
         while let Some(followed) = following.next().await.unwrap() {
             match followed {
                 Followed::Queue(place) => places.push(place),
-                Followed::Event(event) => panic!("{event:?} was not asked for"),
+                Followed::Event(event) => panic!("{event:?} was not requested"),
                 Followed::Unplaced(why) => panic!("{why}"),
             }
         }
@@ -98,7 +98,7 @@ async fn a_watcher_sees_its_place_and_nothing_is_stored_of_it() {
     let shown = shown.await.unwrap().unwrap();
     let text = String::from_utf8(shown.stderr).unwrap();
     assert!(text.contains(" in the queue, starts in about "), "{text}");
-    // What is over is not asked about.
+    // No positions are requested for finished builds.
     let lines = farm.cli(&["watch", &id, "--json"]).await;
     assert!(!lines.stdout.contains("\"kind\":\"queue\""), "{}", lines.stdout);
 }
@@ -107,7 +107,7 @@ async fn a_watcher_sees_its_place_and_nothing_is_stored_of_it() {
 async fn a_start_that_has_passed_is_late_and_expected_again() {
     let farm = Farm::builder().workspaces(1).without("gateway").start().await;
     teach(&farm, "g", &labelled("short", "sleep 0.3"), 300..1000).await;
-    // It runs far longer than builds of its kind do.
+    // It runs far longer than other builds of its kind.
     let running = queue(&farm, &[&labelled("short", "sleep 600")]).await.pop().unwrap();
     farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
     let last = queue(&farm, &[&labelled("short", "true")]).await.pop().unwrap();
@@ -121,7 +121,7 @@ async fn a_start_that_has_passed_is_late_and_expected_again() {
             }
         }
     };
-    let late = tokio::time::timeout(SOON, late).await.expect("what has passed is not promised for ever");
+    let late = tokio::time::timeout(SOON, late).await.expect("an estimate in the past is not repeated forever");
     assert!(late.expected_start_ms.is_some() && late.place == 1, "{late:?}");
 }
 
@@ -150,7 +150,7 @@ async fn places_come_as_server_sent_events_without_an_id() {
     assert_eq!(refused.status(), 400);
 }
 
-/// How often places were asked for.
+/// Returns the number of requests for positions.
 async fn asked(farm: &Farm) -> String {
     let urls = farm.metrics_urls();
     let (_, url) = urls.iter().find(|(name, _)| name.starts_with("enqueuer")).unwrap();

@@ -1,4 +1,4 @@
-//! Clients in another language: any NATS client is a full citizen.
+//! Clients in another language: any NATS client is a first-class client.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use crate::check::script;
 
-/// Python with `nats-py`, `msgpack` and `jsonschema`.
+/// Runs Python with `nats-py`, `msgpack` and `jsonschema`.
 pub(crate) fn python(script: &str) -> Command {
     let mut command = Command::new(tool("python"));
     command.arg(repository().join(script)).env("PATH", with_tools()).stdin(Stdio::null());
@@ -43,13 +43,13 @@ async fn the_example_runs_a_build_and_shows_its_output() {
 }
 
 #[tokio::test]
-async fn the_program_in_the_readme_runs() {
+async fn the_python_program_of_the_documents_runs() {
     let farm = Farm::builder().without("gateway").start().await;
-    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
-    let (_, rest) = readme.split_once("```python\n").unwrap();
+    let document = std::fs::read_to_string(repository().join("docs/clients.md")).unwrap();
+    let (_, rest) = document.split_once("```python\n").unwrap();
     let (program, _) = rest.split_once("```").unwrap();
     let program = program.replace("nats://127.0.0.1:4222", &farm.servers.nats_url());
-    let file = farm.folder().join("readme.py");
+    let file = farm.folder().join("client.py");
     std::fs::write(&file, program).unwrap();
     let mut command = Command::new(tool("python"));
     command.arg(&file);
@@ -59,7 +59,7 @@ async fn the_program_in_the_readme_runs() {
 }
 
 #[tokio::test]
-async fn the_calls_of_the_readme_over_http_work() {
+async fn the_http_calls_of_the_documents_work() {
     let farm = Farm::all().await;
     let url = format!("{}/v1/builds/demo", farm.http_url());
     let mut curl = Command::new("curl");

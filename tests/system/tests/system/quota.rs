@@ -1,4 +1,4 @@
-//! Quotas on a live farm: shares, priorities, targets, and what is told of them.
+//! Quotas on a live farm: shares, priorities, targets, and their reports.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -39,7 +39,7 @@ pub(crate) async fn decided(farm: &Farm, wanted: impl Fn(&GovernorRecord) -> boo
     tokio::time::timeout(SOON, looks).await.expect("the governor decides")
 }
 
-/// Queues so many builds of `request` in each group, many at a time.
+/// Queues `count` builds of `request` in each group, many at a time.
 pub(crate) async fn queue(
     farm: &Farm,
     groups: &[&str],
@@ -61,12 +61,12 @@ pub(crate) async fn queue(
     futures::stream::iter((0..count * groups.len()).map(one)).buffer_unordered(200).count().await;
 }
 
-/// Every lifecycle message so far and to come, in order.
+/// Follows every past and future lifecycle message, in order.
 fn lifecycles(farm: &Farm) -> Follower {
     Follower::new(farm.bus(), stream::EVENTS, EventSubject::LIFECYCLES, Start::After(Sequence(0)))
 }
 
-/// Reads lifecycle messages until `done` says so.
+/// Reads lifecycle messages until `done` returns true.
 pub(crate) async fn follow(
     farm: &Farm,
     limit: Duration,
@@ -100,7 +100,7 @@ async fn two_groups_share_as_their_quotas_say() {
     decided(&farm, |record| record.groups.len() == 2).await;
     let worker = farm.take("worker");
     drop(worker);
-    // All wait before the first starts, and of neither group runs out.
+    // All builds wait before the first starts, and neither group runs out of builds.
     queue(&farm, &["large", "small"], 4000, Priority::Batch, &request(&["true"])).await;
     farm.keep(farm.spawn("worker").await);
     let mut starts: BTreeMap<String, usize> = BTreeMap::new();
@@ -138,7 +138,7 @@ async fn an_emergency_passes_ten_thousand_batch_builds() {
     assert!(waited < Duration::from_secs(1), "{waited:?} after the first free workspace");
 }
 
-/// A decision that stands: no governor runs.
+/// Writes a decision that stays in effect, because no governor runs.
 pub(crate) async fn decide(farm: &Farm, group: &str, target: f64) {
     let governed = Governed {
         quota: esu(target),
@@ -160,7 +160,7 @@ async fn three_dispatchers_of_which_one_dies_never_pass_the_target() {
     let farm = Farm::builder().workspaces(12).without("gateway").without("dispatcher").start().await;
     set_quota(&farm, "g", 5.0).await;
     decide(&farm, "g", 5.0).await;
-    // Quotas are followed, which takes a moment: these know them from the start.
+    // Quotas are followed with a delay: these services know them from the start.
     for _ in 0..3 {
         farm.keep(farm.spawn("dispatcher").await);
     }
@@ -224,12 +224,12 @@ async fn the_first_build_of_a_group_without_a_quota_does_not_wait_for_the_govern
         .await;
     set_quota(&farm, "ci", 3.0).await;
     decided(&farm, |record| record.tick > 0).await;
-    // Far less than a tick, twice: its first build ended before the second came.
+    // Far less than a tick, twice: its first build ended before the second arrived.
     for _ in 0..2 {
         let first = farm.submit("other", BuildRequest { occupancy: x86(1.0), ..script("true") }).await;
         ended_as(&farm, &first, Outcome::Succeeded).await;
     }
-    // 0.9 of 3 ESU is lent: of three more groups one starts, the others wait for the next decision.
+    // Lent are 0.9 of 3 ESU: of three more groups one starts, the others wait for the next decision.
     let build = BuildRequest { occupancy: x86(1.0), ..script("sleep 600") };
     let mut keys = Vec::new();
     for group in ["a", "b", "c"] {
@@ -248,7 +248,7 @@ async fn the_first_build_of_a_group_without_a_quota_does_not_wait_for_the_govern
         }
     };
     tokio::time::timeout(SOON, starts).await.expect("one of the groups starts");
-    // A group with a quota is not kept from its own; by then the others were looked at.
+    // A group with a quota always gets its own; by then the others were considered.
     let own = farm.submit("ci", BuildRequest { occupancy: x86(1.0), ..script("true") }).await;
     ended_as(&farm, &own, Outcome::Succeeded).await;
     assert_eq!(running().await, 1);
@@ -271,7 +271,7 @@ async fn more_groups_than_are_read_at_once_all_have_their_turn() {
     let names: Vec<String> = (0..100).map(|number| format!("group-{number}")).collect();
     let groups: Vec<&str> = names.iter().map(String::as_str).collect();
     queue(&farm, &groups, 3, Priority::Batch, &request(&["true"])).await;
-    // They have waited while no workspace was idle; and there are fewer of those than groups throughout.
+    // They waited while no workspace was idle; and there are fewer workspaces than groups throughout.
     farm.keep(farm.spawn("worker").await);
     let mut finished = 0;
     follow(&farm, Duration::from_secs(30), |_, record| {
@@ -289,7 +289,7 @@ async fn a_build_that_counts_as_less_than_it_says_blocks_nobody() {
     let large = farm.submit("g", BuildRequest { occupancy: x86(50_000.0), ..script("sleep 60") }).await;
     farm.keep(farm.spawn("dispatcher").await);
     farm.wait_until(&large, SOON, |record| record.state() == State::InProgress).await;
-    // It counts as 5 of 5; as soon as there is room, others start beside it.
+    // It counts as 5 of 5; as soon as there is capacity, others start beside it.
     let (position, mut record) = farm.bus().governor_record().await.unwrap();
     for governed in record.groups.values_mut().flat_map(BTreeMap::values_mut) {
         governed.target = esu(7.0);
@@ -297,7 +297,7 @@ async fn a_build_that_counts_as_less_than_it_says_blocks_nobody() {
     farm.bus().write_governor_record(&record, position, SOON).await.unwrap();
     let small = farm.submit("g", BuildRequest { occupancy: x86(2.0), ..script("true") }).await;
     ended_as(&farm, &small, Outcome::Succeeded).await;
-    // One that says that it takes nothing takes a place nevertheless.
+    // A build that claims to use nothing still uses a workspace.
     let nothing = farm.submit("g", BuildRequest { occupancy: x86(0.0), ..script("true") }).await;
     let record = ended_as(&farm, &nothing, Outcome::Succeeded).await;
     assert!(record.build.occupancy.get(&ExecutorType::x86()) > Esu::ZERO);
@@ -334,12 +334,12 @@ async fn a_silent_group_lends_its_quota_and_has_it_back_soon() {
         lender.in_progress >= esu(0.2) && hungry.borrowed == Esu::ZERO && hungry.pv <= esu(0.4)
     })
     .await;
-    // Four ticks and the longest build; and the two seconds between two reports of what is in use.
+    // Four ticks and the longest build; and the two seconds between two usage reports.
     let limit = 4 * TICK + Duration::from_secs(2) + Duration::from_secs(2);
     assert!(asked.elapsed() <= limit, "after {:?}", asked.elapsed());
 }
 
-/// Occupies about a tenth of a processor for two seconds.
+/// Uses about a tenth of a processor for two seconds.
 const TENTH: &str = "
 import time
 end = time.time() + 2
@@ -349,7 +349,7 @@ while time.time() < end:
     time.sleep(0.09)
 ";
 
-/// Keeps so many builds of a group waiting or running until it is dropped.
+/// Keeps `count` builds of a group waiting or running until it is dropped.
 struct Hunger(tokio::task::JoinHandle<()>);
 
 impl Hunger {

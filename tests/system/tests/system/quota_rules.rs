@@ -1,4 +1,4 @@
-//! What quotas may say, and what is told of them.
+//! Rules for quotas, and their reports.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn why_and_quota_tell_what_throttles() {
     let farm = Farm::builder().workspaces(4).without("dispatcher").start().await;
     set_quota(&farm, "g", 5.0).await;
     decide(&farm, "g", 5.0).await;
-    // It reads what is decided before it starts a build; one that ran would hear of it later.
+    // It reads the decision before it starts a build; a running dispatcher would read it later.
     farm.keep(farm.spawn("dispatcher").await);
     let running = farm.submit("g", BuildRequest { occupancy: x86(4.0), ..script("sleep 60") }).await;
     farm.wait_until(&running, SOON, |record| record.state() == State::InProgress).await;
@@ -44,9 +44,9 @@ async fn why_and_quota_tell_what_throttles() {
     let told = farm.cli(&["quota"]).await;
     assert!(told.stdout.contains("needs 2 ESU of x86"), "{}", told.stdout);
     let told = farm.cli(&["why", &running.id.to_string()]).await;
-    assert!(told.stdout.contains("it runs in workspace"), "{}", told.stdout);
+    assert!(told.stdout.contains("it is running in workspace"), "{}", told.stdout);
 
-    // Without restart: no quota any more, and both go.
+    // Without restart: the quota is removed, and both builds start.
     farm.bus().set_quota(&QuotaOf::Group("g".parse().unwrap()), None).await.unwrap();
     ended_as(&farm, &first, Outcome::Succeeded).await;
     ended_as(&farm, &second, Outcome::Succeeded).await;
@@ -74,10 +74,10 @@ async fn a_quota_takes_effect_without_restart() {
 async fn nonsense_quotas_are_refused_and_change_nothing() {
     let farm = Farm::builder().only(&["enqueuer"]).start().await;
     for (bad, told) in [
-        (&["quota", "set", "g", "x86=-1"][..], "0 ESU or more"),
-        (&["quota", "set", "g", "x86=NaN"][..], "is not an amount of ESU"),
+        (&["quota", "set", "g", "x86=-1"][..], "at least 0 ESU"),
+        (&["quota", "set", "g", "x86=NaN"][..], "invalid ESU amount"),
         (&["quota", "set", "g", "x86=lots"][..], "TYPE=ESU"),
-        (&["quota", "set", "g", "vax=1"][..], "known are"),
+        (&["quota", "set", "g", "vax=1"][..], "known types"),
         (&["quota", "set", "a b", "x86=1"][..], "group"),
     ] {
         let output = farm.cli(bad).await;
@@ -93,11 +93,11 @@ async fn nonsense_quotas_are_refused_and_change_nothing() {
     assert_eq!(quotas.groups[&"ci".parse().unwrap()].esu.to_string(), "gpu 2, x86 30");
     assert_eq!(quotas.default.unwrap().esu, x86(1.0));
     for (bad, told) in [
-        ("", "names no quota"),
-        ("{}", "names no quota"),
-        ("ci: {x86: 1}\nci: {x86: 2}\n", "named twice"),
-        ("{\"ci\": {\"x86\": 1}, \"ci\": {\"x86\": 2}}", "named twice"),
-        ("a b: {x86: 1}", "is not valid"),
+        ("", "contains no quota"),
+        ("{}", "contains no quota"),
+        ("ci: {x86: 1}\nci: {x86: 2}\n", "given twice"),
+        ("{\"ci\": {\"x86\": 1}, \"ci\": {\"x86\": 2}}", "given twice"),
+        ("a b: {x86: 1}", "invalid group"),
     ] {
         std::fs::write(&file, bad).unwrap();
         let output = farm.cli(&["quota", "load", file.to_str().unwrap()]).await;
@@ -124,7 +124,7 @@ async fn quotas_that_add_up_to_more_than_the_farm_are_scaled_down() {
         .await;
     let told = farm.cli(&["quota", "set", "a", "x86=30"]).await;
     assert_eq!(told.code, 0, "{told:?}");
-    assert!(told.stderr.contains("add up to 30 ESU, the farm has 10"), "{}", told.stderr);
+    assert!(told.stderr.contains("total 30 ESU but the farm has 10"), "{}", told.stderr);
     assert_eq!(farm.cli(&["quota", "set", "b", "x86=10"]).await.code, 0);
     let of = |record: &GovernorRecord, group: &str| {
         let types = record.groups.get(&group.parse().unwrap());
@@ -174,7 +174,7 @@ async fn times_are_set_by_priority_and_each_has_its_reason() {
     ended_as(&farm, &other, Outcome::Succeeded).await;
     let runs = farm.create("g", Priority::Batch, &["sleep", "60"]).await;
     assert_eq!(ended_by(ended_as(&farm, &runs, Outcome::TimedOut).await), ReasonCode::RunningTooLong);
-    // A build may say otherwise; and how long it may go without its worker.
+    // A build may set its own limit; and the time that it may run without its worker.
     let own = BuildRequest {
         priority: Some(Priority::Batch),
         timeout_seconds: Some(5),

@@ -1,4 +1,4 @@
-//! One id in two groups: both builds exist, though nats-server compares message ids over all groups.
+//! One id in two groups: both builds exist, although nats-server compares message ids across all groups.
 
 use async_nats::{
     HeaderMap,
@@ -7,8 +7,8 @@ use async_nats::{
 use farm::{Farm, SOON};
 use model::{BuildId, BuildKey, State};
 
-/// Publishes a build with this `Nats-Msg-Id`, again while it is not acknowledged: three nodes refuse an id that they have in
-/// hand.
+/// Publishes a build with this `Nats-Msg-Id`, again until it is acknowledged: a cluster of three refuses an id
+/// that it is processing.
 async fn publish(farm: &Farm, group: &str, message_id: &str) -> PublishAck {
     loop {
         if let Ok(ack) = publish_once(farm, group, message_id).await {
@@ -43,7 +43,7 @@ async fn bare_ids(farm: &Farm) {
         is_queued(farm, &one, id).await;
         is_queued(farm, &other, id).await;
     }
-    // Else nothing was tested.
+    // Otherwise nothing was tested.
     assert!(repeats > 0, "nats-server took no publish for a repeat");
 }
 
@@ -80,5 +80,5 @@ async fn an_id_with_another_group_than_the_subjects_is_refused() {
     let key = BuildKey { group: "one".parse().unwrap(), id };
     let record = farm.wait_finished(&key, SOON).await;
     let reason = record.result().unwrap().reason.as_ref().unwrap().message.clone();
-    assert_eq!(reason, "header Nats-Msg-Id names group other, the subject one");
+    assert_eq!(reason, "header Nats-Msg-Id names group other, expected one");
 }

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use crate::check::script;
 
-/// Workspaces, one of each worker.
+/// Workspaces, one per worker.
 const WORKERS: usize = 4;
-/// Builds sleep for so long and up to four times as long. Milliseconds.
+/// Shortest sleep of a build in milliseconds; the longest is four times as long.
 const SHORTEST_MS: u64 = 100;
 
-/// A build, and when it is queued after the first.
+/// Creates builds with their submission times after the first.
 fn builds(count: usize) -> Vec<(Duration, BuildRequest)> {
     let mut random = Random::new(7);
     let mut unit = || (random.below(1_000_000) as f64 + 0.5) / 1_000_000.0;
@@ -29,13 +29,13 @@ fn builds(count: usize) -> Vec<(Duration, BuildRequest)> {
             ..script(&format!("sleep {:.3}", sleeps / 1000.0))
         };
         all.push((Duration::from_secs_f64(at), build));
-        // Builds of a quarter of a second on the average, for slightly less than all that four workers can run.
+        // Builds of a quarter of a second on average, for slightly less than the capacity of four workers.
         at += -unit().ln() * 0.25 / WORKERS as f64;
     }
     all
 }
 
-/// The mean of a field of JSON lines.
+/// Returns the mean of a field of JSON lines.
 fn mean(lines: &str, field: &str) -> f64 {
     let read = |line| serde_json::from_str::<serde_json::Value>(line).unwrap()[field].as_f64().unwrap();
     let values: Vec<f64> = lines.lines().map(read).collect();

@@ -1,4 +1,4 @@
-//! What is known of a run: how it ended, what it used, what it wrote.
+//! Results of a run: its end, its resource usage, and its output.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ async fn result_of(farm: &Farm, request: BuildRequest) -> BuildResult {
     ended(farm, &key).await.result().unwrap().clone()
 }
 
-/// All bytes of one output that are on the bus; checks that they are whole and in small parts.
+/// Returns all bytes of one output that are on the bus; checks that they are complete and in small parts.
 async fn output(farm: &Farm, key: &BuildKey, stream: &str) -> Vec<u8> {
     let console = EventSubject { key: key.clone(), kind: EventKind::Console }.to_string();
     let mut all = Vec::new();
@@ -132,13 +132,13 @@ async fn a_build_that_waits_too_long_expires() {
     let key = farm.submit("g", BuildRequest { queue_timeout_seconds: Some(1), ..script("true") }).await;
     let result = ended_as(&farm, &key, Outcome::Expired).await.result().unwrap().clone();
     assert_eq!(code(&result), Some(ReasonCode::QueuedTooLong));
-    // A worker that comes later does not run it.
+    // A worker that starts later does not run it.
     let _worker = farm.spawn("worker").await;
     assert_eq!(result_of(&farm, script("true")).await.outcome, Outcome::Succeeded);
     assert_eq!(farm.history(&key).await.len(), 2);
 }
 
-/// Peak resident bytes of a process.
+/// Returns the peak resident memory of a process in bytes.
 fn peak_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -159,7 +159,7 @@ async fn two_hundred_megabytes_of_output_are_cut_and_told() {
     let overflow = log.overflow.as_ref().unwrap();
     let kept = WRITTEN - log.dropped_bytes;
     assert!((60 << 20..=64 << 20).contains(&kept), "{log:?}");
-    // With the line that says where the log ends.
+    // Including the line that marks where the log ends.
     assert!((kept - log.bus_bytes..kept - log.bus_bytes + 100).contains(&overflow.size_bytes), "{log:?}");
 
     let marked = farm.stored(&key).await;

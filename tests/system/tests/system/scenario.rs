@@ -1,18 +1,18 @@
-//! Which way brings a service to which step, and that every step is walked once.
+//! Maps each step to the way that leads a service to it, and checks that every step is tested once.
 
 use service::Step;
 
 use crate::{steps, steps_actions};
 
-/// How a service is brought to a step.
+/// How a service is led to a step.
 pub(crate) enum Scenario {
-    /// By a build.
+    /// A build leads to the step.
     Build(steps::Way),
-    /// By an action.
+    /// An action leads to the step.
     Action(steps_actions::Way),
 }
 
-/// Every step has its way here: one without does not compile.
+/// Returns the way to a step. The match is exhaustive: a step without a way does not compile.
 pub(crate) fn scenario(step: Step) -> Scenario {
     use Scenario::{Action, Build};
     use steps::Way;
@@ -63,7 +63,7 @@ pub(crate) fn scenario(step: Step) -> Scenario {
     }
 }
 
-/// A test for each step named, by the function `kill_at` beside it.
+/// Defines a test for each named step, which calls the function `kill_at` next to it.
 macro_rules! walk {
     ($($test:ident = $step:ident),* $(,)?) => {
         $(
@@ -73,7 +73,7 @@ macro_rules! walk {
             }
         )*
 
-        /// The steps that are walked here.
+        /// The steps that are tested here.
         pub(crate) const WALKED: &[Step] = &[$(Step::$step),*];
     };
 }

@@ -1,4 +1,4 @@
-//! The published JSON Schemas: real messages fit them, wrong ones do not, and the committed files are current.
+//! The published JSON Schemas: real messages match them, wrong ones do not, and the committed files are current.
 
 use std::{fs, path::Path, process::Stdio};
 
@@ -36,7 +36,7 @@ async fn the_committed_schemas_are_those_of_the_program() {
     assert_eq!(texts(folder.path()), texts(&repository().join("docs/schemas")), "run `make schemas`");
 }
 
-/// Messages and the schemas that they must fit, or must not.
+/// Messages, and the schemas that they must match, or must not match.
 #[derive(Default)]
 struct Cases(Vec<Value>);
 
@@ -141,7 +141,7 @@ async fn real_messages_fit_their_schemas() {
     cases.validate().await;
 }
 
-/// What is said of actions on their live subjects; of their progress only when they take a while.
+/// Collects messages about actions on their live subjects; progress is reported only for long actions.
 async fn executed(cases: &mut Cases) {
     let farm = acting::builder().start().await;
     let mut live = farm.bus().client().subscribe("forebay.action.live.>").await.unwrap();
@@ -161,7 +161,7 @@ async fn executed(cases: &mut Cases) {
     }
 }
 
-/// A job, and what is said of it.
+/// Collects a job and the messages about it.
 async fn of_a_job(cases: &mut Cases) {
     let farm = jobs::start(jobs::builder()).await;
     let job = jobs::job(&json!([
@@ -190,7 +190,7 @@ async fn of_a_job(cases: &mut Cases) {
     }
 }
 
-/// What is said of quotas, usage, models and pools.
+/// Collects messages about quotas, usage, models and pools.
 async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     let mut live = farm.bus().client().subscribe("forebay.>").await.unwrap();
     farm.bus().client().flush().await.unwrap();
@@ -208,7 +208,7 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     ];
     let mut missing: Vec<(&str, &str)> = wanted.to_vec();
     while !missing.is_empty() {
-        let message = tokio::time::timeout(SOON, live.next()).await.expect("all are said").unwrap();
+        let message = tokio::time::timeout(SOON, live.next()).await.expect("all are published").unwrap();
         let subject = message.subject.as_str().replace("$KV.FOREBAY_QUOTA", "forebay.quota.live");
         if let Some(at) = missing.iter().position(|(wanted, _)| *wanted == subject) {
             cases.good(missing.remove(at).1, &serde_json::from_slice(&message.payload).unwrap());
@@ -239,7 +239,7 @@ async fn scheduled(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     assert_eq!(unset.code, 0, "{unset:?}");
 }
 
-/// What the command line and HTTP say.
+/// Collects the output of the command line and of HTTP.
 async fn printed(farm: &Farm, key: &BuildKey, cases: &mut Cases) {
     let id = key.id.to_string();
     cases.lines("BuildView", &farm.cli(&["get", &id, "--json"]).await);

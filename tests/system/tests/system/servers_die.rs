@@ -1,4 +1,4 @@
-//! Redis and nats-server may forget or die at any moment: no build is lost and none ends twice.
+//! Redis and nats-server may lose data or die at any moment: no build is lost and none ends twice.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::check::{ended_within, request, until};
 
 const BOUND: Duration = Duration::from_secs(25);
 
-/// Builds for two workspaces, so that some run and most wait; half come by plain publish.
+/// Queues builds for two workspaces, so that some run and most wait; half of them by plain publish.
 async fn queue(farm: &Farm, count: usize) -> Vec<BuildKey> {
     let mut keys = Vec::new();
     for number in 0..count {
@@ -36,7 +36,7 @@ async fn all_end(farm: &Farm, keys: &[BuildKey]) {
     }
 }
 
-/// Returns when so many builds have started.
+/// Returns when `count` builds have started.
 async fn started(farm: &Farm, count: usize) {
     let starts = || farm.effects().all().iter().filter(|effect| effect.what == "start").count();
     until("builds run", SOON, || starts() >= count).await;
@@ -59,7 +59,7 @@ async fn builds_end_once_though_redis_is_killed() {
     let keys = queue(&farm, 10).await;
     started(&farm, 1).await;
     farm.servers.kill_redis();
-    // What ends meanwhile is told to a Redis that is not there.
+    // Builds that end now cannot be written to Redis.
     tokio::time::sleep(Duration::from_millis(500)).await;
     farm.servers.start_redis().await;
     started(&farm, 6).await;
@@ -92,8 +92,8 @@ async fn a_nats_server_that_is_away_for_longer_than_a_lease_loses_no_build() {
     started(&farm, 1).await;
     farm.servers.kill_nats();
     let dead = || crate::check::processes_of(key.id).is_empty();
-    // The lease has 2 s to live from its last renewal.
-    until("what cannot be renewed is dead", Duration::from_secs(3), dead).await;
+    // The lease expires 2 s after its last renewal.
+    until("runs without a lease are dead", Duration::from_secs(3), dead).await;
     farm.servers.start_nats().await;
     let record = ended_within(&farm, &key, BOUND).await;
     assert_eq!(record.result().unwrap().outcome, Outcome::Succeeded);
@@ -136,7 +136,7 @@ async fn more_urgent_builds_of_a_group_start_first() {
     for (_, key) in &keys {
         ended_within(&farm, key, BOUND).await;
     }
-    // Urgent ones first, and the earlier of equals.
+    // Urgent builds first, and the earlier of equals.
     keys.sort_by_key(|(priority, _)| priority.rank());
     let wanted: Vec<String> = keys.iter().map(|(_, key)| key.id.to_string()).collect();
     let effects = farm.effects().all();

@@ -1,4 +1,4 @@
-//! Groups share executors by what they use, not by how much they send.
+//! Groups share executors by usage, not by the number of requests.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use remote::Remote;
 
 use crate::acting;
 
-/// Everything of a test ends within this.
+/// Time limit of a test.
 const BOUND: Duration = Duration::from_secs(120);
 
 async fn farm() -> Farm {
@@ -23,13 +23,13 @@ async fn farm() -> Farm {
     builder.env("FOREBAY_EXECUTOR_SLOTS", "4").start().await
 }
 
-/// Seconds since the epoch.
+/// Seconds since the Unix epoch.
 fn seconds(at: Option<&Timestamp>) -> f64 {
     let at = at.unwrap();
     at.seconds as f64 + f64::from(at.nanos) / 1e9
 }
 
-/// What became of one action.
+/// Times of one finished action.
 #[derive(Debug, Clone, Copy)]
 struct Ran {
     queued: f64,
@@ -46,13 +46,13 @@ impl Ran {
         }
     }
 
-    /// Seconds that it ran between two moments.
+    /// Returns the seconds that it ran between two moments.
     fn within(self, from: f64, to: f64) -> f64 {
         (self.ended.min(to) - self.started.max(from)).max(0.0)
     }
 }
 
-/// Has `count` actions of this group run, each of which sleeps so long; all are sent at once.
+/// Runs `count` actions of this group, each of which sleeps for `sleep` seconds; all are sent at once.
 async fn run(remote: &Remote, group: &str, count: usize, sleep: f64) -> Vec<Ran> {
     let client = remote.with_instance(group);
     let actions = futures::stream::iter(0..count)
@@ -79,20 +79,20 @@ async fn a_group_that_sends_little_does_not_wait_for_one_that_sends_much() {
         let remote = remote.clone();
         tokio::spawn(async move { run(&remote, "red", 400, 0.1).await })
     };
-    // They are sent when the other group's first ones run.
+    // They are sent when the first actions of the other group run.
     while !some_ended(&farm).await {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let little = run(&remote, "blue", 20, 0.1).await;
     let much = tokio::time::timeout(BOUND, much).await.expect("all end").unwrap();
     let meanwhile = ended_meanwhile(&much, &little);
-    // Half of the slots for twenty actions: about as many of the other group run meanwhile.
-    assert!(meanwhile < 60, "{meanwhile} of 400 ended before the last of 20 that were sent later");
+    // Half of the slots for twenty actions: about as many of the other group run at the same time.
+    assert!(meanwhile < 60, "{meanwhile} of 400 actions ended before the last of 20 later ones");
     let wait = |all: &[Ran]| all.iter().map(|ran| ran.started - ran.queued).sum::<f64>() / all.len() as f64;
     assert!(wait(&little) * 3.0 < wait(&much), "{} s and {} s", wait(&little), wait(&much));
 }
 
-/// How many of `much` ended while any of `little` waited or ran.
+/// Counts the actions of `much` that ended while any of `little` waited or ran.
 fn ended_meanwhile(much: &[Ran], little: &[Ran]) -> usize {
     let from = little.iter().map(|ran| ran.queued).fold(0.0, f64::max);
     let to = little.iter().map(|ran| ran.ended).fold(0.0, f64::max);
@@ -109,14 +109,14 @@ async fn groups_share_by_what_they_use_and_not_by_how_many_they_send() {
     let farm = farm().await;
     let remote = acting::remote(&farm).await;
     let began = Millis::of_this_machine();
-    // Ten seconds of four slots each, if they had them for themselves.
+    // Ten seconds with four slots each, if each group had them exclusively.
     let (short, long) = tokio::join!(run(&remote, "red", 400, 0.05), run(&remote, "blue", 40, 0.5));
     assert!(Millis::of_this_machine().since(began) < BOUND);
     let span = |all: &[Ran]| {
         let first = all.iter().map(|ran| ran.started).fold(f64::MAX, f64::min);
         (first, all.iter().map(|ran| ran.started).fold(0.0, f64::max))
     };
-    // As long as both have something waiting.
+    // As long as both groups have waiting actions.
     let ((short_from, short_to), (long_from, long_to)) = (span(&short), span(&long));
     let (from, to) = (short_from.max(long_from), short_to.min(long_to));
     let used = [&short, &long].map(|all| all.iter().map(|ran| ran.within(from, to)).sum::<f64>());
@@ -138,10 +138,10 @@ async fn invocations_of_a_group_take_turns() {
     let little = run_as(&remote, "little", 10).await;
     let much = tokio::time::timeout(BOUND, much).await.expect("all end").unwrap();
     let meanwhile = ended_meanwhile(&much, &little);
-    assert!(meanwhile < 50, "{meanwhile} of 200 ended before the last of 10 of another invocation");
+    assert!(meanwhile < 50, "{meanwhile} of 200 actions ended before the last of 10 of another invocation");
 }
 
-/// Has `count` actions of one invocation run; all are sent at once.
+/// Runs `count` actions of one invocation; all are sent at once.
 async fn run_as(remote: &Remote, invocation: &str, count: usize) -> Vec<Ran> {
     let said = RequestMetadata { tool_invocation_id: invocation.to_owned(), ..RequestMetadata::default() }
         .encode_to_vec();

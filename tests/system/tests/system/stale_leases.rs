@@ -1,5 +1,5 @@
-//! Leases that nats-server forgot to end: 2.15 forgets times to live when it is killed and rebuilds a stream. They are as good
-//! as ended.
+//! Leases that nats-server forgot to expire: version 2.15 forgets times to live when it is killed and rebuilds a
+//! stream. They count as expired.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     marks::{Begun, Marks, only_history, phases},
 };
 
-/// Writes a lease that the server will not end.
+/// Writes a lease that the server will not expire.
 async fn keep_for_ever(farm: &Farm, subject: String, holder: &impl Serialize) {
     let payload = encode(Encoding::Json, holder);
     farm.bus().jetstream().publish(subject, payload).await.unwrap().await.unwrap();
@@ -124,11 +124,12 @@ async fn what_an_executor_had_whose_lease_should_have_ended_is_run_elsewhere() {
     assert_eq!(begun.stdout(&remote).await, "it\n");
     assert_eq!(phases(&only_history(&farm).await), ["accepted", "requeued", "finished"]);
     let shown = farm.cli(&["doctor"]).await;
-    assert!(shown.stdout.contains("1 live, 1 of them ready"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("1 live, 1 ready"), "{}", shown.stdout);
 }
 
-/// The very sequence: nats-server writes down where its streams stand every two minutes, and forgets what expires behind that.
-/// Takes three minutes, with `FOREBAY_LONG=1`; else the server is killed before it has written anything down.
+/// The real sequence: nats-server saves the state of its streams every two minutes, and forgets messages
+/// that expire after that. Takes three minutes, with `FOREBAY_LONG=1`; otherwise the server is killed before
+/// it has saved anything.
 #[tokio::test]
 async fn an_executor_that_died_before_nats_server_did_stays_dead() {
     let pause = if std::env::var_os("FOREBAY_LONG").is_some() { 45 } else { 3 };

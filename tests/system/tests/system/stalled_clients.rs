@@ -1,4 +1,4 @@
-//! Clients that begin something and do not go on.
+//! Clients that start a request and do not continue.
 
 use std::{
     net::SocketAddr,
@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::http;
 
-/// What takes a second at most takes less than this on a machine with much to do.
+/// On a machine under load, an operation of at most one second takes less than this.
 const LATE: Duration = Duration::from_secs(40);
 
 const HALF_HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n";
@@ -33,12 +33,12 @@ fn address(url: Option<&String>) -> SocketAddr {
 
 async fn say(to: SocketAddr, what: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(to).await.unwrap();
-    // It may be closed for another one already.
+    // The connection may already be closed in favour of another one.
     let _ = stream.write_all(what).await;
     stream
 }
 
-/// What is answered until the server closes the connection.
+/// Reads the answer until the server closes the connection.
 async fn until_closed(mut stream: TcpStream) -> String {
     let mut answer = Vec::new();
     let read = tokio::time::timeout(LATE, stream.read_to_end(&mut answer)).await;
@@ -46,7 +46,7 @@ async fn until_closed(mut stream: TcpStream) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Both APIs answer.
+/// Checks that both APIs answer.
 async fn answers(at: &Listening) {
     ask(at).await.unwrap();
 }
@@ -73,12 +73,12 @@ async fn half_open_connections_starve_nobody_where_few_files_may_be_open() {
         held.push(say(address(at.http.as_ref()), HALF_BODY).await);
     }
     let began = Instant::now();
-    // Those that sent a part of a body keep their places for a moment, and some wait to be accepted.
+    // Clients that sent a part of a body keep their connections for a moment, and some wait to be accepted.
     while let Err(error) = ask(&at).await {
         assert!(began.elapsed() < Duration::from_secs(25), "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Well before any of them would be late.
+    // Well before any of them would time out.
     assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
     let open = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap().count();
     assert!(open < 64, "{open}");
@@ -106,7 +106,7 @@ async fn four_hundred_half_open_connections_are_closed_and_cost_nothing() {
         until_closed(stream).await;
     }
     let refusal = until_closed(body).await;
-    assert!(refusal.starts_with("HTTP/1.1 408 ") && refusal.contains("the body broke off"), "{refusal}");
+    assert!(refusal.starts_with("HTTP/1.1 408 ") && refusal.contains("the request body ended early"), "{refusal}");
     answers(&at).await;
 }
 
@@ -117,7 +117,7 @@ async fn idle_grpc_connections_that_answer_live_on() {
     let grpc = gateway.listening().unwrap().grpc.unwrap().replacen("grpc://", "http://", 1);
     let channel = tonic::transport::Endpoint::from_shared(grpc).unwrap().connect().await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    // A channel would connect again: its connection is counted from outside.
+    // A channel would reconnect: its connections are counted from outside.
     let metrics = http::client().get(gateway.listening().unwrap().metrics.unwrap()).send().await.unwrap();
     let metrics = metrics.text().await.unwrap();
     assert!(metrics.contains("\nforebay_connections 2\n"), "this one and that of the metrics: {metrics}");
@@ -147,14 +147,15 @@ fn resident_bytes(process: &ServiceProcess) -> u64 {
 async fn watch(to: SocketAddr, key: &BuildKey, after: u64) -> TcpStream {
     let path = format!("/v1/builds/{}/{}/events?from={after}", key.group, key.id);
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    // The kernel holds as little as can be, so that it is the gateway that has to wait.
+    // The kernel buffers as little as possible, so that the gateway has to wait.
     socket.set_recv_buffer_size(4096).unwrap();
     let mut stream = socket.connect(to).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
     stream
 }
 
-/// Reads events until the last one, or until the server closes the stream; the position of the last whole event.
+/// Reads events until the last one, or until the server closes the stream; returns the position of
+/// the last whole event.
 async fn read_events(stream: &mut TcpStream, all: &mut String) -> (u64, bool) {
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 256 << 10]);
     let mut finished = false;
@@ -190,9 +191,9 @@ async fn watchers_that_do_not_read_cost_next_to_nothing_and_can_come_back() {
     std::fs::write(go, "").unwrap();
     farm.wait_finished(&key, LATE).await;
     let grown = resident_bytes(&gateway).saturating_sub(before);
-    // All of them together would have heard 1.4 GB.
+    // Without a limit, all of them together would have been sent 1.4 GB.
     assert!(grown < 150 << 20, "{grown} bytes more");
-    // Some of what it was sent before may be cut: it goes on behind the last whole event.
+    // The last event may be truncated: continue after the last whole event.
     let mut all = String::new();
     let (mut reader, began) = (held.pop().unwrap(), Instant::now());
     loop {
@@ -207,5 +208,5 @@ async fn watchers_that_do_not_read_cost_next_to_nothing_and_can_come_back() {
     let values = data.filter_map(|data| serde_json::from_str::<serde_json::Value>(data).ok());
     let text: String = values.filter_map(|value| value["text"].as_str().map(str::to_owned)).collect();
     let numbers = text.lines().map(|line| line.parse::<u32>().unwrap());
-    assert!(numbers.eq(1..=3_000_000), "everything once, in order, for who reads at last");
+    assert!(numbers.eq(1..=3_000_000), "every event once, in order, for a late reader");
 }

@@ -13,27 +13,27 @@ use crate::{
     scenario::{Scenario, scenario, walk},
 };
 
-/// An acknowledgement that never comes is missed after 10 s; then a lease of 2 s and a run.
+/// A missing acknowledgement is noticed after 10 s; then a lease of 2 s and a run.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// What brings a service to a step.
+/// An event that leads a service to a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// A request is published.
     Publish,
-    /// A request that is not valid is published.
+    /// An invalid request is published.
     PublishBad,
     /// A build is created by the API.
     Create,
     /// A running build is cancelled.
     Cancel,
-    /// Redis forgets everything.
+    /// Redis loses all its data.
     Flush,
     /// The worker of a running build dies.
     WorkerDies,
-    /// Likewise, and nobody hears of its lease's end.
+    /// The worker dies, and no service receives the expiry of its lease.
     LeaseVanishes,
-    /// A build waits too long.
+    /// A build exceeds its queue timeout.
     QueueTimeout,
     /// A worker runs a build for too long.
     Overrun,
@@ -53,7 +53,7 @@ impl Way {
     }
 }
 
-/// A build under way to a step, and what goes on meanwhile.
+/// A build on its way to a step, and the concurrent call.
 struct Provoked {
     key: BuildKey,
     meanwhile: Option<JoinHandle<()>>,
@@ -66,14 +66,14 @@ struct Drive {
 }
 
 async fn kill_at(step: Step) {
-    let Scenario::Build(way) = scenario(step) else { panic!("{} is no step of a build", step.name()) };
+    let Scenario::Build(way) = scenario(step) else { panic!("{} is not a step of a build", step.name()) };
     let mut builder = Farm::builder().without("gateway").without(step.service());
     if matches!(way, Way::QueueTimeout | Way::Overrun) {
         builder = builder.without("worker");
     }
     let farm = builder.start().await;
     if way == Way::Flush {
-        // The index is there already: it is lost, not missing.
+        // The index already exists: it is lost, not missing.
         drop(farm.spawn("dispatcher").await);
     }
     let mut victim = farm.start_unready(step.service(), &[("FOREBAY_CRASH_AT", step.name())]);
@@ -82,7 +82,7 @@ async fn kill_at(step: Step) {
     let status = victim.wait_exit(BOUND).await;
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     assert_eq!(signal, Some(9), "{status} at {}\n{}", step.name(), victim.log_tail());
-    assert!(victim.log_text().contains("dying here as FOREBAY_CRASH_AT says"), "{}", victim.log_tail());
+    assert!(victim.log_text().contains("step selected by FOREBAY_CRASH_AT"), "{}", victim.log_tail());
     drive.farm.keep(drive.farm.spawn(step.service()).await);
 
     let record = ended_within(&drive.farm, &provoked.key, BOUND).await;
@@ -96,7 +96,7 @@ async fn kill_at(step: Step) {
 }
 
 impl Drive {
-    /// The first attempt of a build that is to be lost does not end by itself.
+    /// Creates a request. The first attempt of a build that is to be lost does not end on its own.
     fn request(&self) -> BuildRequest {
         let body = match self.way {
             Way::Publish | Way::PublishBad | Way::Create | Way::Flush | Way::QueueTimeout | Way::Overrun => {
@@ -141,7 +141,7 @@ impl Drive {
         }
     }
 
-    /// The call may lose its answer: it is repeated until it has one.
+    /// Creates a build; the call may lose its answer and is repeated until it receives one.
     async fn create_meanwhile(&self, victim: &mut ServiceProcess) -> Provoked {
         victim.ready(SOON).await;
         let (client, request) = (self.farm.client().clone(), self.request());
@@ -182,7 +182,7 @@ impl Drive {
         key
     }
 
-    /// A worker that renews its lease for ever and never ends its run: this test.
+    /// Acts as a worker that renews its lease forever and never ends its run.
     async fn overrun(&self) -> Provoked {
         let request = BuildRequest { timeout_seconds: Some(1), ..self.request() };
         let key = self.farm.submit("g", request).await;
@@ -207,7 +207,7 @@ impl Drive {
         Provoked { key, meanwhile: None }
     }
 
-    /// The last attempt did its work whole; a build that was not to run did none.
+    /// Asserts that the last attempt ran completely; a build that was not to run had no effect.
     fn assert_effects(&self, key: &BuildKey, attempt: u32) {
         let effects = self.effects.of(key.id);
         let count = |what: &str| {
@@ -269,7 +269,7 @@ async fn a_queued_build_cancelled_by_a_dying_enqueuer_ends_once() {
     let record = ended_within(&farm, &key, BOUND).await;
     assert_eq!(record.result().unwrap().outcome, Outcome::Cancelled);
     assert_eq!(cancel.await.unwrap().build.record, record);
-    // A build behind it runs, so the cancelled one was passed by.
+    // A build behind it runs, so the cancelled one was skipped.
     let next = farm.submit("g", request(&effects.command("true"))).await;
     assert_eq!(ended_within(&farm, &next, BOUND).await.result().unwrap().outcome, Outcome::Succeeded);
     let ran: Vec<String> = effects.all().into_iter().map(|effect| effect.build).collect();

@@ -1,4 +1,4 @@
-//! SIGKILL at every step between two effects of an action's way: it ends once, in bounded time, with its right result.
+//! SIGKILL at every step between two effects of an action: it ends once, in bounded time, with its correct result.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::{
     scenario::{Scenario, scenario, walk},
 };
 
-/// A lease of 2 s runs out at most, or a claim that nobody has in hand, and it runs again.
+/// Time for a lease of 2 s or an unowned claim to expire, and for the action to run again.
 const BOUND: Duration = Duration::from_secs(20);
-/// `google.rpc.Code` UNAVAILABLE
+/// Number of UNAVAILABLE in `google.rpc.Code`.
 const UNAVAILABLE: i32 = 14;
 
-/// What brings a service to a step.
+/// An event that leads a service to a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// An action is executed.
     Execute,
-    /// Redis forgets everything while it runs.
+    /// Redis loses all its data while the action runs.
     Flush,
-    /// The executor that runs it dies.
+    /// The executor that runs the action dies.
     ExecutorDies,
-    /// It waits too long.
+    /// The action exceeds its queue timeout.
     QueueTimeout,
-    /// It takes so long that a copy of it is started.
+    /// The action runs so long that a copy of it starts.
     Hedge,
 }
 
@@ -43,13 +43,13 @@ struct Drive {
 }
 
 async fn kill_at(step: Step) {
-    let Scenario::Action(way) = scenario(step) else { panic!("{} is no step of an action", step.name()) };
+    let Scenario::Action(way) = scenario(step) else { panic!("{} is not a step of an action", step.name()) };
     let farm = without(acting::builder(), step.service(), way).start().await;
     match way {
         Way::Execute | Way::Hedge => {}
-        // The index is there already: it is lost, not missing.
+        // The index already exists: it is lost, not missing.
         Way::Flush | Way::ExecutorDies => farm.keep(farm.spawn("scheduler").await),
-        // Its pool is known.
+        // The pool of the action is known.
         Way::QueueTimeout => {
             let mut executor = farm.spawn("executor").await;
             executor.term();
@@ -61,7 +61,7 @@ async fn kill_at(step: Step) {
     let status = victim.wait_exit(BOUND).await;
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     assert_eq!(signal, Some(9), "{status} at {}\n{}", step.name(), victim.log_tail());
-    assert!(victim.log_text().contains("dying here as FOREBAY_CRASH_AT says"), "{}", victim.log_tail());
+    assert!(victim.log_text().contains("step selected by FOREBAY_CRASH_AT"), "{}", victim.log_tail());
     drive.farm.keep(drive.farm.spawn(step.service()).await);
     if way == Way::Hedge {
         drive.outside.begun(2).await;
@@ -114,14 +114,14 @@ impl Drive {
                 let mut executor = self.farm.take("executor");
                 executor.kill9();
                 executor.wait_exit(SOON).await;
-                // Its successor releases its lease.
+                // The executor's successor releases its lease.
                 self.farm.keep(self.farm.spawn("executor").await);
                 (victim, execution)
             }
         }
     }
 
-    /// The action runs, and the only scheduler is the one that is to die.
+    /// Starts an action, and makes the scheduler that is to die the only one.
     async fn running(&self, step: Step) -> (ServiceProcess, Execution) {
         let execution = self.execute().await;
         self.outside.begun(1).await;
@@ -155,7 +155,7 @@ impl Drive {
         let digest =
             reapi::digest::from_proto(files.first().unwrap().digest.as_ref().unwrap(), acting::SHA256);
         assert_eq!(self.remote.read(&digest.unwrap()).await.unwrap(), b"kept\n", "{files:?}");
-        // One that died with a claim in doubt may not have begun an attempt, as far as anyone knows.
+        // After a death during a claim, it may be unknown whether an attempt began.
         let (most, runs) = match self.way {
             Way::Execute if step == Step::ActionResultWritten => (1, 0),
             Way::Execute if step.service() == "executor" => (2, 0),

@@ -1,4 +1,4 @@
-//! Traces and metrics as collectors get them.
+//! Traces and metrics as collectors receive them.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// The spans of our trace, by service and name.
+/// Returns the spans of our trace, by service and name.
 fn spans(inbox: &Inbox) -> BTreeMap<(String, String), Span> {
     let mut all = BTreeMap::new();
     for resource in inbox.lock().unwrap().iter() {
@@ -86,7 +86,7 @@ async fn one_trace_goes_from_the_publish_to_the_command() {
     assert_eq!(command.parent_span_id, invocation.span_id);
     let started = |span: &Span| span.start_time_unix_nano;
     assert!(started(&enqueue) <= started(&invocation) && started(&invocation) <= started(&command));
-    // The command goes on with the trace.
+    // The command continues the trace.
     let console = farm.wait_event(&key, BOUND, &[bus::EventKind::Console], |_| true).await;
     let client::WatchBody::Console(chunk) = console.body else { panic!("{console:?}") };
     let text = String::from_utf8(chunk.data.to_vec()).unwrap();

@@ -1,4 +1,5 @@
-//! One bus is of one farm: whoever comes with other stores is refused, and what comes and goes leaves nothing behind.
+//! A bus belongs to one farm: services with other stores are refused, and services that come and
+//! go leave nothing behind.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,7 @@ use crate::{
     jobs::{job, request, sh},
 };
 
-/// A farm that `forebay up` runs, and a folder for what comes to it.
+/// A farm that `forebay up` runs, and a folder for services that join it.
 struct Home {
     up: Up,
     endpoints: Endpoints,
@@ -40,7 +41,7 @@ impl Home {
         self.folder.path().join(name)
     }
 
-    /// `forebay COMMAND` on this farm's servers, with a data folder of its own.
+    /// Prepares `forebay COMMAND` on this farm's servers, with a separate data folder.
     fn command(&self, command: &str, data: &Path, rest: &[&str]) -> tokio::process::Command {
         let data = data.to_str().unwrap();
         let servers = ["--nats", &self.endpoints.nats, "--redis", &self.endpoints.redis, "--data", data];
@@ -71,7 +72,7 @@ impl Home {
         found.into_iter().map(|address| address.grpc).collect()
     }
 
-    /// Builds with an output, and a job with a command, go well.
+    /// Asserts that builds with an output, and a job with a command, succeed.
     async fn works(&mut self) {
         let id = BuildId::generate().to_string();
         let submit = ["submit", "--follow", "--id", &id, "--output", "x", "--", "sh", "-c", "echo kept > x"];
@@ -94,12 +95,12 @@ async fn a_second_up_with_a_store_of_its_own_is_refused_and_changes_nothing() {
     let refused = Output::of(home.second_up(&[])).await;
     assert_eq!(refused.code, 2, "{refused:?}");
     let store = &home.endpoints.store;
-    assert!(refused.stderr.contains("is not that of this farm"), "{refused:?}");
+    assert!(refused.stderr.contains("does not belong to this farm"), "{refused:?}");
     assert!(refused.stderr.contains(&format!("--store {store}")), "{refused:?}");
-    // Nor one that shares the files of builds and not the blobs of actions.
+    // A farm that shares the files of builds but not the blobs of actions is refused too.
     let refused = Output::of(home.second_up(&["--store", store])).await;
     assert!(refused.code == 2 && refused.stderr.contains("FOREBAY_CAS_URL=grpc://"), "{refused:?}");
-    // Nor a single service.
+    // A single service is refused too.
     let services = [("executor", "cas_url"), ("worker", "--store")];
     for (service, remedy) in services {
         let mut command = home.command("serve", &home.path("third"), &[service]);
@@ -110,7 +111,7 @@ async fn a_second_up_with_a_store_of_its_own_is_refused_and_changes_nothing() {
         let refused = Output::of(command).await;
         assert!(refused.code == 2 && refused.stderr.contains(remedy), "{service}: {refused:?}");
     }
-    // What starts again finds what it had.
+    // Restarted services find their data.
     for name in ["worker", "gateway", "enqueuer"] {
         home.restart(name).await;
     }
@@ -142,7 +143,7 @@ async fn an_up_that_joins_adds_capacity_and_takes_its_address_with_it() {
 async fn a_service_joins_the_farm_of_its_data_folder() {
     let home = Home::new().await;
     let data = home.up.data().to_str().unwrap();
-    // The farm's own executor holds the folder's place for executors: a worker beside it is as good.
+    // The farm's own executor occupies the folder's place for executors: a worker beside it is equivalent.
     let mut command = bare_command(&["serve", "worker", "--workspaces", "3", "--data", data]);
     command.env("FOREBAY_METRICS_LISTEN", "127.0.0.1:0");
     let _worker = Process::start("worker", command, &home.path("worker.log"), &home.guard);
@@ -172,7 +173,7 @@ async fn stores_are_taken_over_only_when_that_is_said() {
     assert!(after.ends_with("/second/objects"), "{after}");
     second.term();
     second.wait_exit(SOON).await;
-    // The first one's services are refused from now on, and its `up`, until it takes its farm back.
+    // The first farm's services and its `up` are refused from now on, until it takes over its bus again.
     let worker = home.command("serve", home.up.data(), &["worker", "--store", &before]);
     let refused = Output::of(worker).await;
     assert!(refused.code == 2 && refused.stderr.contains(&after), "{refused:?}");

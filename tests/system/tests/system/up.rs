@@ -1,4 +1,4 @@
-//! `forebay up`: a farm on this machine that comes back from everything.
+//! The command `forebay up`: a farm on this machine that recovers from all faults.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::check::{script, until};
 
-/// A folder and its guard, which ends everything that names the folder.
+/// A folder and its guard, which ends all processes that name the folder.
 struct Place {
     guard: Guard,
     folder: TempDir,
@@ -16,7 +16,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        // Open to the user that actions run as.
+        // Readable by the user that actions run as.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         let folder = tempfile::Builder::new().prefix("forebay-test-").permissions(open).tempdir().unwrap();
         Self { guard: Guard::start(folder.path()), folder }
@@ -91,7 +91,7 @@ async fn up_starts_again_what_is_killed() {
     assert_eq!((output.code, output.stdout.as_str()), (0, "hello\n"), "{output:?}");
     let http = crate::http::client();
     let url = format!("{}/v1/builds", after.http.unwrap());
-    // A gateway whose nats-server was killed in the middle of a question asks again after the question's timeout.
+    // A gateway whose nats-server was killed during a request asks again after the timeout of the request.
     let answers = async {
         while !http.get(&url).send().await.is_ok_and(|list| list.status().is_success()) {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -180,7 +180,7 @@ async fn children_of_a_killed_up_end_by_themselves_when_their_builds_have() {
     let mut signals = up.client().await.bus().client().subscribe("forebay.worker.control.>").await.unwrap();
     up.process().kill9();
     up.process().wait_exit(SOON).await;
-    // Its workers are told to take nothing new, and run what they have.
+    // Its workers receive a request to drain: they accept no new work and finish their builds.
     tokio::time::timeout(SOON, futures::StreamExt::next(&mut signals)).await.unwrap().unwrap();
     assert!(!crate::check::processes_of(running.id).is_empty());
     std::fs::write(&go, "").unwrap();
@@ -215,7 +215,7 @@ async fn while_up_waits_for_builds_it_says_so_and_can_be_looked_at() {
     assert_eq!((view.state, view.record.attempt), (State::Finished, model::Attempt::FIRST), "{view:?}");
 }
 
-/// On a terminal, which `script` makes.
+/// On a terminal, which `script` provides.
 #[tokio::test]
 async fn on_a_terminal_up_shows_its_banner_and_logs_to_its_folder() {
     let place = Place::new();
@@ -264,7 +264,7 @@ async fn a_data_folder_has_one_up_at_a_time() {
     assert!(second.stderr.contains(&data) && second.stderr.contains(&pid), "{second:?}");
     assert_eq!(up.cli(&["submit", "--follow", "--", "true"]).await.code, 0);
 
-    // Nor are ports taken from anyone.
+    // It does not take over used ports either.
     let port = up.endpoints().await.nats.rsplit_once(':').unwrap().1.to_owned();
     let other = place.folder.path().join("other");
     let args = ["up", "--data", other.to_str().unwrap(), "--nats-port", &port, "--redis-port", "0"];

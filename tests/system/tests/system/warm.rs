@@ -1,4 +1,4 @@
-//! Warm workspaces: what a build leaves, who may use it, and what never stays.
+//! Warm workspaces: their contents, the builds that may use them, and data that is never kept.
 
 mod by_hand;
 mod kept;
@@ -12,17 +12,17 @@ use model::{BuildKey, BuildRecord, BuildRequest, Context, Outcome, WorkspaceKind
 
 use crate::check::{ended_as, script};
 
-/// One worker with one workspace, so that there is one to choose.
+/// Starts a farm with one worker and one workspace, so that the choice is certain.
 async fn one_workspace() -> Farm {
     Farm::builder().without("gateway").workspaces(1).start().await
 }
 
-/// A shell script that takes what a similar build left, and leaves its own.
+/// Creates a shell script that uses the workspace of a similar build, and leaves its own.
 fn warm(text: &str) -> BuildRequest {
     BuildRequest { workspace: WorkspaceUse::Warm, ..script(text) }
 }
 
-/// Likewise, with this content.
+/// Creates a build that uses a warm workspace with this content.
 fn warm_in(context: &Context, command: &[&str]) -> BuildRequest {
     let command = command.iter().map(|word| (*word).to_owned()).collect();
     BuildRequest { context: context.clone(), command, ..warm("") }
@@ -32,7 +32,7 @@ fn kind_of(record: &BuildRecord) -> Option<WorkspaceKind> {
     record.invocation().unwrap().workspace_kind
 }
 
-/// Runs a build, which succeeds; returns how its workspace was chosen.
+/// Runs a build, which must succeed; returns how its workspace was chosen.
 async fn run(farm: &Farm, request: BuildRequest) -> (Option<WorkspaceKind>, BuildKey) {
     let key = farm.submit("g", request).await;
     let record = ended_as(farm, &key, Outcome::Succeeded).await;

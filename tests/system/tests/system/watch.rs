@@ -1,4 +1,4 @@
-//! Watching: every event once and in order, from any position, through whatever happens to the bus.
+//! Watching: every event once and in order, from any position, through all faults of the bus.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use model::{BuildKey, BuildRequest, Context, Outcome, Sequence};
 
 use crate::check::{ended_as, script};
 
-/// Output in many chunks, for a second or so.
+/// Output in many chunks, for about a second.
 const TALK: &str = "i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.025; done";
 
 async fn farm() -> Farm {
     Farm::builder().without("gateway").start().await
 }
 
-/// A build with events of every kind.
+/// Creates a build with events of every kind.
 async fn talk(farm: &Farm) -> BuildKey {
     let source = farm.folder().join("source");
     std::fs::create_dir_all(&source).unwrap();
@@ -75,7 +75,7 @@ async fn a_watcher_that_stops_and_resumes_misses_none_and_sees_none_twice() {
     let farm = farm().await;
     let key = talk(&farm).await;
     let mut seen: Vec<WatchEvent> = Vec::new();
-    // Stops after every third event, and goes on behind it.
+    // Stops after every third event, and continues after it.
     loop {
         let after = seen.last().map_or(Sequence(0), |event| event.position);
         let mut watch = farm.client().watch(&key, after, &[]);

@@ -1,4 +1,4 @@
-//! A worker that dies, hangs or is told to stop leaves nothing running and writes nothing more.
+//! A worker that dies, hangs or is stopped leaves nothing running and writes nothing more.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::check::{BOUND, ended_as, processes_of, request, script, until};
 
-/// A shell, a child, and a daemon in a session of its own, of the first attempt only.
+/// A shell, a child, and a daemon in its own session, of the first attempt only.
 const TREE: &str = r#"if [ "$FOREBAY_ATTEMPT" = 1 ]; then
   setsid sh -c 'setsid sleep 1000 & exec sleep 1000' > /dev/null 2>&1 < /dev/null &
   (trap '' TERM HUP; while :; do sleep 1000; done) &
@@ -62,7 +62,7 @@ async fn a_stopped_workers_processes_are_dead_before_its_lease_passes_on() {
     let history = farm.history(&key).await;
     assert_eq!(history.len(), 5);
 
-    // The resumed worker has nothing to say of it, and works on.
+    // The resumed worker reports nothing about it, and continues to work.
     drop(second);
     stopped.resume();
     let next = farm.submit("g", script("true")).await;
@@ -70,7 +70,7 @@ async fn a_stopped_workers_processes_are_dead_before_its_lease_passes_on() {
     assert_eq!(farm.history(&key).await, history);
 }
 
-/// A process and all that descend from it.
+/// Returns a process and all its descendants.
 fn family(first: u32) -> Vec<u32> {
     let mut found = vec![first];
     let mut next = 0;
@@ -100,7 +100,7 @@ async fn a_tree_that_is_stopped_as_a_whole_is_dead_before_its_lease_passes_on() 
     }
     let _second = farm.spawn("worker").await;
     started_again_at(&farm, &key).await;
-    // Nothing was continued: what could still run is the second attempt's.
+    // No process was continued: those that still run belong to the second attempt.
     let alive: Vec<&u32> = all.iter().skip(1).filter(|pid| farm::start_ticks(**pid).is_some()).collect();
     assert!(alive.is_empty(), "{alive:?} of {all:?} outlived their lease");
     assert!(farm::alive(worker.pid()), "the worker itself is only stopped");
@@ -120,7 +120,7 @@ async fn a_worker_resumed_during_the_next_attempt_writes_nothing_of_the_old_one(
     let _second = farm.spawn("worker").await;
     started_again_at(&farm, &key).await;
     stopped.resume();
-    // `ended_as` checks that each event is of the attempt that runs.
+    // The function `ended_as` checks that each event is of the running attempt.
     assert_eq!(ended_as(&farm, &key, Outcome::Succeeded).await.attempt.0, 2);
     farm.effects().assert_sound();
 }
@@ -138,7 +138,7 @@ async fn a_cancelled_build_is_killed_at_once_though_it_ignores_sigterm() {
     assert!(took < Duration::from_secs(1), "{took:?}");
     let record = ended_as(&farm, &key, Outcome::Cancelled).await;
     assert_eq!(record.result().unwrap().reason.as_ref().unwrap().message, "enough");
-    // Its workspace takes the next build.
+    // Its workspace accepts the next build.
     let next = farm.submit("g", BuildRequest { queue_timeout_seconds: Some(5), ..script("true") }).await;
     ended_as(&farm, &next, Outcome::Succeeded).await;
 }
@@ -153,7 +153,7 @@ async fn a_cancelled_build_says_what_it_used() {
     let result = ended_as(&farm, &key, Outcome::Cancelled).await.result().unwrap().clone();
     assert!(result.wall_seconds >= 1.0 && result.cpu_seconds > 0.0, "{result:?}");
     assert!(result.cpu_seconds <= result.wall_seconds * 1.5 && !result.usage.is_empty(), "{result:?}");
-    // A worker that does not answer holds nothing up.
+    // A worker that does not answer delays nothing.
     let key = farm.submit("g", script("sleep 1000")).await;
     until("it runs", SOON, || !processes_of(key.id).is_empty()).await;
     let worker = farm.take("worker");
@@ -191,7 +191,7 @@ async fn a_worker_told_to_stop_gives_its_build_back() {
     let _second = farm.spawn("worker").await;
     first.term();
     assert!(first.wait_exit(Duration::from_secs(5)).await.success());
-    // It is no fault of the build and does not count.
+    // It is not a fault of the build and does not count.
     assert_eq!(ended_as(&farm, &key, Outcome::Succeeded).await.attempt.0, 2);
     farm.effects().assert_sound();
 }

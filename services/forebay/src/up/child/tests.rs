@@ -101,7 +101,7 @@ async fn the_lock_of_a_living_child_keeps_a_second_one_away() {
     let mut first = Keeper::start(shell(&folder, "exec sleep 100"), Roster::new(&folder));
     soon("start", || super::lock(&folder.join("child.lock")).is_err()).await;
     let mut second = Keeper::start(shell(&folder, "exec sleep 100"), Roster::new(&scratch("lock2")));
-    assert!(second.died().await.contains("another one"));
+    assert!(second.died().await.contains("another process"));
     second.kill();
     first.kill();
     second.gone().await;

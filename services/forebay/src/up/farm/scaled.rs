@@ -1,4 +1,4 @@
-//! A farm that follows the plans of its autoscaler.
+//! Applies the plans of the autoscaler to the farm.
 
 use std::{
     collections::HashMap,
@@ -23,17 +23,17 @@ use crate::up::{
     services,
 };
 
-/// How long after a fault is tried again.
+/// Delay before a retry after an error.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What was heard of the processes of this machine, by process id.
+/// Latest heartbeats of the processes of this machine, by process id.
 #[derive(Default)]
 struct Ears {
     host: String,
     processes: HashMap<u32, (Id, Heard)>,
 }
 
-/// A process's name on the bus.
+/// Id of a process on the bus.
 #[derive(Clone)]
 enum Id {
     Worker(WorkerId),
@@ -41,16 +41,16 @@ enum Id {
 }
 
 impl Farm {
-    /// Follows the plans; for ever.
+    /// Follows the plans without end.
     pub(in crate::up) async fn scale(&mut self, nats: &str) {
         if self.pools.is_empty() || self.args.no_services {
             return std::future::pending().await;
         }
         loop {
             let ended = self.follow_plans(nats).await;
-            let why =
-                ended.map_or_else(|error| telemetry::error_chain(&error), |()| "the bus is gone".into());
-            warn!("how many processes there should be is not known: {why}");
+            let why = ended
+                .map_or_else(|error| telemetry::error_chain(&error), |()| "the subscription ended".into());
+            warn!("cannot follow the plans of the autoscaler, retrying: {why}");
             tokio::time::sleep(AGAIN).await;
         }
     }
@@ -67,7 +67,7 @@ impl Farm {
         let mut reconnects = bus.reconnects();
         let mut ears = Ears::new();
         loop {
-            // At the start and after a lost connection: what was told meanwhile was not heard.
+            // At the start and after a lost connection, when messages may have been missed.
             for plan in bus.scale_plans().await? {
                 self.take(&plan, bus.now());
             }
@@ -88,7 +88,7 @@ impl Farm {
         }
     }
 
-    /// A plan that was made for an earlier farm says nothing.
+    /// Applies a plan, unless it was made for an earlier farm.
     fn take(&mut self, plan: &ScalePlan, now: Millis) {
         if now.since(plan.at_ms) > self.began.elapsed() {
             return;
@@ -127,22 +127,22 @@ impl Farm {
             Step::Ask => ask(bus, pool).await,
             Step::Start(name) => {
                 if let Some(maker) = &self.maker {
-                    info!(%pool, name, "one process more");
+                    info!(%pool, name, "starting a process");
                     let spec = maker.spec(&self.folder, &name, service);
                     self.keepers.push(Keeper::start(spec, self.roster.clone()));
                 }
                 Ok(())
             }
             Step::Drain(name) => {
-                info!(%pool, name, "to take nothing new, and to end when it runs nothing");
+                info!(%pool, name, "draining a process");
                 order(bus, process(&name), true).await
             }
             Step::Resume(name) => {
-                info!(%pool, name, "to take work again");
+                info!(%pool, name, "resuming a process");
                 order(bus, process(&name), false).await
             }
             Step::Stop(name) => {
-                info!(%pool, name, "runs nothing: one process less");
+                info!(%pool, name, "stopping an idle process");
                 let drain = Duration::from_secs(self.settings.drain_seconds);
                 let grace = stage(&name, drain).1.max(GRACE);
                 self.keepers
@@ -153,12 +153,12 @@ impl Farm {
             }
         };
         if let Err(error) = done {
-            // It is said again until it shows.
-            warn!(%pool, error = telemetry::error_chain(&error), "a process was not told");
+            // Repeated until the heartbeats show the effect.
+            warn!(%pool, error = telemetry::error_chain(&error), "cannot send an order to a process");
         }
     }
 
-    /// Forgets those that are gone.
+    /// Removes processes that have exited.
     fn clear(&mut self) {
         for pool in &mut self.pools {
             for name in pool.names() {
@@ -172,7 +172,7 @@ impl Farm {
         }
     }
 
-    /// Tells users where new ones show their metrics.
+    /// Publishes the metrics URLs of new processes.
     fn list(&mut self) {
         for pool in &mut self.pools {
             for name in pool.unlisted() {
@@ -194,7 +194,7 @@ async fn ask(bus: &Bus, pool: &ScaledPool) -> Result<(), UpError> {
     asked.map_err(refused("asking for heartbeats"))
 }
 
-/// Has a process drain, or take work again. One that was not heard of is told once it is.
+/// Drains or resumes a process. One without a heartbeat yet receives the order later.
 async fn order(bus: &Bus, process: Option<Id>, drain: bool) -> Result<(), UpError> {
     match process {
         None => Ok(()),
@@ -202,7 +202,7 @@ async fn order(bus: &Bus, process: Option<Id>, drain: bool) -> Result<(), UpErro
             let order = if drain { Control::Drain } else { Control::Resume };
             let subject = Subject::Control(worker).to_string();
             let sent = bus.client().publish(subject, encode(Encoding::Json, &order)).await;
-            sent.map_err(refused("an order to a worker"))
+            sent.map_err(refused("sending an order to a worker"))
         }
         Some(Id::Executor(executor)) => {
             let order = if drain { ExecutorControl::Drain } else { ExecutorControl::Resume };
@@ -211,7 +211,7 @@ async fn order(bus: &Bus, process: Option<Id>, drain: bool) -> Result<(), UpErro
     }
 }
 
-/// What the bus did not take.
+/// Converts an error of the bus.
 fn refused<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
     what: &'static str,
 ) -> impl FnOnce(E) -> UpError {
@@ -245,7 +245,7 @@ impl Ears {
         self.hear(&said.host, said.pid, Id::Executor(said.executor), draining, !said.running.is_empty());
     }
 
-    /// `draining` is `None` of a process that is gone.
+    /// Records a heartbeat; `draining` is `None` for a process that has stopped.
     fn hear(&mut self, host: &str, pid: u32, id: Id, draining: Option<bool>, busy: bool) {
         if host != self.host {
             return;

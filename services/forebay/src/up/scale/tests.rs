@@ -7,7 +7,7 @@ struct World {
 }
 
 impl World {
-    /// So many workers that take work, by number.
+    /// A pool of this many workers that accept work.
     fn with(workers: u16) -> Self {
         let autoscale =
             [(ScaledPool::Workers, settings::PoolScaling { min: workers, max: 9, ..Default::default() })];
@@ -17,7 +17,7 @@ impl World {
         Self { pool, now: Instant::now(), heard }
     }
 
-    /// What is done after a while, with fresh heartbeats.
+    /// The steps after a pause, with fresh heartbeats.
     fn after(&mut self, pause: Duration) -> Vec<Step> {
         self.now += pause;
         let (now, heard) = (self.now, &self.heard);
@@ -72,10 +72,10 @@ fn only_pools_whose_processes_a_farm_can_start_are_scaled() {
 #[test]
 fn what_is_missing_is_started_by_the_lowest_free_numbers() {
     let mut world = World::with(2);
-    assert_eq!(world.after(LOOK), [], "there are as many as there should be");
+    assert_eq!(world.after(LOOK), [], "the target is reached");
     world.pool.want(4);
     assert_eq!(world.after(LOOK), named(&["worker-3", "worker-4"], Step::Start));
-    assert_eq!(world.after(LOOK), [], "they are on their way");
+    assert_eq!(world.after(LOOK), [], "they are already starting");
     world.pool.forget("worker-1");
     assert_eq!(world.after(LOOK), named(&["worker-1"], Step::Start));
 }
@@ -86,7 +86,7 @@ fn the_youngest_that_run_nothing_go_once_they_drained() {
     world.is("worker-4", false, true);
     world.is("worker-1", false, true);
     world.pool.want(2);
-    assert_eq!(world.after(LOOK), [Step::Ask], "what they do now is asked first");
+    assert_eq!(world.after(LOOK), [Step::Ask], "fresh heartbeats are requested first");
     let drains = without_asks(world.after(HEAR));
     assert_eq!(drains, named(&["worker-3", "worker-2"], Step::Drain));
     assert_eq!(without_asks(world.after(LOOK)), [], "they have not drained yet");
@@ -94,7 +94,11 @@ fn the_youngest_that_run_nothing_go_once_they_drained() {
     world.is("worker-2", true, true);
     assert_eq!(without_asks(world.after(LOOK)), []);
     assert_eq!(without_asks(world.after(SURE)), named(&["worker-3"], Step::Stop));
-    assert_eq!(without_asks(world.after(10 * SURE)), [], "what runs is not ended, however long it takes");
+    assert_eq!(
+        without_asks(world.after(10 * SURE)),
+        [],
+        "running work is not interrupted, however long it takes"
+    );
     world.pool.forget("worker-3");
     world.is("worker-2", true, false);
     world.after(LOOK);
@@ -134,7 +138,7 @@ fn one_that_does_not_hear_that_it_is_to_stay_is_told_again_and_not_replaced() {
     }
     world.is("worker-2", false, true);
     assert_eq!(without_asks(world.after(ASK)), []);
-    // From now on an operator who drains it has it replaced.
+    // From now on it is replaced if an operator drains it.
     world.is("worker-2", true, true);
     assert_eq!(without_asks(world.after(LOOK)), named(&["worker-3"], Step::Start));
 }
@@ -145,7 +149,7 @@ fn one_that_does_not_hear_is_told_again_and_never_stopped_unheard() {
     world.pool.want(1);
     world.after(LOOK);
     world.after(HEAR);
-    // It was started again, and knows nothing.
+    // It was restarted and does not know the order.
     for _ in 0..3 {
         assert_eq!(without_asks(world.after(ASK)), named(&["worker-2"], Step::Drain));
     }

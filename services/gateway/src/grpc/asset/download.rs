@@ -1,4 +1,4 @@
-//! Fetching over http and https into the store.
+//! Downloads of assets over HTTP and HTTPS.
 
 use std::{path::Path, time::Duration};
 
@@ -13,29 +13,29 @@ use super::{key::Wishes, sri::Checksum};
 const CONNECT: Duration = Duration::from_secs(15);
 const REDIRECTS: usize = 10;
 
-/// Why an origin gave nothing, as the response says it.
+/// The status of a failed download for the response.
 pub(crate) fn fault(code: Code, message: impl Into<String>) -> rpc::Status {
     rpc::Status { code: code.into(), message: message.into(), details: Vec::new() }
 }
 
-/// A client for downloads.
+/// Creates the HTTP client for downloads.
 pub(crate) fn client() -> Result<Client, reqwest::Error> {
-    // reqwest panics without a provider, even for plain http. One set by others stays.
+    // reqwest panics without a provider, even for plain HTTP. A provider that is already installed stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A redirect must not lead where a URI must not.
+    // Redirects may lead only to the schemes that URIs may have.
     let policy = Policy::custom(|attempt| {
         if attempt.previous().len() > REDIRECTS {
             attempt.error("too many redirects")
         } else if matches!(attempt.url().scheme(), "http" | "https") {
             attempt.follow()
         } else {
-            attempt.error("redirected to what is neither http nor https")
+            attempt.error("redirected to a URL that is neither http nor https")
         }
     });
     Client::builder().connect_timeout(CONNECT).redirect(policy).build()
 }
 
-/// Writes what `uri` gives into the file `path`, checked against the checksum.
+/// Downloads `uri` into the file `path` and verifies the checksum.
 pub(crate) async fn download(
     client: &Client,
     uri: &str,
@@ -52,12 +52,12 @@ pub(crate) async fn download(
     if !answer.status().is_success() {
         return Err(refused(uri, answer.status()));
     }
-    let too_large = || fault(Code::ResourceExhausted, format!("{uri} has more than {bytes_max} bytes"));
+    let too_large = || fault(Code::ResourceExhausted, format!("{uri} exceeds the limit of {bytes_max} bytes"));
     if answer.content_length().is_some_and(|length| length > bytes_max) {
         return Err(too_large());
     }
     let disk =
-        |error: std::io::Error| fault(Code::ResourceExhausted, format!("{uri} cannot be kept: {error}"));
+        |error: std::io::Error| fault(Code::ResourceExhausted, format!("cannot store {uri}: {error}"));
     let mut file = tokio::fs::File::create(path).await.map_err(disk)?;
     let mut checksum = checksum;
     let mut room = bytes_max;
@@ -74,18 +74,18 @@ pub(crate) async fn download(
     if checksum.is_none_or(Checksum::holds) {
         return Ok(());
     }
-    Err(fault(Code::Aborted, format!("what {uri} gives does not match checksum.sri")))
+    Err(fault(Code::Aborted, format!("the content of {uri} does not match checksum.sri")))
 }
 
 fn unreachable(uri: &str, error: &reqwest::Error) -> rpc::Status {
     let text = telemetry::error_chain(error);
     if error.is_timeout() {
-        return fault(Code::DeadlineExceeded, format!("{uri} took too long: {text}"));
+        return fault(Code::DeadlineExceeded, format!("fetching {uri} timed out: {text}"));
     }
     if error.is_builder() {
-        return fault(Code::NotFound, format!("{uri} is not a valid URI: {text}"));
+        return fault(Code::NotFound, format!("invalid URI {uri}: {text}"));
     }
-    fault(Code::NotFound, format!("{uri} cannot be fetched: {text}"))
+    fault(Code::NotFound, format!("cannot fetch {uri}: {text}"))
 }
 
 fn refused(uri: &str, status: StatusCode) -> rpc::Status {
@@ -96,5 +96,5 @@ fn refused(uri: &str, status: StatusCode) -> rpc::Status {
         status if status.is_server_error() => Code::Aborted,
         _ => Code::NotFound,
     };
-    fault(code, format!("{uri} answers {status}"))
+    fault(code, format!("{uri} responded with {status}"))
 }

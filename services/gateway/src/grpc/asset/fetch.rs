@@ -1,4 +1,4 @@
-//! The Fetch service.
+//! The Fetch service of the Remote Asset API.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::grpc::{RETRY, faults};
 
-/// What both kinds of requests ask.
+/// The common fields of both kinds of requests.
 struct Wanted {
     kind: AssetKind,
     instance: String,
@@ -34,7 +34,7 @@ struct Wanted {
     qualifiers: Vec<Qualifier>,
 }
 
-/// From where, and what it is; or where it failed last, and why.
+/// The URI and its asset, or the last URI that failed and its status.
 type Got = Result<(String, Asset), (String, rpc::Status)>;
 
 #[tonic::async_trait]
@@ -122,7 +122,7 @@ impl AssetApi {
         if let Some(found) = self.known(wanted).await? {
             return Ok(Ok(found));
         }
-        // Only what is not known already has to be something that can be fetched.
+        // Qualifiers are checked only for content that must be fetched, not for known assets.
         let mut last = None;
         for (index, uri) in wanted.uris.iter().enumerate() {
             let wishes = key::wishes(&wanted.qualifiers, index)?;
@@ -140,12 +140,12 @@ impl AssetApi {
         let (Ok(seconds), Ok(nanos @ 0..=999_999_999)) =
             (u64::try_from(asked.seconds), u32::try_from(asked.nanos))
         else {
-            return Err(status::bad_request("timeout", "it is no time"));
+            return Err(status::bad_request("timeout", "invalid duration: expected 0 or more"));
         };
         Ok(Duration::new(seconds, nanos).min(max))
     }
 
-    /// What was pushed or fetched before, under any of the URIs.
+    /// An asset pushed or fetched before under any of the URIs.
     async fn known(&self, wanted: &Wanted) -> Result<Option<(String, Asset)>, Status> {
         for uri in &wanted.uris {
             let key = key::key(wanted.kind, wanted.function, uri, &wanted.qualifiers);
@@ -159,7 +159,7 @@ impl AssetApi {
         Ok(None)
     }
 
-    /// Fetches one URI. The inner error is the origin's, the outer one ours.
+    /// Fetches one URI. The inner error is the origin's, the outer one the gateway's.
     async fn fetch(
         &self,
         wanted: &Wanted,
@@ -170,35 +170,35 @@ impl AssetApi {
         let scheme = uri.split(':').next().unwrap_or_default().to_ascii_lowercase();
         match scheme.as_str() {
             "http" | "https" => {}
-            "file" => return Ok(Err(fault(Code::PermissionDenied, format!("{uri}: files are not fetched")))),
+            "file" => return Ok(Err(fault(Code::PermissionDenied, format!("{uri}: file URIs are not supported")))),
             _ => {
                 return Ok(Err(fault(
                     Code::NotFound,
-                    format!("{uri} was not pushed, and only http and https are fetched"),
+                    format!("{uri} was not pushed, and only http and https URIs can be fetched"),
                 )));
             }
         }
         if wanted.kind == AssetKind::Directory {
-            let text = format!("{uri} was not pushed, and directories are not fetched");
+            let text = format!("{uri} was not pushed, and directories cannot be fetched");
             return Ok(Err(fault(Code::NotFound, text)));
         }
         let checksum = wishes.checksum.as_deref().map(Checksum::parse).transpose();
         let checksum = checksum.map_err(|why| status::bad_request("qualifiers.checksum.sri", why))?;
         let Ok(_turn) = self.downloads.try_acquire() else {
-            let text = "too many downloads at a time; try again soon";
+            let text = "too many concurrent downloads; retry later";
             return Err(status::retry(Code::ResourceExhausted, text, RETRY));
         };
         let since = self.core.bus.now();
         let client = download::client().map_err(|error| Status::internal(telemetry::error_chain(&error)))?;
         let file = tempfile::Builder::new().prefix("fetch-").tempfile_in(&*self.folder);
         let path = file
-            .map_err(|error| Status::internal(format!("no file for a download: {error}")))?
+            .map_err(|error| Status::internal(format!("cannot create a file for a download: {error}")))?
             .into_temp_path();
         let bytes_max = self.core.config.fetch_bytes_max;
         let fetched = download::download(&client, uri, wishes, checksum, bytes_max, &path);
         match tokio::time::timeout(limit, fetched).await {
             Err(_) => {
-                let text = format!("{uri} did not send everything within {} s", limit.as_secs_f32());
+                let text = format!("fetching {uri} took longer than {} s", limit.as_secs_f32());
                 return Ok(Err(fault(Code::DeadlineExceeded, text)));
             }
             Ok(Err(status)) => return Ok(Err(status)),

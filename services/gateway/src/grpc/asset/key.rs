@@ -1,4 +1,4 @@
-//! Under which key an asset is known, and which qualifiers there are.
+//! Keys of assets in the store, and the supported qualifiers.
 
 use model::{BlobDigest, DigestFunction};
 use reapi::{
@@ -7,21 +7,22 @@ use reapi::{
 };
 use tonic::Status;
 
-/// What is asked for.
+/// The kind of an asset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AssetKind {
-    /// One blob.
+    /// A single blob, without references.
     Blob,
-    /// A directory with all below it.
+    /// A directory with everything below it.
     Directory,
 }
 
-/// The instance name under which the store knows assets: `operations` can be part of no client's.
+/// The instance name under which assets are stored. No client can use it, because it contains
+/// the reserved word `operations`.
 pub(crate) fn instance(instance: &str) -> String {
     format!("{instance}/operations/assets")
 }
 
-/// The key of what `uri` and `qualifiers`, in whatever order, name.
+/// The key of the asset with this `uri` and these `qualifiers`, in any order.
 pub(crate) fn key(
     kind: AssetKind,
     function: DigestFunction,
@@ -38,42 +39,42 @@ pub(crate) fn key(
     let mut hasher = function.hasher();
     let texts = [kind, uri].into_iter().chain(sorted.into_iter().flat_map(|(name, value)| [name, value]));
     for text in texts {
-        // With its length before it, no two lists of texts are the same bytes.
+        // The length prefix makes the encoding of the list unambiguous.
         hasher.update(&(text.len() as u64).to_be_bytes());
         hasher.update(text.as_bytes());
     }
     hasher.finish()
 }
 
-/// Checks what every request of the API has to say.
+/// Checks the fields that every request of the API has.
 pub(crate) fn check(uris: &[String], qualifiers: &[Qualifier]) -> Result<(), Status> {
     if uris.is_empty() {
-        return Err(status::bad_request("uris", "at least one is expected"));
+        return Err(status::bad_request("uris", "expected at least one URI"));
     }
     if uris.iter().any(String::is_empty) {
-        return Err(status::bad_request("uris", "one of them is empty"));
+        return Err(status::bad_request("uris", "a URI is empty"));
     }
     let mut names: Vec<&str> = qualifiers.iter().map(|qualifier| qualifier.name.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair.first() == pair.last()) {
         Some(pair) => {
             let name = pair.first().copied().unwrap_or_default();
-            Err(status::bad_request("qualifiers.name", format!("{name:?} is given twice")))
+            Err(status::bad_request("qualifiers.name", format!("duplicate qualifier {name:?}")))
         }
         None => Ok(()),
     }
 }
 
-/// What qualifiers say about a download.
+/// The options of a download that qualifiers set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Wishes {
-    /// `checksum.sri`.
+    /// Value of the qualifier `checksum.sri`.
     pub(crate) checksum: Option<String>,
-    /// Headers to send.
+    /// HTTP headers to send with the request.
     pub(crate) headers: Vec<(String, String)>,
 }
 
-/// Reads the qualifiers of something to download from the URI at `index`; those that are not known are refused.
+/// Reads the qualifiers for a download from the URI at `index`; rejects unknown ones.
 pub(crate) fn wishes(qualifiers: &[Qualifier], index: usize) -> Result<Wishes, Status> {
     let mut wishes = Wishes::default();
     let mut unknown = Vec::new();

@@ -1,4 +1,4 @@
-//! The Push service.
+//! The Push service of the Remote Asset API.
 
 use cas::TreeCheck;
 use model::{BlobDigest, DigestFunction};
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::grpc::faults;
 
-/// What both kinds of requests bring.
+/// The common fields of both kinds of requests.
 struct Pushed {
     kind: AssetKind,
     instance: String,
@@ -99,7 +99,7 @@ impl AssetApi {
         Ok(())
     }
 
-    /// All of it has to be there; what has to be kept with it.
+    /// Checks that all content is stored. Returns the digests that must be kept with the asset.
     async fn check(
         &self,
         pushed: &Pushed,
@@ -124,7 +124,7 @@ impl AssetApi {
         if missing.is_empty() {
             return Ok(references);
         }
-        // The end of a call has no room for many.
+        // The trailers of a call have room for only a few digests.
         missing.truncate(30);
         Err(status::missing(&missing))
     }

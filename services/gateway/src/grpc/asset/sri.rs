@@ -1,4 +1,4 @@
-//! Subresource integrity: `sha256-BASE64`, several with spaces between.
+//! Subresource integrity: `sha256-BASE64`, several separated by spaces.
 
 use base64::{
     Engine as _,
@@ -14,11 +14,11 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Checks content against what is expected, piece by piece.
+/// Incremental check of content against expected hashes.
 #[derive(Debug, Clone)]
 pub(crate) struct Checksum {
     state: State,
-    /// Any of these is right.
+    /// The content must match one of these.
     expected: Vec<Vec<u8>>,
 }
 
@@ -30,22 +30,23 @@ enum State {
 }
 
 impl Checksum {
-    /// Of the hashes given the strongest kind counts; of that kind, any.
+    /// Parses the hashes. Only those of the strongest kind count, and one of them must match.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut best: Option<(u16, Vec<Vec<u8>>)> = None;
         for word in text.split_ascii_whitespace() {
-            let (name, rest) = word.split_once('-').ok_or_else(|| format!("{word:?} is not NAME-BASE64"))?;
-            // What follows a question mark are options, of which there are none.
+            let (name, rest) =
+                word.split_once('-').ok_or_else(|| format!("invalid hash {word:?}: expected NAME-BASE64"))?;
+            // Options after a question mark are ignored: none are defined.
             let value = rest.split('?').next().unwrap_or_default();
             let bits = match name {
                 "sha256" => 256,
                 "sha384" => 384,
                 "sha512" => 512,
-                _ => return Err(format!("{name:?} is not sha256, sha384 or sha512")),
+                _ => return Err(format!("unknown hash {name:?}: expected sha256, sha384 or sha512")),
             };
-            let hash = LENIENT.decode(value).map_err(|error| format!("{value:?} is not base64: {error}"))?;
+            let hash = LENIENT.decode(value).map_err(|error| format!("invalid base64 {value:?}: {error}"))?;
             if hash.len() * 8 != usize::from(bits) {
-                return Err(format!("{word:?} has {} bytes", hash.len()));
+                return Err(format!("invalid hash {word:?}: it has {} bytes", hash.len()));
             }
             match best.as_mut() {
                 Some((strength, hashes)) if *strength == bits => hashes.push(hash),
@@ -53,7 +54,7 @@ impl Checksum {
                 Some(_) | None => best = Some((bits, vec![hash])),
             }
         }
-        let (bits, expected) = best.ok_or("a hash is expected")?;
+        let (bits, expected) = best.ok_or("expected a hash")?;
         let state = match bits {
             256 => State::Sha256(Sha256::new()),
             384 => State::Sha384(Sha384::new()),
@@ -62,7 +63,7 @@ impl Checksum {
         Ok(Self { state, expected })
     }
 
-    /// Takes the next piece.
+    /// Adds the next piece of the content.
     pub(crate) fn update(&mut self, piece: &[u8]) {
         match &mut self.state {
             State::Sha256(hasher) => hasher.update(piece),
@@ -71,7 +72,7 @@ impl Checksum {
         }
     }
 
-    /// Whether what was taken is what is expected.
+    /// Whether the content matches an expected hash.
     pub(crate) fn holds(self) -> bool {
         let found = match self.state {
             State::Sha256(hasher) => hasher.finalize().to_vec(),

@@ -45,7 +45,7 @@ fn an_execution_goes_through_its_stages_and_back() {
     let name = name(&first);
     let mut known = Known::default();
     assert!(known.take(Sequence(5), first.clone()));
-    assert!(!known.take(Sequence(5), first.clone()), "the same again is no news");
+    assert!(!known.take(Sequence(5), first.clone()), "a repeated record is not new");
     let metadata = read(&metadata(&name, &known, Some("the pool is full")));
     assert_eq!(metadata.stage(), Stage::Queued);
     assert_eq!(metadata.digest_function, i32::from(reapi::digest::value(DigestFunction::Blake3)));
@@ -71,7 +71,7 @@ fn an_execution_goes_through_its_stages_and_back() {
     assert!(known.take(Sequence(9), requeued.clone()));
     assert_eq!(worth_telling(&known, None).stage, Stage::Queued);
     assert!(known.waits());
-    assert!(!known.take(Sequence(5), first), "what is older is no news");
+    assert!(!known.take(Sequence(5), first), "an older record is not new");
 
     let outcome = ExecutionOutcome::without_run(1, String::new());
     assert!(known.take(Sequence(12), requeued.finished(Sequence(9), outcome, Millis(1_600_000))));
@@ -92,20 +92,20 @@ fn what_happens_beside_a_running_copy_leaves_it_running() {
         assert_eq!(worth_telling(&known, None).stage, Stage::Executing);
     }
     let shown = |known: &Known| known.progress().map(|progress| progress.executor.to_string());
-    // Of two copies the one is shown that was heard of last; what is over is not.
+    // Of two copies, the one with the latest report is shown; an ended copy is not.
     assert!(known.hear(progress("two", ExecutionStage::Fetching, 400)));
     assert_eq!(shown(&known).as_deref(), Some("two"));
     assert!(known.hear(progress("one", ExecutionStage::Uploading, 500)));
     assert_eq!(shown(&known).as_deref(), Some("one"));
     assert_eq!(known.executors().count(), 2);
-    assert_eq!(known.copies.last().unwrap().begun_at, Millis(100), "it began when it was heard of first");
+    assert_eq!(known.copies.last().unwrap().begun_at, Millis(100), "it began with its first report");
     let one: ExecutorId = "one".parse().unwrap();
     let ended = raised.copy_ended(Sequence(3), "it died".into(), one, None, Millis(600));
     assert!(known.take(Sequence(4), ended.clone()));
     assert_eq!(shown(&known).as_deref(), Some("two"));
     let two: ExecutorId = "two".parse().unwrap();
     known.take(Sequence(5), ended.copy_ended(Sequence(4), "it died".into(), two, None, Millis(700)));
-    assert!(known.waits(), "no copy is left that anybody has");
+    assert!(known.waits(), "no executor has a copy");
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn outputs_lie_inside_the_input_root() {
     assert!(refused(&Command { output_files: vec![String::new()], ..command() }).contains("empty"));
     taken(&Command { output_directories: vec![String::new()], ..command() });
     taken(&Command { output_files: vec!["a".into()], output_directories: vec!["a".into()], ..command() });
-    // What the newer field supersedes is not looked at.
+    // The older fields are ignored if the newer one is set.
     taken(&Command { output_files: vec!["/x".into()], ..with("a", "") });
 }
 
@@ -105,7 +105,7 @@ fn outputs_lie_inside_the_input_root() {
 fn only_known_node_properties_can_be_asked_for() {
     let with = |name: &str| Command { output_node_properties: vec![name.to_owned()], ..command() };
     taken(&with("mtime"));
-    assert!(refused(&with("owner")).contains("\"owner\" is not supported; mtime, unix_mode are"));
+    assert!(refused(&with("owner")).contains("\"owner\" is not supported; supported: mtime, unix_mode"));
 }
 
 #[test]

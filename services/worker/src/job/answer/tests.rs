@@ -129,7 +129,7 @@ fn outputs_are_found_whatever_folder_the_command_starts_in() {
     assert_eq!(executable.count(), 1);
     result.output_files.pop();
     let Err(why) = outputs(command(&graph), &result) else { panic!() };
-    assert_eq!(why, "it did not make top");
+    assert_eq!(why, "output top is missing");
 }
 
 #[test]

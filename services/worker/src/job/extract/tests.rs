@@ -4,7 +4,7 @@ use tar::{Builder, Header};
 
 use super::*;
 
-/// An archive of these entries: kind, name, and content or target.
+/// Builds an archive of these entries: kind, name, and content or target.
 fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
     let mut builder = Builder::new(Vec::new());
     for (kind, name, text) in entries {
@@ -14,7 +14,7 @@ fn archive(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
         let is_file = matches!(kind, EntryType::Regular | EntryType::XHeader | EntryType::GNULongName);
         let content = if is_file { text.as_bytes() } else { b"" };
         header.set_size(content.len() as u64);
-        // As they are, also where the builder would refuse them.
+        // Written raw, because the builder would refuse some names.
         let raw = header.as_ustar_mut().unwrap();
         raw.name[..name.len()].copy_from_slice(name.as_bytes());
         if !is_file {
@@ -103,7 +103,7 @@ fn long_names_come_from_the_entry_before() {
     let long = format!("{}/x", "n".repeat(180));
     let record = |text: String| format!("{} {text}", text.len() + 4);
     let pax = record(format!("path={long}\n"));
-    assert_eq!(pax.len(), 192, "a record counts itself");
+    assert_eq!(pax.len(), 192, "the length of a record includes its own digits");
     for before in [(GNULongName, "x", &*format!("{long}\0")), (XHeader, "x", &*pax)] {
         let found = unpack(&archive(&[before, (Regular, "short", "1"), (Regular, "next", "2")])).unwrap();
         assert_eq!(found.get(&long).map(String::as_str), Some("1"));
@@ -117,14 +117,14 @@ fn nothing_leaves_the_folder() {
         (&[(Regular, "../x", "1")][..], "leaves the workspace"),
         (&[(Regular, "/etc/x", "1")], "absolute"),
         (&[(Regular, "a/../../x", "1")], "leaves the workspace"),
-        (&[(Symlink, "l", "/etc")], "out of it"),
-        (&[(Symlink, "a/l", "../../x")], "out of it"),
-        (&[(Symlink, "l", "a"), (Regular, "l/x", "1")], "behind \"l\""),
-        (&[(Regular, "f", "1"), (Regular, "f/x", "1")], "behind \"f\""),
-        (&[(Link, "l", "../../etc/passwd")], "no file before it"),
-        (&[(Link, "l", "later")], "no file before it"),
-        (&[(EntryType::Char, "null", "")], "neither file nor folder"),
-        (&[(EntryType::Fifo, "pipe", "")], "neither file nor folder"),
+        (&[(Symlink, "l", "/etc")], "out of the archive"),
+        (&[(Symlink, "a/l", "../../x")], "out of the archive"),
+        (&[(Symlink, "l", "a"), (Regular, "l/x", "1")], "below \"l\""),
+        (&[(Regular, "f", "1"), (Regular, "f/x", "1")], "below \"f\""),
+        (&[(Link, "l", "../../etc/passwd")], "not an earlier file"),
+        (&[(Link, "l", "later")], "not an earlier file"),
+        (&[(EntryType::Char, "null", "")], "neither a file nor a folder"),
+        (&[(EntryType::Fifo, "pipe", "")], "neither a file nor a folder"),
     ] {
         let why = unpack(&archive(entries)).unwrap_err();
         assert!(why.contains(says), "{entries:?}: {why}");
@@ -146,7 +146,7 @@ fn a_bomb_ends_at_the_limit() {
 #[test]
 fn what_is_no_archive_is_said_to_be_none() {
     assert!(
-        unpack(b"hello, this is no archive at all, and it goes on for a while".repeat(20).as_slice())
+        unpack(b"hello, this is not an archive at all, and it goes on for a while".repeat(20).as_slice())
             .is_err()
     );
     assert!(unpack(&archive(&[(Regular, "a", "12345")])[..514]).is_err(), "cut off");

@@ -30,7 +30,7 @@ fn a_tree_does_not_depend_on_the_way_it_came_about() {
     Folder::lay(&mut other, "d", file("3"));
     Folder::lay_all(&mut other, &tree(&[("a/b", "1")]));
     assert_eq!(digest(&one), digest(&other));
-    assert_eq!(digest(&kept), before, "whoever held it still has what he had");
+    assert_eq!(digest(&kept), before, "another holder still has the old tree");
     Folder::take(&mut other, "a/b");
     Folder::take(&mut other, "nothing/here");
     assert_eq!(digest(&other), digest(&tree(&[("a/c", "2"), ("d", "3")])));
@@ -80,7 +80,7 @@ fn symlinks_are_followed_within_the_tree() {
     let resolved = |path| paths(root.resolve(path));
     assert_eq!(resolved("b/it"), Some(vec!["b/it".into(), "b/up".into(), "a/file".into()]));
     assert_eq!(resolved("b/up/file"), Some(vec!["b/up".into(), "a/file".into()]));
-    assert_eq!(resolved("gone"), Some(vec!["gone".into()]), "a symlink that leads nowhere is a symlink");
+    assert_eq!(resolved("gone"), Some(vec!["gone".into()]), "a broken symlink is a symlink");
     assert_eq!(resolved("far"), Some(vec!["far".into()]));
     assert!(resolved("out").is_none());
     assert!(resolved("loop/x").is_none());
@@ -105,7 +105,7 @@ fn what_was_sent_is_not_sent_again_unless_it_is_asked_for() {
     assert_eq!(Unsent::of(&root, true).contents.len(), 1);
     Folder::lay(&mut root, "here/too", local);
     let unsent = Unsent::of(&root, false);
-    assert_eq!((unsent.folders.len(), unsent.contents.len()), (2, 0), "what changed alone");
+    assert_eq!((unsent.folders.len(), unsent.contents.len()), (2, 0), "only the changed folders");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn deed() -> impl Strategy<Value = Deed> {
 }
 
 proptest! {
-    /// Messages that were made in between change nothing: the tree is that of the same deeds with no look at it.
+    /// Reading messages in between changes nothing: the tree equals that of the same edits without reads.
     #[test]
     fn a_look_at_a_tree_changes_nothing(deeds in prop::collection::vec(deed(), 0..24)) {
         let (mut looked, mut unseen) = (Arc::default(), Arc::default());
@@ -161,7 +161,7 @@ proptest! {
     }
 }
 
-/// Folders in each other, and a file in the last.
+/// Nested folders, with a file in the innermost.
 fn deep(levels: usize) -> Arc<Folder> {
     (0..levels).fold(tree(&[("file", "1")]), |below, _| {
         let mut above = Arc::default();

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::job::{seen::Behind, tree::FUNCTION};
 
-/// A job of tasks as they would be written.
+/// Parses tasks in the format of a request.
 fn graph(tasks: &serde_json::Value) -> Arc<Graph> {
     let job: Job = serde_json::from_value(serde_json::json!({ "tasks": tasks })).unwrap();
     Arc::new(Graph::new(&job, &JobLimits::NONE).unwrap())
@@ -39,7 +39,8 @@ fn paths(folder: &Folder) -> Vec<String> {
     all
 }
 
-/// Runs all tasks in the order of the graph: commands make their outputs. What each command saw, or why it could not.
+/// Runs all tasks in the order of the graph: commands make their outputs. Returns what each command saw, or why
+/// it could not start.
 fn run(graph: &Arc<Graph>, base: &[&str]) -> Vec<Result<Vec<String>, String>> {
     let order: Vec<TaskIndex> = graph.order().to_vec();
     run_in(graph, base, &order)
@@ -97,8 +98,8 @@ fn a_missing_input_is_named_and_so_is_the_task_that_is_not_depended_on() {
     ]));
     let saw = run(&graph, &["src/a.c"]);
     let why = saw[1].clone().unwrap_err();
-    assert!(why.contains("src/deep is not there") && why.contains("task gen"), "{why}");
-    assert_eq!(saw[2], Err("src/none.c is not there".to_owned()));
+    assert!(why.contains("src/deep does not exist") && why.contains("task gen"), "{why}");
+    assert_eq!(saw[2], Err("src/none.c does not exist".to_owned()));
 }
 
 #[test]
@@ -135,7 +136,7 @@ fn steps_change_what_those_see_that_depend_on_them() {
     assert_eq!(saw[3], strings(&["build/src/a.tar", "build/src/b.c"]));
     assert_eq!(saw[4], strings(&["build/empty/one/", "build/src/a.tar"]));
     assert_eq!(saw[6], strings(&["build/src/a.tar", "build/src/un/in/archive", "build/src/un/top"]));
-    assert_eq!(saw[7], Err("nowhere is not there".to_owned()));
+    assert_eq!(saw[7], Err("nowhere does not exist".to_owned()));
 }
 
 #[test]
@@ -154,7 +155,7 @@ fn only_files_that_a_task_reads_are_hashed_in_advance() {
     assert_eq!(wanted, expected);
 }
 
-/// Layers of tasks, each of which reads by globs and depends on some of the layer before.
+/// Layers of tasks, each of which reads by globs and depends on some tasks of the layer before.
 fn layered() -> impl Strategy<Value = Vec<Vec<usize>>> {
     prop::collection::vec(prop::collection::vec(0..6_usize, 0..3), 1..16)
 }
@@ -162,8 +163,8 @@ fn layered() -> impl Strategy<Value = Vec<Vec<usize>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What tasks see does not depend on the order in which they ran, and is what their dependencies made, by whatever
-    /// many steps.
+    /// The files that tasks see do not depend on the order in which tasks ran; they are those made by their
+    /// direct and indirect dependencies.
     #[test]
     fn what_is_seen_depends_on_dependencies_alone(back in layered(), draw in any::<u64>()) {
         let tasks: Vec<_> = back
@@ -177,7 +178,7 @@ proptest! {
             })
             .collect();
         let graph = graph(&tasks.into());
-        // Another order that is allowed: always one of the ready tasks, drawn.
+        // Another valid order: always one of the ready tasks, drawn at random.
         let (mut order, mut draw) = (Vec::new(), draw);
         while order.len() < graph.len() {
             let ready: Vec<TaskIndex> = graph
@@ -238,7 +239,7 @@ fn what_many_tasks_made_together_is_put_together_once() {
     let began = std::time::Instant::now();
     let saw = run(&graph, &base);
     assert_eq!(saw.last().unwrap().as_ref().unwrap().len(), 20_000);
-    // A view for each input would copy a folder of 40,000 files 20,000 times.
+    // One view per input would copy a folder of 40,000 files 20,000 times.
     assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
 }
 

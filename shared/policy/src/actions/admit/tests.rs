@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Where executors of all pools live.
+/// Same as `super::admit` with live executors in all pools.
 fn admit(platform: &[Asked], needs: &Needs, pools: &[Pool]) -> Result<PoolName, AdmitError> {
     super::admit(platform, needs, pools, |_| true)
 }
@@ -18,7 +18,7 @@ fn pool(name: &str, properties: &[(&str, &[&str])]) -> Pool {
     }
 }
 
-/// `pool` on whose largest executor there is so much.
+/// A `pool` whose largest executor has these resources.
 fn sized(name: &str, cpu_millis: u64, memory_bytes: u64, custom: &[(&str, u32)]) -> Pool {
     let custom = custom.iter().map(|(name, count)| (name.parse().unwrap(), Amount::whole(*count)));
     let capacity = Resources { custom: custom.collect(), ..Resources::new(cpu_millis, memory_bytes) };
@@ -70,7 +70,7 @@ fn rooted(name: &str, properties: &[(&str, &[&str])]) -> Pool {
     Pool { root_is_input: true, ..pool(name, properties) }
 }
 
-/// The pool of a client that asks for `pairs`, where executors of the pools `live` live.
+/// The pool of a client that asks for `pairs`, with live executors in the pools `live`.
 fn among(pools: &[Pool], pairs: &[(&str, &str)], live: &[&str]) -> Result<String, AdmitError> {
     let lives = |name: &PoolName| live.contains(&name.as_str());
     super::admit(&ask(pairs), &Needs::default(), pools, lives).map(|name| name.to_string())
@@ -96,7 +96,7 @@ fn the_input_root_is_slash_only_for_who_asks() {
     assert_eq!(name(&bazel, &["buildstream", "default"]), "default");
     assert_eq!(name(&bazel, &["buildstream"]), "default", "it waits rather than fail");
     assert_eq!(name(&[("Pool", "buildstream"), bazel[0]], &[]), "buildstream");
-    // A property of its own asks for it too, and so does any where there is no other pool.
+    // A property that no other pool offers asks for it too, and so does any property if there is no other pool.
     let own = [rooted("buildstream", &[("OSFamily", &["linux"]), ("for", &["bst"])]), pools[1].clone()];
     assert_eq!(among(&own, &[("for", "bst"), bazel[0]], &[]).unwrap(), "buildstream");
     assert_eq!(among(&own[..1], &bazel, &[]).unwrap(), "buildstream");
@@ -130,18 +130,18 @@ fn an_unknown_name_is_named_with_the_known_ones() {
     assert_eq!(refusal.offered, ["Arch", "ISA", "OSFamily", "Pool", "gpu"]);
     assert_eq!(
         refusal.message,
-        "no pool knows the platform property \"container-image\" (asked for with the value \"x\"); \
-         known are: Arch, ISA, OSFamily, Pool, gpu"
+        "no pool knows the platform property \"container-image\" (requested with value \"x\"); \
+         known: Arch, ISA, OSFamily, Pool, gpu"
     );
 }
 
 #[test]
 fn an_unknown_value_is_named_with_those_on_offer() {
     let refusal = refused(&[("OSFamily", "windows")]);
-    assert_eq!(refusal.message, "no pool offers OSFamily = \"windows\"; on offer: linux, macos");
+    assert_eq!(refusal.message, "no pool offers OSFamily = \"windows\"; available: linux, macos");
     let refusal = refused(&[("OSFamily", "windows"), ("gpu", "h100")]);
     assert_eq!(refusal.offered, ["linux"]);
-    let message = "no pool offers OSFamily = \"windows\" together with gpu = \"h100\"; on offer: linux";
+    let message = "no pool offers OSFamily = \"windows\" together with gpu = \"h100\"; available: linux";
     assert_eq!(refusal.message, message);
     assert_eq!(refused(&[("Pool", "gup")]).offered, ["default", "gpu", "mac"]);
 }
@@ -190,14 +190,14 @@ fn what_is_large_goes_to_where_it_fits_and_what_is_not_stays_off_special_machine
 #[test]
 fn what_no_machine_has_is_named_with_the_most_on_offer() {
     let refusal = size_refused(&[], &needs(Some(64_001), None, &[]));
-    let message = "no pool has an executor with EstimatedCPU = \"64.001\"; on offer at most: 64";
+    let message = "no pool has an executor with EstimatedCPU = \"64.001\"; available at most: 64";
     assert_eq!((refusal.message.as_str(), refusal.property.as_str()), (message, "EstimatedCPU"));
     assert_eq!(refusal.offered, ["64"]);
     let refusal = size_refused(&[], &needs(None, Some((256 << 30) + 1), &[]));
-    let message = "no pool has an executor with EstimatedMemory = \"256.01GiB\"; on offer at most: 256GiB";
+    let message = "no pool has an executor with EstimatedMemory = \"256.01GiB\"; available at most: 256GiB";
     assert_eq!(refusal.message, message, "never the same number on both sides");
     let refusal = size_refused(&[], &needs(None, None, &[("gpu", "2.5")]));
-    let message = "no pool has an executor with resources:gpu = \"2.5\"; on offer at most: 2";
+    let message = "no pool has an executor with resources:gpu = \"2.5\"; available at most: 2";
     assert_eq!(refusal.message, message);
 }
 
@@ -205,19 +205,19 @@ fn what_no_machine_has_is_named_with_the_most_on_offer() {
 fn a_size_that_only_other_machines_have_is_refused_as_the_combination_it_is() {
     let refusal = size_refused(&[("Pool", "small")], &needs(Some(8000), None, &[]));
     assert_eq!((refusal.property.as_str(), refusal.value.as_str()), ("Pool", "small"));
-    let message = "no pool offers Pool = \"small\" together with EstimatedCPU = \"8\"; on offer: gpu, large";
+    let message = "no pool offers Pool = \"small\" together with EstimatedCPU = \"8\"; available: gpu, large";
     assert_eq!(refusal.message, message);
     let refusal = size_refused(&[], &needs(Some(32_000), None, &[("gpu", "1")]));
     let message = "no pool has an executor with EstimatedCPU = \"32\" together with resources:gpu = \"1\"; \
-                   on offer at most: 16";
+                   available at most: 16";
     assert_eq!(refusal.message, message);
 }
 
 #[test]
 fn an_unknown_resource_is_named_with_the_known_ones() {
     let refusal = size_refused(&[], &needs(Some(1), None, &[("tpu", "1")]));
-    let message = "no pool knows the resource \"resources:tpu\" (asked for with the value \"1\"); \
-                   known are: resources:gpu, resources:licence";
+    let message = "no pool knows the resource \"resources:tpu\" (requested with value \"1\"); \
+                   known: resources:gpu, resources:licence";
     assert_eq!((refusal.message.as_str(), refusal.property.as_str()), (message, "resources:tpu"));
     assert_eq!(refusal.offered, ["resources:gpu", "resources:licence"]);
 }

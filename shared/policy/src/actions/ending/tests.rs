@@ -50,7 +50,7 @@ fn out_of_memory(had: u64, most: u64) -> CopyEnd {
     CopyEnd::OutOfMemory { outcome, had, most }
 }
 
-/// What follows at position 7 when the copy of executor `name` ends so.
+/// What follows at position 7 when the copy on executor `name` ends with `end`.
 fn after(record: &ExecutionRecord, name: &str, end: CopyEnd) -> Option<AfterCopy> {
     after_copy(record, Sequence(7), &executor(name), end, Millis(9))
 }
@@ -123,7 +123,7 @@ fn while_another_copy_runs_the_end_of_one_is_only_noted() {
     }
     let next = goes_on(&hedged, "x", CopyEnd::Outcome(exited(3)));
     let ExecutionPhase::CopyEnded { reason, .. } = &next.phase else { panic!("{next:?}") };
-    assert_eq!(reason, "its command exited with 3");
+    assert_eq!(reason, "the command exited with code 3");
     assert_eq!(next.so_far.failure.as_deref(), Some(&exited(3)));
 }
 
@@ -183,11 +183,12 @@ fn an_overdue_execution_says_why_it_waited() {
     };
     assert_eq!(message(&record, PoolState::default(), 61_000), "waited 60 s: pool default has no executor");
     let full = PoolState { executors: 2, waiting: 9, running: 4 };
-    let why = "waited 60 s: the 2 executors of pool default are full: 4 run, 9 wait";
+    let why = "waited 60 s: all 2 executors of pool default are full: 4 running, 9 waiting";
     assert_eq!(message(&record, full, 61_000), why);
     let one = PoolState { executors: 1, ..full };
     assert!(
-        message(&record, one, 61_000).ends_with("the one executor of pool default is full: 4 run, 9 wait")
+        message(&record, one, 61_000)
+            .ends_with("the only executor of pool default is full: 4 running, 9 waiting")
     );
     let reason = "executor x on h was lost".to_owned();
     let again = record.requeued(Sequence(7), reason, Some(executor("x")), true, Millis(500_000));
@@ -199,7 +200,7 @@ fn an_overdue_execution_says_why_it_waited() {
     assert_eq!(overdue(&ended, Sequence(8), full, Millis(1 << 40)), None, "it has its result");
 }
 
-/// What can happen to an execution.
+/// An event in the life of an execution.
 #[derive(Debug, Clone)]
 enum Event {
     Hedge,

@@ -70,7 +70,7 @@ fn a_large_one_is_not_overtaken_by_small_ones_for_ever() {
     assert!(decide(std::slice::from_ref(&all), &asks).is_empty(), "room is kept for the large one");
     asks[0].free = cpus(8);
     assert_eq!(keys(&decide(std::slice::from_ref(&all), &asks)), [&large.key]);
-    // Of two executors one is kept free; the other goes on with the small ones.
+    // Of two executors one is kept free; the other continues with the small ones.
     let both = [ask("x", cpus(8), cpus(5)), ask("y", cpus(8), cpus(5))];
     let grants = decide(&[all], &both);
     assert_eq!(grants.len(), 5);
@@ -92,7 +92,7 @@ fn what_waits_for_a_gpu_lets_others_pass_and_keeps_the_gpu() {
     let busy = Ask { free: Resources { memory_bytes: 100, ..busy.free.clone() }, ..busy };
     let (both, one, plain) = (waiter(gpus(2)), waiter(gpus(1)), waiter(cpus(1)));
     let all = queue(vec![both.clone(), one, plain.clone()]);
-    // One GPU is free, but it is for the one that came first and needs two.
+    // One GPU is free, but it is reserved for the first execution, which needs two.
     assert_eq!(keys(&decide(&[all], &[busy])), [&plain.key]);
 }
 
@@ -133,7 +133,7 @@ fn groups_take_turns_by_what_they_had() {
         grants.iter().filter(|grant| poor.waiting.iter().any(|waiter| waiter.key == grant.key)).count()
     };
     let grants = decide(&[rich.clone(), poor.clone()], &[idle("x", 4)]);
-    assert_eq!(of_poor(&grants), 4, "who had less is first");
+    assert_eq!(of_poor(&grants), 4, "the group with less past use is first");
     let grants = decide(&[rich, poor.clone()], &[idle("x", 16)]);
     assert!((9..=12).contains(&of_poor(&grants)), "until both had the same");
 }
@@ -209,7 +209,7 @@ fn a_copy_never_goes_where_another_runs_and_what_failed_goes_elsewhere_first() {
     let others = [members(&asks), members(&[idle("y", 8)])].concat();
     let all = [queue(vec![failed.clone()])];
     assert!(grant(&all, &asks, &others, RULES, NOW).is_empty(), "y will ask");
-    assert_eq!(decide(&all, &asks).len(), 1, "there is nobody else");
+    assert_eq!(decide(&all, &asks).len(), 1, "there is no other executor");
     let later = NOW.after(AVOIDED + Duration::from_secs(1));
     assert_eq!(grant(&all, &asks, &others, RULES, later).len(), 1, "y did not ask");
 }
@@ -220,7 +220,7 @@ fn what_is_taken_ahead_takes_no_room() {
     asks[0].ahead = 3;
     let grants = decide(&[queue(waiters(10, &cpus(1)))], &asks);
     assert_eq!(grants.iter().map(|grant| grant.ahead).collect::<Vec<_>>(), [false, true, true, true]);
-    // What holds a GPU is bound as late as can be.
+    // An execution that holds a GPU is assigned as late as possible.
     asks[0].starts = 0;
     assert!(decide(&[queue(waiters(2, &gpus(1)))], &asks).is_empty());
 }
@@ -263,7 +263,7 @@ proptest! {
             let ahead = grants.iter().filter(|grant| grant.ask == at && grant.ahead).count();
             prop_assert!(ahead <= usize::try_from(ask.ahead).unwrap());
         }
-        // What could start on an idle executor does not wait while nothing else was given.
+        // An execution that could start on an idle executor does not wait while no other was granted.
         if grants.is_empty() && asks.iter().all(|ask| ask.idle) {
             let fits = |waiter: &Waiter| asks.iter().any(|ask| waiter.demand.size.fits(&ask.capacity));
             prop_assert!(!queues.iter().flat_map(|queue| &queue.waiting).any(fits));

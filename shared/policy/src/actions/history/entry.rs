@@ -1,25 +1,25 @@
-//! What is known of one key.
+//! The history of one key.
 
 use std::{collections::VecDeque, time::Duration};
 
 use model::Measured;
 
-/// Runs that are remembered of a key: the last ones.
+/// Number of last runs remembered per key.
 pub(super) const RUNS: usize = 32;
-/// Runs that ran out of memory and are remembered of a key.
+/// Number of runs out of memory remembered per key.
 pub(super) const RAN_OUT: usize = 8;
-/// Milliseconds that a run counts as at least, where its share of a processor is told: systems count processor time in
+/// Minimum wall time in milliseconds used to compute the share of a processor, because systems count processor time in
 /// steps of that length.
 const SHORTEST: u64 = 10;
 
 /// One run that ended with success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// How long it ran.
+    /// Wall time in milliseconds.
     pub(super) wall_ms: u32,
-    /// Thousandths of a processor on the average.
+    /// Thousandths of a processor on average.
     pub(super) cpu_millis: u32,
-    /// Its peak; 0 where it was not measured.
+    /// Peak memory in bytes; 0 if it was not measured.
     pub(super) memory_bytes: u64,
 }
 
@@ -34,17 +34,18 @@ impl Sample {
     }
 }
 
-/// What is known of a key.
+/// The runs of one key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Entry {
-    /// The last runs, the oldest first.
+    /// The last runs, from the oldest.
     pub(super) samples: VecDeque<Sample>,
-    /// What those had that ran out of memory, and of which no success told yet how much they need.
+    /// Memory of the runs that ran out of it and for which no success has shown yet how much they need.
     pub(super) ran_out: VecDeque<u64>,
 }
 
 impl Entry {
-    /// One ran. If it used more than one had that ran out, it is taken for that one: what that needs is known now.
+    /// Adds a run. If it used more memory than a run that ran out had, it is assumed to be that action: its
+    /// need is known now.
     pub(super) fn ran(&mut self, sample: Sample) {
         push(&mut self.samples, sample, RUNS);
         if let Some(at) = self.ran_out.iter().position(|had| sample.memory_bytes > *had) {
@@ -60,12 +61,12 @@ impl Entry {
         self.samples.len()
     }
 
-    /// The most that one had which ran out of it.
+    /// The largest amount of memory that a run ran out of.
     pub(super) fn ran_out_of(&self) -> Option<u64> {
         self.ran_out.iter().copied().max()
     }
 
-    /// The peak that `percent` of the runs of which it is known did not exceed.
+    /// The peak that `percent` of the runs with a known peak did not exceed.
     pub(super) fn memory_bytes(&self, percent: usize) -> Option<u64> {
         let mut sorted: Vec<u64> = self.samples.iter().map(|sample| sample.memory_bytes).collect();
         sorted.retain(|bytes| *bytes > 0);
@@ -73,7 +74,8 @@ impl Entry {
         sorted.get(rank(sorted.len(), percent).checked_sub(1)?).copied()
     }
 
-    /// What `percent` of the runs did not exceed; of three or more never the largest, which may be a freak.
+    /// Processor use that `percent` of the runs did not exceed; of three or more runs never the largest, which
+    /// may be an outlier.
     pub(super) fn cpu_millis(&self, percent: usize) -> Option<u64> {
         let mut sorted: Vec<u32> = self.samples.iter().map(|sample| sample.cpu_millis).collect();
         sorted.sort_unstable();
@@ -81,7 +83,7 @@ impl Entry {
         sorted.get(rank(sorted.len(), percent).min(most).checked_sub(1)?).copied().map(u64::from)
     }
 
-    /// How long `percent` of the runs took at most.
+    /// Wall time that `percent` of the runs did not exceed.
     pub(super) fn wall(&self, percent: usize) -> Option<Duration> {
         let mut sorted: Vec<u32> = self.samples.iter().map(|sample| sample.wall_ms).collect();
         sorted.sort_unstable();
@@ -90,7 +92,7 @@ impl Entry {
     }
 }
 
-/// The nearest rank, from 1: so many of `count` are `percent` of them.
+/// The nearest rank, from 1, of the `percent` percentile of `count` values.
 fn rank(count: usize, percent: usize) -> usize {
     (count * percent).div_ceil(100)
 }

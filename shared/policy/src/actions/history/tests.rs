@@ -8,7 +8,7 @@ fn keys(history: &[u64]) -> ActionKeys {
     ActionKeys { history: history.iter().copied().map(ActionKey).collect(), affinity: Vec::new() }
 }
 
-/// One second at `cpu_millis`.
+/// A run of one second at `cpu_millis`.
 fn used(cpu_millis: u64, memory_bytes: u64) -> Measured {
     Measured { wall_ms: 1000, cpu_ms: cpu_millis, memory_bytes }
 }
@@ -121,7 +121,7 @@ fn freaks_pass() {
     for _ in 0..RUNS {
         history.learn(&keys(&[1]), &used(900, 100 * MB));
     }
-    assert_eq!(size(&history).memory_bytes, Some(116 * MB), "but not for ever");
+    assert_eq!(size(&history).memory_bytes, Some(116 * MB), "but not indefinitely");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn any_run() -> impl Strategy<Value = Measured> {
     })
 }
 
-/// What can happen: to which keys, and what.
+/// A lesson for a history, with the keys that it is about.
 #[derive(Debug, Clone)]
 enum Lesson {
     Ran(Measured),

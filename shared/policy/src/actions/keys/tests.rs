@@ -55,7 +55,7 @@ impl Parts {
     }
 }
 
-/// How `change` changes the keys of a compilation: which of both kinds stay, in their order.
+/// Which of both kinds of keys of a compilation stay the same under `change`, in their order.
 fn kept(change: impl FnOnce(&mut Parts)) -> (Vec<bool>, Vec<bool>) {
     let mut changed = compile();
     change(&mut changed);

@@ -59,12 +59,12 @@ fn a_bad_value_is_named_with_what_is_expected() {
             let error = read(&[(property, value)]).unwrap_err();
             assert_eq!((error.property.as_str(), error.value.as_str()), (property, *value));
             let text = error.to_string();
-            assert!(text.contains(property) && text.ends_with("expected") || text.ends_with("say"), "{text}");
+            assert!(text.contains(property) && text.contains("\": expected "), "{text}");
         }
     }
     let error = read(&[("estimatedcpu", "two")]).unwrap_err().to_string();
-    let text = "the platform property \"estimatedcpu\" has the value \"two\": \
-                processors above 0 are expected, 2 or 0.5 or 4000m say";
+    let text = "invalid value \"two\" of platform property \"estimatedcpu\": \
+                expected a number of processors above 0, such as 2, 0.5 or 4000m";
     assert_eq!(error, text);
     assert!(read(&[("resources:", "1")]).is_err(), "a name is missing");
     assert_eq!(read(&[("EstimatedCPU", &"9".repeat(999))]).unwrap_err().value.len(), 200);
@@ -139,7 +139,7 @@ fn an_executor_with_little_memory_still_runs_as_many_plain_actions_as_it_has_slo
     assert_eq!(size, Resources::new(1000, 100_000_000));
     assert_eq!(asked(&Needs::default(), &small), size, "so it fits also where it is not packed");
     let asks = Needs { memory_bytes: Some(400_000_000), ..Needs::default() };
-    assert_eq!(packing(&asks, None, None, &small).memory_bytes, 400_000_000, "who asks gets it");
+    assert_eq!(packing(&asks, None, None, &small).memory_bytes, 400_000_000, "a request is granted");
 }
 
 #[test]
@@ -180,8 +180,8 @@ fn what_ran_out_of_memory_has_more_but_never_more_than_there_is() {
 fn an_executor_can_run_what_it_has_as_much_for() {
     let needs = Needs { cpu_millis: Some(8001), ..Needs::default() };
     assert_eq!(shortage(&needs, &machine()), Some(Shortage::Cpu(8001)));
-    assert_eq!(shortage(&needs, &Resources::new(8001, 1)), None, "the default is no demand");
-    assert_eq!(shortage(&needs, &Resources::default()), None, "nobody knows how large it is");
+    assert_eq!(shortage(&needs, &Resources::new(8001, 1)), None, "the default is not a requirement");
+    assert_eq!(shortage(&needs, &Resources::default()), None, "its size is unknown");
     let memory = Needs { memory_bytes: Some(16_000_000_001), ..Needs::default() };
     assert_eq!(shortage(&memory, &machine()), Some(Shortage::Memory(16_000_000_001)));
     let gpu: ResourceName = "gpu".parse().unwrap();

@@ -6,7 +6,7 @@ fn signal() -> impl Strategy<Value = Signal> {
     prop_oneof![Just(Signal::Green), Just(Signal::Easing), Just(Signal::Red)]
 }
 
-/// What `actions` like this hold of a machine with `slots` slots, a GB of memory to each.
+/// Resources that `actions` hold on a machine with one GB of memory per slot.
 fn held(actions: u16, cpu_millis: u64, memory_bytes: u64) -> Resources {
     Resources::new(u64::from(actions) * cpu_millis, u64::from(actions) * memory_bytes)
 }
@@ -21,7 +21,7 @@ fn an_action_costs_five_points_and_five_for_each_slot() {
     assert_eq!(points(0, &Resources::default(), &machine, 8), 0);
     assert_eq!(points(1, &held(1, 1000, 0), &machine, 8), 10);
     assert_eq!(points(1, &held(1, 4000, 0), &machine, 8), 25);
-    // The scarcer counts: its memory is that of four slots.
+    // The scarcer resource counts: its memory is that of four slots.
     assert_eq!(points(1, &held(1, 1000, 4_000_000_000), &machine, 8), 25);
     assert_eq!(points(8, &machine, &machine, 8), 80);
 }
@@ -52,7 +52,7 @@ fn a_shortage_that_eases_off_is_not_answered_twice() {
     let size = window.size();
     window.tick(160, [Signal::Easing]);
     assert_eq!(window.size(), size);
-    // What was in use then is still in use: the first cut has to take effect before another.
+    // The points in use are still in use: the first cut has to take effect before another one.
     window.tick(160, [Signal::Red]);
     assert_eq!(window.size(), size);
 }
@@ -95,7 +95,7 @@ proptest! {
         for _ in 0..reds {
             window.tick(used, [Signal::Red]);
         }
-        // As much is in use as it lets in: after as many ticks as there are slots it is open again.
+        // The window is fully used, so after as many ticks as there are slots it has its maximum size again.
         for _ in 0..slots {
             let in_use = window.size();
             window.tick(in_use, [Signal::Green]);

@@ -22,7 +22,7 @@ fn millis(line: &Line<'_>, workspaces: &Workspaces<'_>) -> u64 {
 fn it_waits_for_the_run_that_is_done_first() {
     let busy = [run(5000, 1000), run(9000, 8000)];
     assert_eq!(millis(&line(&[]), &farm(0, &busy)), 1000);
-    // The next one takes that workspace for three seconds, then a workspace is free after four.
+    // The next one occupies that workspace for three seconds, so a workspace is free after four.
     assert_eq!(millis(&line(&[Some(3000)]), &farm(0, &busy)), 4000);
     assert_eq!(millis(&line(&[Some(1000)]), &farm(0, &busy)), 2000);
 }
@@ -32,7 +32,7 @@ fn a_run_that_is_late_is_not_promised_to_end_at_once() {
     assert_eq!(millis(&line(&[]), &farm(0, &[run(5000, 4900)])), 500);
     assert_eq!(millis(&line(&[]), &farm(0, &[run(5000, 5100)])), 500);
     assert_eq!(millis(&line(&[]), &farm(0, &[run(5000, 65_000)])), 30_000);
-    assert_eq!(millis(&line(&[]), &farm(0, &[run(10, 7010)])), 3500, "it is no `true`");
+    assert_eq!(millis(&line(&[]), &farm(0, &[run(10, 7010)])), 3500, "it does not end at once");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_group_that_shares_waits_longer_and_the_rate_counts_too() {
     assert_eq!(basis, StartBasis::Both);
     assert_eq!(wait, (Duration::from_millis(shared) + Duration::from_secs(9)) / 2);
     let (_, alone) = expected_wait(&with_rate, &farm(0, &busy)).unwrap();
-    assert_eq!(alone, StartBasis::Estimates, "nobody else takes part");
+    assert_eq!(alone, StartBasis::Estimates, "no other group waits");
 }
 
 #[test]

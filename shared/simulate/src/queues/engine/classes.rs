@@ -1,32 +1,32 @@
-//! Jobs and workers that are alike are one class, so that an event costs what there are classes, not workers.
+//! Groups equal jobs and equal workers into classes, so that an event costs the number of classes, not of workers.
 
 use std::collections::HashMap;
 
 use crate::queues::stream::{InvalidStream, Stream};
 
-/// Who can run what.
+/// Which classes of jobs run on which classes of workers.
 #[derive(Debug)]
 pub(super) struct Classes {
-    /// The demand of each job: jobs of one demand can run at the same workers.
+    /// Demand of each job: jobs with the same demand can run on the same workers.
     demand_of: Vec<u32>,
     demands: Vec<Demand>,
-    /// The site of each worker: workers of one site can run the same jobs.
+    /// Site of each worker: workers of the same site can run the same jobs.
     site_of: Vec<u32>,
-    /// The demands that each site meets.
+    /// Demands that each site meets.
     sites: Vec<Vec<u32>>,
 }
 
-/// What jobs of one demand have in common.
+/// The workers and sites that can run jobs of one demand.
 #[derive(Debug)]
 struct Demand {
-    /// Workers that can run them, by number.
+    /// Workers that can run the jobs, by number.
     workers: Vec<u32>,
-    /// The sites of these.
+    /// Sites of those workers.
     sites: Vec<u32>,
 }
 
 impl Classes {
-    /// The classes of `stream`.
+    /// Computes the classes of `stream`.
     pub(super) fn of(stream: &Stream) -> Result<Self, InvalidStream> {
         let mut numbers: HashMap<Vec<u32>, u32> = HashMap::new();
         let mut demand_of_requirements = Vec::new();
@@ -67,37 +67,33 @@ impl Classes {
         Ok(Self { demand_of, demands, site_of, sites })
     }
 
-    /// How many sites there are.
     pub(super) fn sites(&self) -> usize {
         self.sites.len()
     }
 
-    /// How many demands there are.
     pub(super) fn demands(&self) -> usize {
         self.demands.len()
     }
 
-    /// The demand of a job.
     pub(super) fn demand(&self, job: u32) -> usize {
         self.demand_of.get(job as usize).map_or(0, |demand| *demand as usize)
     }
 
-    /// The site of a worker.
     pub(super) fn site(&self, worker: u32) -> usize {
         self.site_of.get(worker as usize).map_or(0, |site| *site as usize)
     }
 
-    /// The sites at which `demand` can run.
+    /// Returns the sites on which `demand` can run.
     pub(super) fn sites_for(&self, demand: usize) -> impl Iterator<Item = usize> {
         self.demands.get(demand).into_iter().flat_map(|demand| &demand.sites).map(|site| *site as usize)
     }
 
-    /// The workers that can run `demand`, by number.
+    /// Returns the workers that can run `demand`, by number.
     pub(super) fn workers_for(&self, demand: usize) -> &[u32] {
         self.demands.get(demand).map_or(&[], |demand| &demand.workers)
     }
 
-    /// What a site can run.
+    /// Returns the demands that a site can run.
     pub(super) fn demands_at(&self, site: usize) -> &[u32] {
         self.sites.get(site).map_or(&[], Vec::as_slice)
     }

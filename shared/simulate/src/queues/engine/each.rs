@@ -1,4 +1,4 @@
-//! A queue for each worker: a job goes to a worker as it arrives, and stays there.
+//! One queue per worker: a job is assigned to a worker when it arrives, and stays there.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -29,20 +29,20 @@ pub(super) struct Each<'a> {
     choice: Choice,
 }
 
-/// What a worker has in hand.
+/// The jobs of one worker.
 #[derive(Debug, Clone, Default)]
 struct Hands {
     running: bool,
-    /// When its job is expected to end.
+    /// Expected end of the running job.
     expected_end_ms: u64,
     queue: VecDeque<u32>,
-    /// Of the queued jobs, what they are expected to take in all: milliseconds, or jobs.
+    /// Total expected duration of the queued jobs: milliseconds, or the number of jobs.
     queued: u64,
 }
 
-/// How a worker is chosen.
+/// Rule by which a worker is chosen.
 enum Choice {
-    /// Those of each site, by their last turn; and how many turns there were.
+    /// Round robin: the workers of each site ordered by their last turn, and the number of turns so far.
     Turn {
         sites: Vec<BTreeSet<(u64, u32)>>,
         last: Vec<u64>,
@@ -120,7 +120,7 @@ impl<'a> Each<'a> {
         }
     }
 
-    /// Tells the index what became of a worker.
+    /// Updates the index after a change of a worker.
     fn moved(&mut self, worker: u32) {
         let (estimation, reading) = (self.estimation, self.reading);
         if let (Choice::Least(index), Some(hands)) = (&mut self.choice, self.workers.get(worker as usize)) {
@@ -137,10 +137,10 @@ impl<'a> Each<'a> {
     }
 }
 
-/// What a worker's load is and how it changes with time.
+/// Returns a worker's load and how it changes with time.
 fn hands_standing(hands: &Hands, estimation: Estimation, reading: Reading) -> Standing {
     match (reading, estimation) {
-        // What runs was not counted, so that an idle worker was not told from a busy one.
+        // The running job was not counted, so an idle worker looked the same as a busy one.
         (Reading::Code, _) => Standing::Fixed { load: hands.queued, idle: false },
         (Reading::Text, _) if !hands.running => Standing::Fixed { load: 0, idle: true },
         (Reading::Text, Estimation::None | Estimation::QueueSize) => {

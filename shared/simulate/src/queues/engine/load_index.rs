@@ -1,7 +1,8 @@
-//! Finding the least loaded of a thousand workers without looking at them all.
+//! Finds the least loaded of a thousand workers without visiting all of them.
 //!
-//! Loads of workers whose job is expected to end in the future sink by the same, so that their order stands: they are kept by when
-//! they would have nothing left. When a job takes longer than expected, its worker's load sinks no further.
+//! The loads of workers whose job is expected to end in the future all fall at the same rate, so their order stays
+//! the same: they are stored by the time at which they would reach 0. When a job runs longer than expected, the load
+//! of its worker stops falling.
 
 use std::{
     cmp::Reverse,
@@ -12,17 +13,16 @@ use policy::queue::{WorkerLoad, least_loaded};
 
 use super::classes::Classes;
 
-/// A worker's load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It does not change by itself.
+    /// The load does not change over time.
     Fixed { load: u64, idle: bool },
-    /// It sinks until a job is expected to end.
+    /// The load falls until the running job is expected to end.
     Running { queued: u64, expected_end_ms: u64 },
 }
 
 impl Standing {
-    /// The load of worker `number` now.
+    /// Returns the load of worker `number` at `now`.
     pub(super) fn load(self, number: u32, now: u64) -> WorkerLoad {
         match self {
             Self::Fixed { load, idle } => WorkerLoad { number, idle, load },
@@ -34,32 +34,32 @@ impl Standing {
     }
 }
 
-/// Workers by load, each site for itself.
+/// Workers ordered by load, separately for each site.
 pub(super) struct LoadIndex {
     sites: Vec<Site>,
     workers: Vec<Entry>,
-    /// Ends of jobs that are expected: then a load sinks no further.
+    /// Expected ends of jobs, at which a load stops falling.
     ends: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 #[derive(Default)]
 struct Site {
     idle: BTreeSet<u32>,
-    /// By load.
+    /// Workers with a constant load, ordered by load.
     fixed: BTreeSet<(u64, u32)>,
-    /// By the moment at which the load would be 0.
+    /// Workers with a falling load, ordered by the time at which the load would be 0.
     sinking: BTreeSet<(u64, u32)>,
 }
 
 struct Entry {
     site: usize,
     standing: Standing,
-    /// Whether it is kept as one that sinks.
+    /// Whether the worker is stored in `sinking`.
     sinking: bool,
 }
 
 impl LoadIndex {
-    /// Of these workers, numbered from 0 on.
+    /// Creates an index of these workers, numbered from 0.
     pub(super) fn of(classes: &Classes, workers: impl Iterator<Item = (u32, Standing)>) -> Self {
         let mut sites = Vec::new();
         sites.resize_with(classes.sites(), Site::default);
@@ -71,7 +71,7 @@ impl LoadIndex {
         index
     }
 
-    /// A worker's load changed.
+    /// Sets the load of a worker.
     pub(super) fn set(&mut self, worker: u32, standing: Standing) {
         self.keep(worker, false);
         let Some(entry) = self.workers.get_mut(worker as usize) else { return };
@@ -83,7 +83,7 @@ impl LoadIndex {
         self.keep(worker, true);
     }
 
-    /// The least loaded of these sites.
+    /// Returns the least loaded worker of these sites.
     pub(super) fn least(&mut self, sites: impl Iterator<Item = usize>, now: u64) -> Option<u32> {
         self.settle(now);
         let heads = sites.filter_map(|site| self.sites.get(site)).flat_map(|site| {
@@ -97,14 +97,14 @@ impl LoadIndex {
         least_loaded(heads.flatten().filter_map(load))
     }
 
-    /// Those whose job was expected to have ended sink no further.
+    /// Moves workers whose job should have ended by now to the constant loads.
     fn settle(&mut self, now: u64) {
         while let Some(Reverse((end, worker))) =
             self.ends.peek().copied().filter(|Reverse((end, _))| *end < now)
         {
             self.ends.pop();
             let Some(entry) = self.workers.get(worker as usize) else { continue };
-            // Another job may run there by now.
+            // The worker may run another job by now.
             let still =
                 matches!(entry.standing, Standing::Running { expected_end_ms, .. } if expected_end_ms == end);
             if still && entry.sinking {
@@ -117,7 +117,7 @@ impl LoadIndex {
         }
     }
 
-    /// Enters a worker where it belongs, or takes it from there.
+    /// Adds a worker to the set of its site, or removes it.
     fn keep(&mut self, worker: u32, there: bool) {
         let Some(entry) = self.workers.get(worker as usize) else { return };
         let Some(site) = self.sites.get_mut(entry.site) else { return };

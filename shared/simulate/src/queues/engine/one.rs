@@ -1,5 +1,5 @@
-//! One queue, in a fixed order: a job that arrives takes the first idle worker that can run it, else waits; a worker that
-//! becomes free takes the first job that it can run.
+//! One queue in a fixed order: an arriving job starts on the first idle worker that can run it, or else waits; a
+//! worker that becomes free starts the first job that it can run.
 
 use std::{
     cmp::Reverse,
@@ -15,7 +15,7 @@ use crate::queues::{
     stream::{Job, Stream},
 };
 
-/// Where a job stands: priority first. The job itself is never what decides, as keys differ.
+/// A job's position: priority first. Keys differ, so the job number never decides.
 type Place = Reverse<(Priority, OrderKey, u32)>;
 
 pub(super) struct One<'a> {
@@ -23,7 +23,7 @@ pub(super) struct One<'a> {
     classes: &'a Classes,
     order: BandOrder,
     estimation: Estimation,
-    /// What waits, of each demand.
+    /// Waiting jobs of each demand.
     waiting: Vec<BinaryHeap<Place>>,
     idle: IdleWorkers,
 }
@@ -32,7 +32,7 @@ pub(super) struct One<'a> {
 pub(super) struct IdleWorkers(Vec<BTreeSet<u32>>);
 
 impl IdleWorkers {
-    /// All workers.
+    /// Creates the set with all workers idle.
     pub(super) fn all(classes: &Classes, workers: usize) -> Self {
         let mut idle = Self(vec![BTreeSet::new(); classes.sites()]);
         for worker in (0..).take(workers) {
@@ -41,14 +41,14 @@ impl IdleWorkers {
         idle
     }
 
-    /// A worker becomes idle.
+    /// Adds a worker that became idle.
     pub(super) fn add(&mut self, classes: &Classes, worker: u32) {
         if let Some(idle) = self.0.get_mut(classes.site(worker)) {
             idle.insert(worker);
         }
     }
 
-    /// Takes the first that can run `demand`.
+    /// Removes and returns the first worker that can run `demand`.
     pub(super) fn take(&mut self, classes: &Classes, demand: usize) -> Option<u32> {
         let heads = classes.sites_for(demand).filter_map(|site| self.0.get(site)?.first().copied());
         let worker = heads.min()?;
@@ -74,7 +74,7 @@ impl<'a> One<'a> {
     }
 }
 
-/// What a policy sees of a job that waits.
+/// Returns the part of a waiting job that a policy sees.
 pub(super) fn seen(classes: &Classes, number: u32, job: &Job, estimation: Estimation) -> Waiting {
     let able = classes.workers_for(classes.demand(number)).len();
     Waiting {

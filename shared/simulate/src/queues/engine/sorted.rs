@@ -1,5 +1,5 @@
-//! One queue as it was when the published figures were made: all that waits is sorted anew whenever a worker becomes free, by
-//! a sort that leaves equals in any order. Several policies have many equals, and what follows is seen in the figures.
+//! One queue as implemented for the published figures: all waiting jobs are sorted again whenever a worker becomes
+//! free, by an unstable sort. Several policies have many equal keys, and the order of equals shows in the figures.
 
 use std::cmp::Reverse;
 
@@ -17,7 +17,7 @@ use crate::queues::{
     stream::{Job, Stream},
 };
 
-/// What it is sorted by.
+/// Sort key of a waiting job.
 type Key = (Priority, u64, Reverse<u64>);
 
 pub(super) struct Sorted<'a> {
@@ -46,7 +46,7 @@ impl<'a> Sorted<'a> {
             BandOrder::Fcfs => (waiting.arrived_ms, 0),
             BandOrder::Spt => (waiting.estimate_ms, 0),
             BandOrder::Edf => (deadline_ms(waiting.arrived_ms, waiting.estimate_ms), 0),
-            // The label was a worker's place in a list, the same for all jobs: flexibility and length are left.
+            // The label was a worker's index in a list, the same for all jobs: flexibility and length remain.
             BandOrder::Oagm => (u64::from(waiting.flexibility), waiting.estimate_ms),
             BandOrder::LeastFlex => (u64::from(waiting.flexibility), 0),
             BandOrder::SptAged => (policy::queue::aged_ms(waiting.arrived_ms, waiting.estimate_ms), 0),

@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// An hour at 120 % of what the workers can do, then 80 % until first come, first served has nothing waiting.
+/// An hour at 120 % of the workers' capacity, then 80 % until a first-come-first-served queue would be empty.
 fn overload(workers: u32, seed: u64) -> Stream {
-    // Of the workload long+short: 4 of 5 jobs take 0.5 s, the others 10 s.
+    // Of the workload long+short: 4 of 5 jobs run for 0.5 s, the others for 10 s.
     let mean_ms = 0.8 * 500.0 + 0.2 * 10_000.0;
     let delay = |now_ms: u64| mean_ms / (f64::from(workers) * if now_ms < 3_600_000 { 1.2 } else { 0.8 });
     let jobs = f64::from(workers) * 3_600_000.0 / mean_ms * 4.0;
@@ -17,7 +17,7 @@ fn overload(workers: u32, seed: u64) -> Stream {
     stream
 }
 
-/// The longest wait of the longest tenth of the jobs, and the share of jobs on time.
+/// Returns the longest wait of the longest tenth of the jobs, and the share of jobs on time.
 fn judged(stream: &Stream, policy: &str) -> (u64, f64) {
     let waits = waits(stream, &starts(stream, policy, Reading::Text));
     let mut by_length: Vec<(u64, u64)> =
@@ -41,7 +41,7 @@ fn by_ageing_the_longest_wait_little_longer_and_most_are_still_on_time() {
                 format!("{workers} workers, seed {seed}: {first_come} {longest} {starved}; {on_time} {best}");
             assert!(longest as f64 <= 1.2 * first_come as f64, "{context}");
             assert!(on_time >= 0.8 * best, "{context}");
-            // Without ageing they do wait.
+            // Without ageing, long jobs do wait.
             assert!(starved > 3 * first_come, "{context}");
         }
     }

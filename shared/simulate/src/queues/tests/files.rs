@@ -1,4 +1,4 @@
-//! Streams and workers as files.
+//! Streams and workers in files.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn a_bad_line_is_refused_with_its_number() {
         (r#"{"arrival_ms": 5, "duration_ms": 1e300}"#, "duration_ms is"),
         (r#"{"arrival_ms": 5, "duration_ms": 1e999}"#, "number out of range"),
         (r#"{"arrival_ms": -5, "duration_ms": 1}"#, "arrival_ms is -5"),
-        (r#"{"arrival_ms": 4, "duration_ms": 1}"#, "the job before arrived at 5"),
+        (r#"{"arrival_ms": 4, "duration_ms": 1}"#, "the previous job arrived at 5"),
         (r#"{"arrival_ms": 5, "duration_ms": 1, "estimate_ms": -3}"#, "estimate_ms is -3"),
         (r#"{"arrival_ms": 5}"#, "missing field `duration_ms`"),
         (r#"{"duration_ms": 5}"#, "missing field `arrival_ms`"),
@@ -65,16 +65,16 @@ fn a_job_that_nobody_can_run_is_refused_with_what_is_on_offer() {
     stream.workers = read_workers(r#"[{"offers": {"env": ["c", "java"]}}]"#).unwrap();
     let run = Run { policy: "1/fcfs/-".parse().unwrap(), reading: Reading::Text, seed: 1 };
     let said = run_queue(&stream, &run).unwrap_err().to_string();
-    assert_eq!(said, "job 2 asks for env=rust gpu=1, which no worker has; on offer: env=c, java; no gpu");
+    assert_eq!(said, "job 2 requires env=rust gpu=1, which no worker offers; on offer: env=c, java; no gpu");
     stream.workers.clear();
     assert_eq!(run_queue(&stream, &run), Err(InvalidStream::NoWorkers));
 }
 
 #[test]
 fn a_bad_set_of_workers_is_refused() {
-    assert!(read_workers("[]").unwrap_err().to_string().contains("names 0 workers"));
-    assert!(read_workers(r#"[{"count": 4000000000}]"#).unwrap_err().to_string().contains("from 1 to"));
-    assert!(read_workers(r#"{"a": 1}"#).unwrap_err().to_string().contains("expected is ["));
+    assert!(read_workers("[]").unwrap_err().to_string().contains("workers 0: expected"));
+    assert!(read_workers(r#"[{"count": 4000000000}]"#).unwrap_err().to_string().contains("expected 1 to"));
+    assert!(read_workers(r#"{"a": 1}"#).unwrap_err().to_string().contains("expected ["));
     assert!(read_workers(r#"[{"offer": {}}]"#).unwrap_err().to_string().contains("unknown field `offer`"));
 }
 
@@ -83,7 +83,7 @@ fn so_many_workers_that_are_alike_are_bounded_as_a_file_is() {
     assert_eq!(alike_workers(3, &[]).unwrap().len(), 3);
     for count in [0, 1_000_001, 4_000_000_000] {
         let said = alike_workers(count, &[]).unwrap_err().to_string();
-        assert_eq!(said, format!("it names {count} workers; from 1 to 1000000 are expected"));
+        assert_eq!(said, format!("invalid number of workers {count}: expected 1 to 1000000"));
     }
 }
 
@@ -97,7 +97,7 @@ fn estimates_that_a_stream_does_not_tell_are_drawn_for_each_seed() {
     };
     assert_eq!(estimates(1), estimates(1));
     assert_ne!(estimates(1), estimates(2));
-    assert_eq!((estimates(1)[20], estimates(2)[20]), (7, 7), "what it tells stays");
+    assert_eq!((estimates(1)[20], estimates(2)[20]), (7, 7), "a given estimate stays");
     assert_eq!(read_trace("t", &lines, 2, Reading::Text).unwrap(), trace.for_seed(2, Reading::Text));
 }
 
@@ -113,7 +113,7 @@ fn a_recorded_build_without_an_estimate_is_taken_for_what_the_dispatcher_takes_i
             assert_eq!(stream.jobs[0].estimate_ms, estimate_ms, "{line}");
         }
     }
-    // So it starts after what is known to take less, however short it is.
+    // So it starts after all jobs that are known to be shorter, however short it is.
     let lines = r#"{"arrival_ms": 0, "duration_ms": 100, "outcome": "succeeded"}
         {"arrival_ms": 1, "duration_ms": 5, "outcome": "succeeded"}
         {"arrival_ms": 2, "duration_ms": 50, "outcome": "succeeded", "estimate_ms": 59000}"#;
@@ -123,7 +123,7 @@ fn a_recorded_build_without_an_estimate_is_taken_for_what_the_dispatcher_takes_i
 
 #[test]
 fn a_stream_that_is_longer_than_time_can_be_counted_still_comes_to_its_end() {
-    // A clock that is about to run over, and estimates of which three are more than there are numbers.
+    // A clock close to overflow, and estimates of which three overflow a number.
     let job = Job {
         arrival_ms: 0,
         duration_ms: 10_000_000_000_000,

@@ -1,4 +1,4 @@
-//! What the thesis found, and what a re-run of its experiment found.
+//! Findings of the thesis, and of a repetition of its experiment.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn with_exact_times_least_load_starts_every_job_when_first_come_first_served_doe
     }
 }
 
-/// Nobody has more jobs on time than who takes the shortest first.
+/// Checks that no policy has more jobs on time than shortest first.
 fn shortest_first_is_best(figures: &[QueueFigures]) {
     for one in figures {
         let shortest = of(figures, &one.workload, "1/spt/oracle");
@@ -79,7 +79,7 @@ fn by_the_text_shortest_first_is_best_and_imprecise_estimates_lengthen_makespans
             assert!((longer - 1.0).abs() < 0.03, "{workload} {policy} {longer}");
         }
     }
-    // Those in which what waits could be shared by many workers. In common+para_small one worker has all of it.
+    // Workloads whose waiting jobs many workers could share. In common+para_small one worker has all of them.
     let saturated =
         [Workload::CommonParaLarge, Workload::TwoPhaseSmall, Workload::TwoPhaseLarge, Workload::MediumShort];
     for workload in saturated {
@@ -96,7 +96,7 @@ fn as_it_was_run_the_published_shares_come_out_and_shortest_first_is_best() {
     let figures = all(Reading::Code, 4);
     shortest_first_is_best(&figures);
     let on_time = |workload: &str, policy: &str| of(&figures, workload, policy).on_time_pct;
-    // Whatever the estimator, as what runs was not counted.
+    // Whatever the estimator, because running jobs were not counted.
     for estimation in ["queue_size", "oracle", "imprecise"] {
         let share = on_time("long+short", &format!("n/load/{estimation}"));
         assert!((share - 82.0).abs() < 2.0, "{share}");
@@ -106,7 +106,7 @@ fn as_it_was_run_the_published_shares_come_out_and_shortest_first_is_best() {
     assert!((on_time("common+para_small", "1/least_flex/-") - 10.5).abs() < 3.0);
     assert!((on_time("two_phase_large", "1/least_flex/-") - 28.7).abs() < 3.0);
     assert!((on_time("multi_type", "1/least_flex/-") - 74.2).abs() < 5.0);
-    // And by the text all of these are first come, first served, or on time.
+    // With the reading `text`, all of these are first come, first served, or on time.
     let text = all(Reading::Text, 2);
     let text_on_time = |workload: &str, policy: &str| of(&text, workload, policy).on_time_pct;
     assert!((text_on_time("long+short", "n/load/oracle") - 100.0).abs() < 0.5);

@@ -1,4 +1,4 @@
-//! Jobs whose worker, build or farm goes away.
+//! Jobs whose worker, build or farm disappears.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use crate::{
     check::{BOUND, until},
 };
 
-/// Tasks in a row and beside each other that note that they run.
+/// Creates sequential and parallel tasks that record their runs.
 fn noted(farm: &Farm, count: usize, seconds: f64) -> Vec<Value> {
     let notes = farm.folder().join("notes");
     fs::create_dir_all(&notes).unwrap();
@@ -49,7 +49,7 @@ async fn a_job_whose_worker_is_killed_goes_on_elsewhere_with_what_was_done() {
     let (_, started) = farm.wait_until(&key, SOON, |record| record.state() == State::InProgress).await;
     until("some tasks have ended", SOON, || runs(&farm).len() >= 6).await;
     let done = runs(&farm).len() as u64 - 2;
-    // Whichever of the two has it.
+    // Whichever of the two workers runs it.
     let worker = started.invocation().unwrap().worker.to_string();
     let mut others = Vec::new();
     loop {
@@ -68,17 +68,17 @@ async fn a_job_whose_worker_is_killed_goes_on_elsewhere_with_what_was_done() {
     assert_eq!((ended.outcome(), ended.record.attempt.0), (Outcome::Succeeded, 2), "{:#?}", ended.record);
     assert!(ended.job().cached >= done, "{} of at least {done} were there already", ended.job().cached);
     assert_eq!(ended.job().succeeded, 12);
-    // Those that ran when it died were joined, or ended and run again: nothing else ran twice.
+    // Tasks that ran when the worker died were joined, or ended and ran again: nothing else ran twice.
     let twice = runs(&farm).iter().filter(|count| **count > 1).count();
     assert!(twice <= 4 && runs(&farm).len() == 12, "{:?}", runs(&farm));
 }
 
-/// Whether the worker of this name is the process: its folder is named after it and locked by it.
+/// Returns whether the worker of this name is the process: its folder has its name and is locked by it.
 fn worker_is(farm: &Farm, worker: &str, pid: u32) -> bool {
     let lock = farm.data().join("workspaces").join(worker).join("lock");
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|path| {
-        // The folder had another name when the lock was taken; the kernel tells the present one.
+        // The folder had another name when it was locked; the kernel reports the current one.
         path == lock
     })
 }
@@ -126,7 +126,7 @@ async fn an_executor_that_is_killed_fails_no_task() {
     assert_eq!(ended.job().succeeded, 8);
 }
 
-/// Takes a blob out of the farm's store, as its eviction would.
+/// Deletes a blob from the farm's store, as an eviction would.
 async fn evict(farm: &Farm, remote: &Remote, content: &str) {
     let digest = acting::SHA256.digest(content.as_bytes());
     let name = format!("{}-{}", digest.hex(), content.len());
@@ -157,7 +157,7 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn what_the_store_lost_of_earlier_tasks_is_made_again() {
-    // What is there is not remembered for long.
+    // The presence of blobs is not cached for long.
     let farm = start(builder().env("FOREBAY_CAS_KEEP_SECONDS", "1")).await;
     let remote = acting::remote(&farm).await;
     let notes = farm.folder().join("notes");

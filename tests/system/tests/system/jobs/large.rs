@@ -1,4 +1,4 @@
-//! Large graphs.
+//! Jobs with large graphs.
 
 use std::time::Instant;
 
@@ -8,7 +8,8 @@ use store::Store;
 
 use super::{builder, ended, request, start};
 
-/// Layers of commands; each reads what three of the layer before made. Around them as many steps that need no executor.
+/// Creates layers of commands; each reads three outputs of the previous layer. Around them are as many steps
+/// that need no executor.
 fn layers(layers: usize, width: usize) -> Vec<Value> {
     let mut tasks = Vec::new();
     for layer in 0..layers {

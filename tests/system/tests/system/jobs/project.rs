@@ -1,4 +1,4 @@
-//! A real project as a graph: as `make` builds it, and only as much again as has changed.
+//! A real project as a graph: built as `make` builds it, and rebuilt only as far as it has changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use model::{Job, Outcome, TaskStatus};
 
 use super::{Ended, builder, request_in, run, start};
 
-/// The sources of Lua, and the job that is made of what `make` would do.
+/// The sources of Lua, and the job that corresponds to its makefile.
 struct Project {
     folder: tempfile::TempDir,
     job: Job,
@@ -43,7 +43,7 @@ impl Project {
         self.folder.path()
     }
 
-    /// What `make` itself makes of it, in a copy.
+    /// Runs `make` in a copy and returns its outputs.
     fn made(&self) -> BTreeMap<String, Vec<u8>> {
         let copy = tempfile::tempdir().unwrap();
         done(Command::new("cp").arg("-R").arg(self.path().join(".")).arg(copy.path()));
@@ -65,7 +65,7 @@ impl Project {
         run(farm, request).await
     }
 
-    /// Changes a file of it.
+    /// Changes a file of the project.
     fn edit(&self, file: &str, change: impl Fn(String) -> String) {
         let path = self.path().join(file);
         let text = fs::read_to_string(&path).unwrap();
@@ -74,7 +74,7 @@ impl Project {
         fs::write(path, changed).unwrap();
     }
 
-    /// The task that makes `output`, and all that depends on it, in whatever many steps.
+    /// Returns the task that creates `output`, and all its direct and indirect dependents.
     fn behind(&self, output: &str) -> BTreeSet<String> {
         let mut made = BTreeSet::from([output.to_owned()]);
         let mut tasks = BTreeSet::new();
@@ -130,7 +130,7 @@ async fn a_real_project_is_built_as_by_make_and_then_only_what_changed() {
     assert_eq!(touched.outcome(), Outcome::Succeeded, "{:#?}", touched.job());
     assert_eq!(owned(touched.ids(|report| !report.cached)), project.behind("src/lstrlib.o"));
 
-    // A comment changes no object: what depends on it is not run again.
+    // A comment changes no object: its dependents do not run again.
     project.edit("src/lmathlib.c", |text| text + "/* well */\n");
     let same = project.build(&farm).await;
     assert_eq!(same.ids(|report| !report.cached), ["src/lmathlib.o"]);

@@ -1,4 +1,4 @@
-//! What tasks do, what they see, and what they may not do.
+//! Effects of tasks, their inputs, and their restrictions.
 
 use std::{fs, io::Write as _, net::SocketAddr};
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{builder, console, job, request, request_in, run, sh, start};
 
-/// What a task makes that is no success, one of each kind; `ok` is beside them all.
+/// One failing task of each kind; `ok` is independent of all of them.
 #[tokio::test]
 async fn a_task_that_fails_says_why_and_skips_only_what_depends_on_it() {
     let farm = start(builder()).await;
@@ -48,8 +48,8 @@ async fn a_task_that_fails_says_why_and_skips_only_what_depends_on_it() {
         assert_eq!(status(id), TaskStatus::Failed, "{:#?}", ended.task(id));
     }
     assert_eq!((ended.task("exits").exit_code, ended.reason("exits")), (Some(3), "exit code 3"));
-    assert_eq!(ended.reason("missing-input"), "src/nowhere.c is not there");
-    assert_eq!(ended.reason("makes-nothing"), "it did not make sub/made");
+    assert_eq!(ended.reason("missing-input"), "src/nowhere.c does not exist");
+    assert_eq!(ended.reason("makes-nothing"), "output sub/made is missing");
     assert!(ended.reason("bad-judge").contains("NaN"), "{}", ended.reason("bad-judge"));
     assert_eq!(status("slow"), TaskStatus::OverLimit, "{:#?}", ended.task("slow"));
     for id in ["behind", "far-behind"] {
@@ -57,7 +57,7 @@ async fn a_task_that_fails_says_why_and_skips_only_what_depends_on_it() {
         assert_eq!((task.status, task.because_of.as_ref().unwrap().as_str()), (TaskStatus::Skipped, "exits"));
     }
     assert_eq!((status("ok"), ended.task("judge").score), (TaskStatus::Succeeded, Some(0.25)));
-    // 3 · 0.25, 1 and nothing, over 5.
+    // The score is (3 · 0.25 + 1 + 0) / 5.
     assert_eq!(ended.job().score, Some(0.35));
     assert!(!outside.join("x").exists() && !farm.folder().join("escaped").exists());
     assert_eq!((ended.job().failed, ended.job().skipped), (6, 2), "{:#?}", ended.job());
@@ -85,10 +85,10 @@ async fn a_fatal_failure_stops_the_job_and_what_runs_of_it() {
         assert!(ended.reason(id).contains("task fatal is fatal"), "{}", ended.reason(id));
     }
     let gone = || crate::acting::processes_with(marker.to_str().unwrap()).is_empty();
-    crate::check::until("what ran is ended", SOON, gone).await;
+    crate::check::until("running tasks have ended", SOON, gone).await;
 }
 
-/// Serves the archive, and nothing else.
+/// Serves only the archive over HTTP.
 async fn serve(archive: Vec<u8>) -> SocketAddr {
     let router = Router::new()
         .route("/src.tar.gz", get(move || std::future::ready(archive.clone())))
@@ -173,7 +173,7 @@ async fn what_ends_is_told_meanwhile_and_each_task_once() {
         assert_eq!((attempt.0, tasks, ended), (1, 6, told.len() as u64));
     }
     assert_eq!(told, ["t0", "t1", "t2", "t3", "t4", "t5"]);
-    assert!(events > 1, "it is not all told at the end");
+    assert!(events > 1, "progress is reported during the job");
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn outputs_that_nothing_matches_are_none_and_hide_no_failure() {
     assert_eq!(reason.code, ReasonCode::TasksFailed, "{reason:?}");
 }
 
-/// Each task asks little and all of them together for more than any machine has.
+/// Each task requests little, but all of them together request more than any machine has.
 #[tokio::test]
 async fn a_job_that_copies_without_end_fails_with_a_reason_and_hurts_nobody() {
     let farm = start(builder()).await;
@@ -234,5 +234,5 @@ async fn a_job_that_copies_without_end_fails_with_a_reason_and_hurts_nobody() {
     let ended = run(&farm, BuildRequest { outputs: vec!["**".into()], ..request(job(&tasks.into())) }).await;
     assert_eq!((ended.outcome(), ended.record.attempt.0), (Outcome::Failed, 1));
     let reason = ended.reports.iter().find_map(|task| task.reason.clone()).unwrap();
-    assert!(reason.contains("files and folders are too many"), "{reason}");
+    assert!(reason.contains("files and folders exceed the limit"), "{reason}");
 }

@@ -1,4 +1,5 @@
-//! A worker that is offered builds by hand: the word of a dispatcher is a hint, what is there decides.
+//! A worker to which the test offers builds directly: a dispatcher's choice is a hint, the actual state
+//! of the workspace decides.
 
 use bus::{Encoding, EventKind, Subject, decode, encode};
 use farm::{Farm, SOON};
@@ -14,7 +15,7 @@ use crate::check::{processes_of, script, until};
 
 use WorkspaceKind::{Exact, New, Prefix};
 
-/// A worker with one workspace, and nobody who offers it anything but us.
+/// A worker with one workspace, which receives offers only from the test.
 pub(super) struct Hand {
     pub(super) farm: Farm,
     worker: WorkerId,
@@ -29,7 +30,7 @@ impl Hand {
         Self::of(builder.start().await, &[]).await
     }
 
-    /// Starts the worker, with variables of its own, in a farm that has none.
+    /// Starts the worker, with additional environment variables, in a farm that has none.
     pub(super) async fn of(farm: Farm, env: &[(&str, &str)]) -> Self {
         let mut heartbeats = farm.bus().client().subscribe(Subject::Heartbeat.to_string()).await.unwrap();
         farm.bus().client().flush().await.unwrap();
@@ -43,7 +44,7 @@ impl Hand {
         Self::with_env(&[]).await
     }
 
-    /// The next heartbeat that is as wanted; they are asked for.
+    /// Requests heartbeats until one satisfies the condition, and returns it.
     async fn heartbeat(&self, wanted: impl Fn(&Heartbeat) -> bool) -> Heartbeat {
         let client = self.farm.bus().client();
         let mut heartbeats = client.subscribe(Subject::Heartbeat.to_string()).await.unwrap();
@@ -60,7 +61,7 @@ impl Hand {
         tokio::time::timeout(SOON, found).await.expect("the worker says so")
     }
 
-    /// By what the workspace is found, once it is idle.
+    /// Returns the keys by which the workspace is found, once it is idle.
     pub(super) async fn left(&self) -> Option<WorkspaceKeys> {
         let idle = |heartbeat: &Heartbeat| matches!(heartbeat.workspaces[0], WorkspaceState::Idle { .. });
         match &self.heartbeat(idle).await.workspaces[0] {
@@ -69,7 +70,7 @@ impl Hand {
         }
     }
 
-    /// Offers a build.
+    /// Offers a build to the worker.
     pub(super) async fn offer(
         &self,
         key: &BuildKey,
@@ -100,7 +101,7 @@ impl Hand {
         loop {
             match self.offer(&key, kind, Millis::of_this_machine().after(SOON)).await {
                 OfferVerdict::Started => return key,
-                // The one before is about to end.
+                // The previous build is about to end.
                 OfferVerdict::Busy => drop(self.left().await),
                 verdict @ (OfferVerdict::Stale | OfferVerdict::Failed) => panic!("{verdict:?}"),
             }
@@ -116,7 +117,7 @@ impl Hand {
         self.farm.wait_finished(key, SOON).await
     }
 
-    /// Runs a build to its end, which must be this one; returns how its workspace is said to be.
+    /// Runs a build to its end and asserts the outcome; returns the reported state of its workspace.
     pub(super) async fn run(
         &self,
         request: BuildRequest,
@@ -138,12 +139,12 @@ impl Hand {
     }
 }
 
-/// A build that counts in its workspace how often it ran there, and must find this count.
+/// Creates a build that counts its runs in its workspace, and must find this count.
 fn counting(wanted: u32) -> BuildRequest {
     counting_for(wanted, "target")
 }
 
-/// What it asks its tool for is said apart, so that its script is no part of its keys.
+/// The requested target is passed separately, so that the script is not part of the keys.
 fn counting_for(wanted: u32, target: &str) -> BuildRequest {
     let text = "echo >> ran; echo >> \"$TMPDIR/ran\"; [ $(wc -l < ran) = \"$WANTED\" ] && [ $(wc -l < \"$TMPDIR/ran\") = \"$WANTED\" ]";
     let tool =
@@ -156,24 +157,24 @@ fn counting_for(wanted: u32, target: &str) -> BuildRequest {
 async fn a_workspace_is_used_again_only_if_it_is_what_it_is_said_to_be() {
     let hand = Hand::new().await;
     assert_eq!(hand.left().await, None);
-    // Nothing is there, whatever is said.
+    // The workspace is empty, whatever the offer says.
     assert_eq!(hand.succeed(counting(1), Some(Exact)).await, Some(New));
     let keys = hand.left().await.unwrap();
     assert_eq!(hand.succeed(counting(2), Some(Exact)).await, Some(Exact));
     assert_eq!(hand.left().await.unwrap(), keys);
     assert_eq!(hand.succeed(counting(3), Some(Prefix)).await, Some(Exact));
-    // Told to begin anew.
+    // The offer requires a new workspace.
     assert_eq!(hand.succeed(counting(1), Some(New)).await, Some(New));
     // Another target: nothing in common.
     assert_eq!(hand.succeed(counting_for(1, "other"), Some(Exact)).await, Some(New));
     assert_eq!(hand.succeed(counting_for(2, "other"), Some(Prefix)).await, Some(Exact));
     assert_ne!(hand.left().await.unwrap(), keys);
-    // Who did not ask for it finds nothing and leaves nothing.
+    // A build that did not ask for a warm workspace finds nothing and leaves nothing.
     let fresh = script("test -z \"$(ls -A . \"$TMPDIR\" | grep ran)\" && echo >> ran");
     assert_eq!(hand.succeed(fresh, Some(Exact)).await, None);
     assert_eq!(hand.left().await, None);
     assert_eq!(hand.succeed(counting_for(1, "other"), Some(Exact)).await, Some(New));
-    // A dispatcher that knows of no warm workspaces.
+    // A dispatcher that does not support warm workspaces.
     assert_eq!(hand.succeed(counting_for(1, "other"), None).await, None);
     assert_eq!(hand.left().await, None);
 }
@@ -190,11 +191,11 @@ async fn only_a_command_that_ends_by_itself_leaves_its_workspace() {
         Some(Exact)
     );
     assert!(hand.left().await.is_some());
-    // Timed out, also when it heeds that.
+    // Timed out, even when it reacts to SIGTERM.
     let late = BuildRequest { timeout_seconds: Some(1), ..slow("trap 'exit 0' TERM; sleep 1000 & wait") };
     assert_eq!(hand.run(late, Some(Exact), Outcome::TimedOut).await, Some(Exact));
     assert_eq!(hand.left().await, None);
-    // Cancelled.
+    // A cancelled build.
     let key = hand.start(slow("echo up; exec sleep 1000"), Some(New)).await;
     hand.speaks(&key).await;
     assert_eq!(hand.farm.cli(&["cancel", &key.id.to_string()]).await.code, 0);
@@ -202,15 +203,15 @@ async fn only_a_command_that_ends_by_itself_leaves_its_workspace() {
     let control = Subject::Control(hand.worker.clone()).to_string();
     hand.farm.bus().client().publish(control, encode(Encoding::Json, &order)).await.unwrap();
     assert_eq!(hand.left().await, None);
-    // One that could not start.
+    // A build that could not start.
     let absent = BuildRequest { command: vec!["no-such-program".into()], ..counting(1) };
     hand.run(absent, Some(New), Outcome::Failed).await;
     assert_eq!(hand.left().await, None);
-    // One that lost its shim.
+    // A build that lost its shim.
     assert_eq!(hand.succeed(counting(1), Some(Exact)).await, Some(New));
 }
 
-/// A build that leaves a daemon, and needs the one that is there if there was one.
+/// Creates a build that leaves a daemon, and needs the existing one if there was one.
 fn serving(text: &str) -> BuildRequest {
     let tool = model::ToolCall { command: "serve".into(), targets: vec!["t".into()], ..Default::default() };
     BuildRequest { tool: Some(tool), ..warm(text) }
@@ -232,7 +233,7 @@ async fn a_tool_server_serves_the_next_build_and_no_other() {
         hand.left().await;
         assert_eq!(processes_of(first.id), server);
     }
-    // A fresh build evicts it before it begins.
+    // A fresh build evicts the daemon before it begins.
     let fresh = hand.start(script("echo up; sleep 1000"), None).await;
     hand.speaks(&fresh).await;
     assert!(processes_of(first.id).is_empty());
@@ -252,7 +253,7 @@ async fn a_dead_or_draining_worker_keeps_no_tool_server() {
     hand.farm.bus().client().publish(control.clone(), order(&Control::Drain)).await.unwrap();
     until("draining ends it", SOON, || processes_of(first.id).is_empty()).await;
     hand.farm.bus().client().publish(control, order(&Control::Resume)).await.unwrap();
-    // Its folder is still there.
+    // Its folder still exists.
     assert_eq!(hand.succeed(serving("test -e pid && ! kill -0 $(cat pid)"), Some(Exact)).await, Some(Exact));
     let second = hand.start(serving(SERVE), Some(Exact)).await;
     hand.end(&second).await;
@@ -284,7 +285,7 @@ async fn a_build_kills_the_tool_server_that_it_was_killed_with() {
     assert_eq!(hand.left().await, None);
 }
 
-/// The ESU of `group` in the reports of the worker, each times its seconds, until one is of nothing.
+/// Sums the ESU of `group` in the reports of the worker, each times its seconds, until a report of zero.
 async fn reported(reports: &mut async_nats::Subscriber, worker: &WorkerId) -> f64 {
     let mut total = 0.0;
     loop {
@@ -304,7 +305,7 @@ async fn what_a_build_uses_is_in_its_result_and_in_the_reports() {
     let client = hand.farm.bus().client();
     let mut reports = client.subscribe(Subject::Usage.to_string()).await.unwrap();
     client.flush().await.unwrap();
-    // About three seconds of one processor in a child, and as long as that takes.
+    // About three seconds of one processor in a child process.
     let burn =
         "echo up; sh -c 'end=$(($(date +%s) + 4)); while [ $(date +%s) -lt $end ]; do :; done'; exit 0";
     let key = hand.start(script(burn), None).await;
@@ -326,6 +327,6 @@ async fn what_a_build_uses_is_in_its_result_and_in_the_reports() {
     assert!((gpu - 7.0 / wall).abs() < 0.01, "{gpu} in {wall} s");
     let total = reported(&mut reports, &hand.worker).await;
     assert!((total - cpu).abs() < cpu * 0.2 + 0.2, "{total} of {cpu}");
-    // Nothing more is said while nothing runs.
+    // No further reports while nothing runs.
     assert!(tokio::time::timeout(std::time::Duration::from_secs(5), reports.next()).await.is_err());
 }

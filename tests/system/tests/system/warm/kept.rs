@@ -1,4 +1,4 @@
-//! A build whose content cannot be had leaves the workspace to the next one as it found it, tool server included.
+//! A build whose content is unavailable leaves the workspace unchanged for the next one, including its tool server.
 
 use std::{
     fs,
@@ -13,13 +13,13 @@ use crate::check::processes_of;
 
 use WorkspaceKind::{Exact, New, Prefix};
 
-/// Leaves a daemon, and a file of its own.
+/// A script that leaves a daemon, and a file.
 const SERVE: &str =
     "test ! -e made; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > pid; cp file made";
-/// Needs all of that, and the content as it was.
+/// A script that needs both, and the original content.
 const CALL: &str = "kill -0 $(cat pid) && test -e made && test \"$(cat file)\" = one";
 
-/// A warm workspace, and what it was filled with.
+/// A warm workspace, and its content.
 struct Warm {
     hand: Hand,
     folder: PathBuf,
@@ -39,7 +39,7 @@ fn request(content: &Context, text: &str) -> BuildRequest {
 }
 
 impl Warm {
-    /// Of a folder with one file, of which `content` makes what a build is given.
+    /// Creates a workspace from a folder with one file; `content` returns the context of a build for it.
     async fn new(content: impl Fn(&Path) -> Context) -> Self {
         let hand = Hand::new().await;
         let folder = hand.farm.folder().join("source");
@@ -52,7 +52,8 @@ impl Warm {
         Self { hand, folder, content, first, keys }
     }
 
-    /// A build that cannot have its content, then one that can and finds everything in its place.
+    /// Runs a build whose content is unavailable, then one whose content is available and which
+    /// finds everything in place.
     async fn outlives(&self, content: &Context, restore: impl Fn()) {
         let server = processes_of(self.first.id);
         assert_eq!(server.len(), 1);
@@ -64,7 +65,7 @@ impl Warm {
         assert_eq!(self.hand.succeed(request(&self.content, CALL), Some(Exact)).await, Some(Exact));
     }
 
-    /// Where what is left is in the way, everything is made anew.
+    /// Asserts that the workspace is recreated when remains of an earlier build are in the way.
     async fn is_made_anew(&self, spoil: &str, content: &Context) {
         self.hand.succeed(request(&self.content, spoil), Some(Exact)).await;
         let kind = self.hand.succeed(request(content, SERVE), Some(Exact)).await;
@@ -103,7 +104,7 @@ async fn a_repository_without_the_revision_or_out_of_reach() {
     fs::rename(&warm.folder, &away).unwrap();
     warm.outlives(&warm.content, || fs::rename(&away, &warm.folder).unwrap()).await;
     let main = at("main", None);
-    // The worker's own repository; what becomes of the build's says nothing.
+    // Damages the worker's own repository; the state of the build's repository must not matter.
     warm.is_made_anew("rm -rf ../own/git", &main).await;
     warm.is_made_anew("git --git-dir=../own/git update-ref -d refs/forebay/wanted", &main).await;
     warm.is_made_anew("find ../own/git/objects -type f -delete", &main).await;

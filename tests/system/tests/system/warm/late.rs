@@ -1,4 +1,4 @@
-//! A worker that is slow to claim what it was offered.
+//! A worker that is slow to claim an offered build.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use tokio::{
 use super::by_hand::Hand;
 use crate::check::script;
 
-/// Stands before a server and passes everything on, later by a time that can be changed.
+/// A proxy that forwards everything to a server after an adjustable delay.
 struct Slow {
     address: String,
     delay_ms: Arc<AtomicU64>,
@@ -76,13 +76,13 @@ async fn a_build_whose_lease_took_too_long_is_left_to_others() {
     let hand = Hand::of(farm, &[("FOREBAY_NATS_URL", &format!("nats://{}", slow.address))]).await;
     let key = hand.farm.submit("g", script("true")).await;
     slow.set(DELAY);
-    // The worker hears of it after one delay, has read it after three and holds the lease after five.
+    // The offer reaches the worker after one delay, is read after three, and the lease is held after five.
     let verdict = hand.offer(&key, None, Millis::of_this_machine().after(4 * DELAY)).await;
     slow.set(Duration::ZERO);
     assert_eq!(verdict, OfferVerdict::Busy);
     let (_, record) = hand.farm.bus().latest(&key).await.unwrap().unwrap();
     assert_eq!(record.phase, Phase::Enqueued);
-    // Nor does its lease keep others from it.
+    // Its lease does not keep other workers from the build either.
     assert_eq!(
         hand.offer(&key, None, Millis::of_this_machine().after(farm::SOON)).await,
         OfferVerdict::Started

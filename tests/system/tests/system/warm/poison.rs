@@ -1,4 +1,4 @@
-//! What a build leaves in a warm workspace has no say in which sources the next one gets.
+//! Remains of a build in a warm workspace have no influence on the sources of the next one.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,8 +7,9 @@ use model::{BuildRequest, Context, Outcome, ToolCall};
 use super::{kind_of, one_workspace, warm_in};
 use crate::check::ended;
 
-/// By what an earlier build could have its way, and the script that tries. `$EVIL` is a repository with other content and
-/// the same branch; `$MARK` is a file that no preparation makes, and `$TOUCH` a program that makes it.
+/// Ways in which an earlier build could interfere, and the script that tries. `$EVIL` is a repository with
+/// other content and the same branch; `$MARK` is a file that no preparation creates, and `$TOUCH` a
+/// program that creates it.
 const VECTORS: [(&str, &str); 32] = [
     ("a url in .git/config", r#"git config url."$EVIL".insteadOf "$GOOD""#),
     ("a url in ~/.gitconfig", r#"git config --global url."$EVIL".insteadOf "$GOOD""#),
@@ -93,7 +94,7 @@ fn sh(folder: &Path, text: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A repository whose every file says `text`.
+/// Creates a repository whose files all contain `text`.
 fn repository(folder: &Path, text: &str) {
     fs::create_dir_all(folder.join("d")).unwrap();
     sh(
@@ -132,7 +133,7 @@ async fn no_build_chooses_the_sources_of_the_next() {
     let mut warm = 0;
     for (number, (what, spoil)) in VECTORS.iter().enumerate() {
         run(spoil, what).await;
-        // What the build itself set off is not what counts.
+        // Effects of the build itself do not count.
         let _ = fs::remove_file(&mark);
         sh(&good, &format!("echo {number} > file; echo {number} > d/deep; git commit -qam {number}"));
         let commit = sh(&good, "git rev-parse HEAD");
@@ -147,7 +148,7 @@ async fn no_build_chooses_the_sources_of_the_next() {
             test -z "$(ls -A ~)"
             git clean -qffdx"#
         );
-        // A dispatcher that hears late of what is left has the workspace emptied.
+        // A dispatcher that learns too late of the workspace has it emptied.
         warm += usize::from(run(&look, what).await == Some(model::WorkspaceKind::Exact));
     }
     assert!(warm > VECTORS.len() * 3 / 4, "only {warm} were found warm");

@@ -1,4 +1,4 @@
-//! What a workspace that is used again holds: what was asked and nothing else of any source, and what builds made of it.
+//! Contents of a reused workspace: exactly the requested sources, and the outputs of earlier builds.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use crate::check::script;
 
 use WorkspaceKind::{Exact, New, Prefix};
 
-/// Makes `out/NAME` of each `src/NAME`, and says so in a file outside.
+/// Creates `out/NAME` from each `src/NAME`, and records that in a file outside.
 const MAKEFILE: &str = "names := $(notdir $(wildcard src/*))
 all: $(addprefix out/,$(names))
 out/%: src/% | out
@@ -24,7 +24,7 @@ out:
 \t@mkdir out
 ";
 
-/// A farm, the commands of its builds, and what they made.
+/// A farm, the commands of its builds, and their outputs.
 struct Place {
     farm: Farm,
     source: PathBuf,
@@ -57,7 +57,7 @@ impl Place {
         warm_in(context, &["make", "all", &log])
     }
 
-    /// Runs `make`; how its workspace was chosen, and what it made.
+    /// Runs `make`; returns how its workspace was chosen, and the files that were built.
     async fn made(&self, context: &Context) -> (Option<WorkspaceKind>, Vec<String>) {
         let _ = fs::remove_file(&self.log);
         let (kind, _) = run(&self.farm, self.make(context)).await;
@@ -67,7 +67,7 @@ impl Place {
         (kind, made)
     }
 
-    /// Runs a script in the very workspace that `make` is run in next.
+    /// Runs a script in the workspace in which `make` runs next.
     async fn look(&self, context: &Context, text: &str) {
         let tool = model::ToolCall::of_command(&self.make(context).command);
         let request = BuildRequest { tool: Some(tool), ..warm_in(context, &["/bin/sh", "-ec", text]) };
@@ -100,7 +100,7 @@ async fn of_a_repository_only_what_changed_is_built() {
     let main = at("main", None);
     assert_eq!(place.made(&main).await, made(New, &["a", "b"]));
     assert_eq!(place.made(&main).await, made(Exact, &[]));
-    // Another branch changes one, adds one and takes one away; what was made of that stays.
+    // Another branch changes one file, adds one and removes one; its output stays.
     assert_eq!(place.made(&at("dev", None)).await, made(Prefix, &["b", "c"]));
     place
         .look(
@@ -109,7 +109,7 @@ async fn of_a_repository_only_what_changed_is_built() {
         )
         .await;
     assert_eq!(place.made(&main).await, made(Prefix, &["a", "b"]));
-    // A patch that adds a file and changes another: built once, and gone without a trace.
+    // A patch that adds a file and changes another: built once, and removed completely.
     let patch = "diff --git a/src/new b/src/new\nnew file mode 100644\n--- /dev/null\n+++ b/src/new\n@@ -0,0 +1 @@\n+new\n\
         diff --git a/src/a b/src/a\n--- a/src/a\n+++ b/src/a\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+patched\n";
     let patched = at("main", Some(patch));
@@ -118,14 +118,14 @@ async fn of_a_repository_only_what_changed_is_built() {
     assert_eq!(place.made(&main).await, made(Exact, &["a"]));
     place.look(&main, "test ! -e src/new && test \"$(cat src/a)\" = a && test \"$(git rev-parse HEAD)\" = \"$(git rev-parse refs/forebay/wanted)\"")
         .await;
-    // What a build did to its sources is undone, and a lock of a git that died there is no hindrance.
+    // Changes of a build to its sources are undone, and the lock of a killed git does not block.
     place.look(&main, "echo spoilt > src/a; rm src/b; echo > .git/index.lock").await;
     assert_eq!(place.made(&main).await, made(Exact, &["a", "b"]));
-    // The build's repository is made again, whatever became of it; what no revision knows stays.
+    // The build's repository is recreated, whatever its state; files outside any revision stay.
     place.look(&main, "rm -rf .git; echo more > src/more").await;
     assert_eq!(place.made(&main).await, made(Exact, &["more"]));
     place.look(&main, "git log -1 --format=%s | grep -x first && git diff --quiet HEAD && rm src/more").await;
-    // By an abbreviated commit, which needs the whole history.
+    // An abbreviated commit needs the whole history.
     let first = place.sh("git rev-parse --short=10 main");
     assert_eq!(place.made(&at(&first, None)).await.1, Vec::<String>::new());
 }
@@ -138,7 +138,7 @@ async fn of_a_folder_only_what_changed_is_built() {
     assert_eq!(place.made(&context).await, made(Exact, &[]));
     place.put("src/b", "B");
     place.put("src/c", "c");
-    // Older than what was made: it is new nevertheless.
+    // Older than the outputs: it still counts as new.
     place.sh("touch -d '1 hour ago' src/b src/c; touch src/a; mkdir empty");
     assert_eq!(place.made(&context).await, made(Exact, &["b", "c"]));
     place.look(&context, "test -d empty; test \"$(cat out/b)\" = B").await;
@@ -148,7 +148,7 @@ async fn of_a_folder_only_what_changed_is_built() {
         .look(&context, "test ! -e src/c; test ! -e empty; test -e out/c; echo spoilt > src/a; rm src/b")
         .await;
     assert_eq!(place.made(&context).await, made(Exact, &["a", "b"]));
-    // A fresh build sees the source and nothing else.
+    // A fresh build sees only the source.
     let fresh = BuildRequest { context, ..script("test ! -e out && test -z \"$(ls -A $TMPDIR)\"") };
     assert_eq!(run(&place.farm, fresh).await.0, None);
 }
@@ -158,7 +158,7 @@ async fn of_an_archive_only_what_changed_is_built() {
     let place = Place::new().await;
     let archive = place.farm.folder().join("source.tar");
     let context = Context::Archive { location: text(&archive), digest: None };
-    // All times are the same in all of them.
+    // All modification times are equal in all archives.
     let pack = || drop(place.sh(&format!("tar --mtime=@1000000000 -cf {} .", archive.display())));
     pack();
     assert_eq!(place.made(&context).await, made(New, &["a", "b"]));

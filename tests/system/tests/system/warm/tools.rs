@@ -1,4 +1,4 @@
-//! A tool's server is kept for the build that comes next.
+//! A tool's server is kept for the next build.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ async fn survivors_serve_until_a_fresh_build_comes() {
     assert_eq!(run(&farm, warm(text)).await.0, Some(WorkspaceKind::New));
 }
 
-/// Whether there is a Bazel here. Its server starts and serves without any network.
+/// Returns whether Bazel is installed. Its server starts and works without any network.
 fn has_bazel() -> bool {
     let found = std::process::Command::new("bazel").arg("--version").env("PATH", farm::with_tools()).output();
     found.is_ok_and(|output| output.status.success())
 }
 
-/// A folder with one target, made by `command`.
+/// A folder with one target, built by `command`.
 struct Project {
     farm: Farm,
     context: Context,
@@ -54,7 +54,7 @@ impl Project {
         std::fs::write(self.farm.folder().join("source/BUILD"), rule).unwrap();
     }
 
-    /// Builds with a script that has `server`, the number of Bazel's server, and `log`, what Bazel said.
+    /// Builds with a script that has `server`, the process id of Bazel's server, and `log`, the output of Bazel.
     async fn build(&self, check: &str) -> (BuildKey, BuildRecord) {
         let text = format!(
             "set -e; bazel build //:x 2>log || {{ cat log >&2; exit 9; }}
@@ -72,7 +72,7 @@ impl Project {
         (key, record)
     }
 
-    /// With what was there before: the same server, and nothing analysed again.
+    /// Builds with the same server; asserts that nothing is analysed again.
     async fn again(&self) -> BuildRecord {
         let check =
             "! grep 'discarding analysis cache' log; grep -q '(0 packages loaded, 0 targets configured)' log
@@ -96,7 +96,7 @@ async fn bazel_keeps_its_server_and_its_caches_between_builds() {
     assert!(!processes_of(first.id).is_empty());
 }
 
-/// ESU that executors report, times their seconds, until they report none.
+/// Sums the ESU that executors report, times their seconds, until they report none.
 async fn reported_by_executors(reports: &mut async_nats::Subscriber) -> f64 {
     let mut total = 0.0;
     loop {
@@ -111,13 +111,13 @@ async fn reported_by_executors(reports: &mut async_nats::Subscriber) -> f64 {
     }
 }
 
-/// Who sends its actions to the farm names itself anew in each build, which costs no cache.
+/// A Bazel that sends its actions to the farm has a new invocation id in each build, which does not reset its caches.
 #[tokio::test]
 async fn bazel_keeps_its_caches_while_it_uses_the_farm() {
     if !has_bazel() {
         return;
     }
-    // The executor is of another type than the worker, so that the use of either can be told.
+    // The executor is of another type than the worker, so that their usage can be distinguished.
     let farm = Farm::builder().workspaces(1).with("scheduler").with("cas").start().await;
     farm.keep(farm.spawn_with_env("executor", &[("FOREBAY_EXECUTOR_TYPE", "gpu")]).await);
     farm.replace("worker", &[]).await;

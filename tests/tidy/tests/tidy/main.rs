@@ -1,0 +1,7 @@
+//! What the tree must keep and people forget.
+
+mod dependencies;
+mod documents;
+mod metrics;
+mod settings;
+mod words;
