@@ -128,8 +128,8 @@ pub(crate) async fn interrupt_stops_actions(bazel: &Bazel, rig: &Rig) {
 
 /// `kill -9` of each of these services, one after the other, while a build's actions run: Bazel does not notice.
 pub(crate) async fn build_survives(bazel: &Bazel, rig: &Rig, services: &[&str]) {
-    // Two at a time, 25 actions take four seconds, or twelve to be killed in more often.
-    let pace = word(if services.len() == 1 { "0.3" } else { "1.0" });
+    // Two at a time, 25 actions take four seconds, or twenty-five to be killed in more often.
+    let pace = word(if services.len() == 1 { "0.3" } else { "2.0" });
     let build = bazel.start_remote(rig, "build", &["--keep_going", &define("pace", &pace), "//cases:steps"]);
     for service in services {
         until("an action runs", SOON, || {
