@@ -222,8 +222,7 @@ async fn publish(bus: &Bus, subject: &Subject, message: &impl Serialize) -> Resu
 
 fn read<T: DeserializeOwned>(message: &Message) -> Option<T> {
     let read = decode(Encoding::Json, &message.payload);
-    read.inspect_err(|error| tracing::debug!(%error, subject = &*message.subject, "invalid message"))
-        .ok()
+    read.inspect_err(|error| tracing::debug!(%error, subject = &*message.subject, "invalid message")).ok()
 }
 
 /// Returns the name of the folder `root`, which all processes on it share.

@@ -61,13 +61,14 @@ pub(crate) async fn run(
     let mut timer: Option<Instant> = None;
     let mut failing = false;
     loop {
-        let mut due = false;
         tokio::select! {
             () = context.stop.cancelled() => break,
             () = dispatcher.wakes.dispatch.notified() => {}
-            () = sleep_until(timer) => due = true,
+            () = sleep_until(timer) => {}
             Some(_) = dispatcher.offers.join_next() => continue,
         }
+        // Whatever woke it: on a busy farm that is rarely the timer.
+        let due = timer.is_some_and(|at| at <= Instant::now());
         timer = match dispatcher.pass(due).await {
             Ok(again) => {
                 failing = false;
@@ -258,6 +259,6 @@ impl Dispatcher {
 /// could leave a build waiting.
 fn next_look(heads: &Heads, now: Millis) -> Option<Instant> {
     let pending = heads.waiting_groups + heads.offered + heads.running > 0;
-    let offer = heads.next_offer.map(|at| Instant::now() + at.since(now) + CLAIM_MARGIN);
+    let offer = heads.next_offer.map(|at| Instant::now() + at.after(CLAIM_MARGIN).since(now));
     pending.then(|| Instant::now() + REPAIR).into_iter().chain(offer).min()
 }

@@ -28,17 +28,12 @@ const RECORD_BYTES_MAX: usize = 400 << 10;
 pub(crate) enum NotEnqueued {
     /// The id belongs to a different build.
     #[error("build {id} of group {group} already exists and differs from this request; use a new id")]
-    Conflict {
-        id: model::BuildId,
-        group: model::Group,
-    },
+    Conflict { id: model::BuildId, group: model::Group },
     #[error("invalid glob in field outputs: {0}")]
     Glob(globset::Error),
     /// The record would leave no room for its result.
     #[error("the build's record has {size} bytes, the limit is {RECORD_BYTES_MAX}")]
-    TooLarge {
-        size: usize,
-    },
+    TooLarge { size: usize },
     /// Builds of groups without quota are refused.
     #[error(transparent)]
     NoQuota(#[from] NoQuota),

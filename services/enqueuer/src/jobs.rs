@@ -39,10 +39,7 @@ pub(crate) enum BadJob {
     #[error("job: {}", telemetry::error_chain(.0))]
     Stored(StoreError),
     #[error("job: it has {size} bytes as JSON, the limit is {most}")]
-    TooLarge {
-        size: usize,
-        most: usize,
-    },
+    TooLarge { size: usize, most: usize },
 }
 
 /// The reason why a job cannot be accepted now.

@@ -91,10 +91,7 @@ async fn ask(shared: &Arc<Shared>) -> Asked {
         Ok(message) => match decode::<ClaimReply>(Encoding::Json, &message.payload) {
             Ok(reply) => receive(shared, reply).await,
             Err(error) => {
-                warn!(
-                    error = telemetry::error_chain(&error),
-                    "cannot read the answer to a request for work"
-                );
+                warn!(error = telemetry::error_chain(&error), "cannot read the answer to a request for work");
                 Asked::Unanswered
             }
         },

@@ -34,7 +34,9 @@ impl Keeper {
         let renewed_at = Instant::now();
         match bus.acquire_lease(&shared.id, holder, Duration::from_secs(30)).await? {
             Acquired::Held(lease) => Ok(Self { bus, shared: shared.clone(), lease, renewed_at }),
-            Acquired::Taken => Err(ServiceError::failed("acquiring the executor's lease", "it is already held")),
+            Acquired::Taken => {
+                Err(ServiceError::failed("acquiring the executor's lease", "it is already held"))
+            }
         }
     }
 

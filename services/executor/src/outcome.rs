@@ -26,9 +26,7 @@ pub(crate) enum Fault {
         missing: Vec<BlobDigest>,
     },
     /// The executor or the machine failed: the action may succeed elsewhere.
-    Machine {
-        reason: String,
-    },
+    Machine { reason: String },
     /// The result is not wanted any more: nothing is written.
     Stopped,
 }

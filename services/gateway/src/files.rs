@@ -25,10 +25,12 @@ pub(crate) async fn output(
     let build = gateway.client.get(&key).await?;
     let path = names.text("path");
     let result = build.record.result();
-    let result = result
-        .ok_or_else(|| Failure::missing(format!("build {key} has not finished: it has no output files yet")))?;
+    let result = result.ok_or_else(|| {
+        Failure::missing(format!("build {key} has not finished: it has no output files yet"))
+    })?;
     let output = result.outputs.iter().find(|output| output.path == path);
-    let output = output.ok_or_else(|| Failure::missing(format!("build {key} has no output file {path:?}")))?;
+    let output =
+        output.ok_or_else(|| Failure::missing(format!("build {key} has no output file {path:?}")))?;
     send(&gateway.store, &output.digest, &headers).await
 }
 

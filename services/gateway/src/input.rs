@@ -82,7 +82,9 @@ impl Pairs {
         let states = [State::Enqueued, State::InProgress, State::Finished];
         let parse = |text: &str| {
             states.into_iter().find(|state| state.as_str().eq_ignore_ascii_case(text)).ok_or_else(|| {
-                Failure::invalid(format!("invalid state {text:?}: expected ENQUEUED, IN_PROGRESS or FINISHED"))
+                Failure::invalid(format!(
+                    "invalid state {text:?}: expected ENQUEUED, IN_PROGRESS or FINISHED"
+                ))
             })
         };
         self.all("state").last().map(parse).transpose()

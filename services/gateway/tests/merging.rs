@@ -177,7 +177,8 @@ async fn without_redis_all_are_answered() {
         let all = futures::future::join_all(
             [&one, &one, &two, &two].map(|gateway| begun(gateway, request(&action))),
         );
-        let all = tokio::time::timeout(Duration::from_secs(5), all).await.expect("no request waits for Redis");
+        let all =
+            tokio::time::timeout(Duration::from_secs(5), all).await.expect("no request waits for Redis");
         let names: Vec<&String> = all.iter().map(|(name, _)| name).collect();
         assert_eq!((names[0], names[2]), (names[1], names[3]), "a gateway knows its own executions");
         assert_ne!(names[0], names[2]);

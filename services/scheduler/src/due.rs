@@ -44,7 +44,11 @@ where
             () = wake.notified() => {}
         }
         if let Err(error) = all(&shared, due, &act).await {
-            warn!(error = telemetry::error_chain(&error), ?due, "cannot handle due executions; retrying later");
+            warn!(
+                error = telemetry::error_chain(&error),
+                ?due,
+                "cannot handle due executions; retrying later"
+            );
         }
         shared.wakes.dispatch.notify_one();
     }

@@ -78,8 +78,7 @@ impl Console {
         let room = self.limits.total.saturating_sub(self.summary.bus_bytes + self.overflow_bytes);
         if length > room || self.summary.dropped_bytes > 0 {
             if self.summary.dropped_bytes == 0 {
-                let mark =
-                    format!("\nforebay: log limit of {} bytes reached\n", self.limits.total);
+                let mark = format!("\nforebay: log limit of {} bytes reached\n", self.limits.total);
                 let _ = self.append(mark.as_bytes()).await;
             }
             self.summary.dropped_bytes += length;

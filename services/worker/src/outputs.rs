@@ -82,7 +82,11 @@ pub(crate) async fn keep(
         }
         let (digest, size_bytes) = store.put_file(&file.path).await.map_err(|error| Reason {
             code: if error.is_disk_full() { ReasonCode::DiskFull } else { ReasonCode::OutputNotKept },
-            message: format!("output {} could not be stored: {}", file.relative, telemetry::error_chain(&error)),
+            message: format!(
+                "output {} could not be stored: {}",
+                file.relative,
+                telemetry::error_chain(&error)
+            ),
         })?;
         files.push(OutputFile { path: file.relative, digest, size_bytes, executable: file.executable });
     }

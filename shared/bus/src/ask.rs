@@ -23,9 +23,7 @@ pub enum AskError {
     Refused(#[from] ApiError),
     /// No service is subscribed to the subject.
     #[error("no service listens on {subject}")]
-    NobodyListens {
-        subject: String,
-    },
+    NobodyListens { subject: String },
     /// No answer arrived or the connection was lost: whether the request took effect is not known.
     #[error("no answer on {subject}")]
     Doubtful {

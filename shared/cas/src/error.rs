@@ -9,15 +9,10 @@ use model::BlobDigest;
 pub enum CasError {
     /// The content does not match its digest. Nothing was stored.
     #[error("blob {wanted} was refused: its content has the digest {found}")]
-    Mismatch {
-        wanted: BlobDigest,
-        found: BlobDigest,
-    },
+    Mismatch { wanted: BlobDigest, found: BlobDigest },
     /// More content arrived than the digest states. Nothing was stored.
     #[error("blob {wanted} was refused: more bytes arrived than its digest states")]
-    TooLong {
-        wanted: BlobDigest,
-    },
+    TooLong { wanted: BlobDigest },
     /// The blob exceeds the size limit of the store.
     #[error("blob {digest} is too large: the limit is {max} bytes")]
     TooLarge {
@@ -40,9 +35,7 @@ pub enum CasError {
     Full,
     /// A required blob is not in the store.
     #[error("the store has no blob {digest}")]
-    Missing {
-        digest: BlobDigest,
-    },
+    Missing { digest: BlobDigest },
     /// The content of a blob is not a message of the required type.
     #[error("blob {digest} is not a valid {wanted}: {why}")]
     Malformed {
@@ -53,15 +46,10 @@ pub enum CasError {
     },
     /// A chunk and its blob use different digest functions.
     #[error("chunk {chunk} and blob {digest} use different digest functions")]
-    MixedFunctions {
-        digest: BlobDigest,
-        chunk: BlobDigest,
-    },
+    MixedFunctions { digest: BlobDigest, chunk: BlobDigest },
     /// The path of a file to store is not a regular file.
     #[error("{path} is not a regular file and cannot be stored")]
-    NotAFile {
-        path: String,
-    },
+    NotAFile { path: String },
     /// A file-system operation failed.
     #[error("{what} {path} failed")]
     Disk {
@@ -100,15 +88,10 @@ pub enum CasError {
     },
     /// The URL does not name a kind of store that this build supports.
     #[error("object store {url:?} cannot be used: {why}")]
-    Unsupported {
-        url: String,
-        why: String,
-    },
+    Unsupported { url: String, why: String },
     /// Another process already evicts from this folder.
     #[error("another process already evicts from {path}; only one may run")]
-    EvictorRuns {
-        path: String,
-    },
+    EvictorRuns { path: String },
     /// The process is shutting down.
     #[error("the store is stopping")]
     Stopping,

@@ -52,10 +52,7 @@ pub enum TreeCheck {
 pub enum TreeFault {
     /// A directory cannot be decoded, is not in canonical form, or references something outside of itself.
     #[error("directory {digest} is not valid: {why}")]
-    Malformed {
-        digest: BlobDigest,
-        why: String,
-    },
+    Malformed { digest: BlobDigest, why: String },
     #[error("the tree is nested deeper than {max} directories")]
     TooDeep {
         /// Maximum depth in directories.

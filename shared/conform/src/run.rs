@@ -70,10 +70,7 @@ impl Default for Options {
 pub enum ConformError {
     /// The connection to the server failed.
     #[error("cannot connect to {endpoint}; check that the server is up and serves gRPC without TLS")]
-    Connect {
-        endpoint: String,
-        source: tonic::transport::Error,
-    },
+    Connect { endpoint: String, source: tonic::transport::Error },
     /// The server did not return its capabilities.
     #[error(
         "{endpoint} did not return its capabilities for instance {instance:?} ({reason}); check the instance name"

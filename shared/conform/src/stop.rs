@@ -83,11 +83,7 @@ pub(crate) fn has_code(status: Option<&reapi::rpc::Status>, codes: &[Code], what
     if codes.contains(&code) {
         return Ok(());
     }
-    Err(Stop::Fail(format!(
-        "{what} was answered with {}, expected {}",
-        named(code, message),
-        names(codes)
-    )))
+    Err(Stop::Fail(format!("{what} was answered with {}, expected {}", named(code, message), names(codes))))
 }
 
 /// Fails the check unless the condition holds.

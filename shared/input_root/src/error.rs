@@ -58,17 +58,12 @@ pub enum CollectError {
     },
     /// An output has a kind that cannot be stored.
     #[error("output {path:?} is a {kind}, which cannot be stored")]
-    Special {
-        path: String,
-        kind: &'static str,
-    },
+    Special { path: String, kind: &'static str },
     /// The path of an output leads out of the input root.
     #[error(
         "output {path:?} is outside of the input root: a directory on its path is a symlink that leads out of it"
     )]
-    Outside {
-        path: String,
-    },
+    Outside { path: String },
     /// A name cannot be represented in the protocol.
     #[error("output {path:?} has a name or target that is not UTF-8")]
     NotText {

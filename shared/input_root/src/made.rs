@@ -10,9 +10,7 @@ use crate::{at::changed_at, plan::Plan};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stamp {
     /// One of the store's own files, which no action can change.
-    Linked {
-        inode: u64,
-    },
+    Linked { inode: u64 },
     /// A copy or a symlink: every modification changes its time of last change.
     Own {
         inode: u64,

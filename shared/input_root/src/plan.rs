@@ -129,9 +129,8 @@ impl Plans {
     fn read(&self, digest: &BlobDigest, content: bytes::Bytes) -> Result<Directory, InputError> {
         let directory = Directory::decode(content)
             .map_err(|error| InputError::Invalid(format!("blob {digest} is not a directory: {error}")))?;
-        check_with(&directory, self.absolute).map_err(|fault| {
-            InputError::Invalid(format!("invalid input directory {digest}: {fault}"))
-        })?;
+        check_with(&directory, self.absolute)
+            .map_err(|fault| InputError::Invalid(format!("invalid input directory {digest}: {fault}")))?;
         Ok(directory)
     }
 

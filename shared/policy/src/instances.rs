@@ -174,7 +174,10 @@ impl FromStr for InstanceRules {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let rules: Vec<InstanceRule> = text.split_whitespace().map(parse_rule).collect::<Result<_, _>>()?;
         if rules.is_empty() {
-            return Err(ParseRuleError { rule: text.to_owned(), wanted: "expected at least one rule".into() });
+            return Err(ParseRuleError {
+                rule: text.to_owned(),
+                wanted: "expected at least one rule".into(),
+            });
         }
         Ok(Self { rules })
     }
@@ -184,8 +187,7 @@ fn parse_rule(text: &str) -> Result<InstanceRule, ParseRuleError> {
     let wrong = |wanted: String| ParseRuleError { rule: text.to_owned(), wanted };
     let mut parts = text.split(';');
     let head = parts.next().unwrap_or_default();
-    let (pattern, groups) =
-        head.split_once('=').ok_or_else(|| wrong("expected PATTERN=GROUP".to_owned()))?;
+    let (pattern, groups) = head.split_once('=').ok_or_else(|| wrong("expected PATTERN=GROUP".to_owned()))?;
     let pattern = parse_pattern(pattern).map_err(wrong)?;
     let mut groups = groups.split(',');
     let group =

@@ -165,10 +165,7 @@ pub fn basis_text(basis: StartBasis) -> &'static str {
 pub fn why_text(waiting: &Waiting) -> String {
     if !waiting.without_quota.is_empty() {
         let types: Vec<&str> = waiting.without_quota.iter().map(model::ExecutorType::as_str).collect();
-        return format!(
-            "the quotas for {} total 0: raise one with `forebay quota set`",
-            types.join(", ")
-        );
+        return format!("the quotas for {} total 0: raise one with `forebay quota set`", types.join(", "));
     }
     let throttled = waiting.throttled_by.iter().map(|by| {
         let before = if by.reserved > Esu::ZERO {

@@ -68,9 +68,7 @@ pub fn function(request_field: i32, a_digest: Option<&execution::Digest>) -> Res
             "digest function {} is not supported; {served}",
             other.as_str_name()
         ))),
-        Err(_) => {
-            Err(Status::invalid_argument(format!("unknown digest function {request_field}; {served}")))
-        }
+        Err(_) => Err(Status::invalid_argument(format!("unknown digest function {request_field}; {served}"))),
     }
 }
 

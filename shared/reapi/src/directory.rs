@@ -15,9 +15,7 @@ pub const NAME_MAX: usize = 255;
 pub enum DirectoryFault {
     /// A text that cannot be the name of a node.
     #[error("{name:?} is not a valid name of a file, directory or symlink")]
-    Name {
-        name: String,
-    },
+    Name { name: String },
     /// Two names are in the wrong order.
     #[error("{after:?} follows {name:?}, but nodes must be sorted by name")]
     Order {
@@ -28,15 +26,10 @@ pub enum DirectoryFault {
     },
     /// Two nodes have the same name.
     #[error("two nodes have the name {name:?}")]
-    Duplicate {
-        name: String,
-    },
+    Duplicate { name: String },
     /// A node has an invalid digest.
     #[error("invalid digest of {name:?}: {wrong}")]
-    Digest {
-        name: String,
-        wrong: String,
-    },
+    Digest { name: String, wrong: String },
     /// A symlink has a target that is not allowed.
     #[error("the target {target:?} of symlink {name:?} is {wrong}")]
     Target {

@@ -21,9 +21,7 @@ pub enum RemoteError {
         status: Box<Status>,
     },
     #[error("the store has no blob {digest}")]
-    Missing {
-        digest: BlobDigest,
-    },
+    Missing { digest: BlobDigest },
     /// A local file cannot be read or written.
     #[error("cannot read or write {path}")]
     File {

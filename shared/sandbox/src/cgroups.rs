@@ -104,7 +104,8 @@ impl Cgroups {
             let (version, parent) = place.as_ref()?;
             let folder = parent.join(format!("{OURS}{name}"));
             if held.iter().all(|held| held.folder != folder) {
-                let made = Held::at(&folder).map_err(|source| SandboxError::file("creating", &folder, source));
+                let made =
+                    Held::at(&folder).map_err(|source| SandboxError::file("creating", &folder, source));
                 held.push(usable(made)?);
             }
             Some((*version, folder))

@@ -12,9 +12,7 @@ pub enum SandboxError {
     #[error(
         "bubblewrap not found: no `{program}` in PATH; install the package `bubblewrap`, or choose the sandbox `none`"
     )]
-    NoBubblewrap {
-        program: PathBuf,
-    },
+    NoBubblewrap { program: PathBuf },
     /// Bubblewrap does not work on this machine.
     #[error("bubblewrap cannot create a sandbox on this machine: {said}; {advice}")]
     Bubblewrap {
@@ -39,10 +37,7 @@ pub enum SandboxError {
     RootNeedsBubblewrap,
     /// A path in the wrong place, or one that cannot be passed to the shim.
     #[error("{path} is not an input root of this slot: {why}")]
-    Root {
-        path: PathBuf,
-        why: &'static str,
-    },
+    Root { path: PathBuf, why: &'static str },
     /// A file or folder of the slot failed.
     #[error("{doing} {path} failed")]
     File {

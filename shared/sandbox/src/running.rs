@@ -306,7 +306,8 @@ impl Under {
 
     /// Truncates a log to the allowed length; returns the new length.
     fn cut(&self, log: &Log) -> Result<u64, SandboxError> {
-        log.cut(self.run.output_bytes_max).map_err(|source| SandboxError::file("truncating", log.path(), source))
+        log.cut(self.run.output_bytes_max)
+            .map_err(|source| SandboxError::file("truncating", log.path(), source))
     }
 
     /// Explains why bubblewrap ended without running the command, from its standard error.

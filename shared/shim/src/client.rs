@@ -31,10 +31,7 @@ const READ_LEAST: usize = 16 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ShimError {
     #[error("cannot start the shim {program}")]
-    Start {
-        program: PathBuf,
-        source: io::Error,
-    },
+    Start { program: PathBuf, source: io::Error },
     /// The shim is dying, and with it every process of its command: [`Shim::end`] returns when they are dead.
     #[error("the shim has ended")]
     Gone,
@@ -318,7 +315,9 @@ impl Shim {
                 self.kept = false;
             }
             Reply::Measured(run, measured) => drop(self.measured.send_replace((run, measured))),
-            Reply::Ready(_) => return Err(ShimError::Protocol("it reported twice that it is ready".to_owned())),
+            Reply::Ready(_) => {
+                return Err(ShimError::Protocol("it reported twice that it is ready".to_owned()));
+            }
         }
         Ok(None)
     }

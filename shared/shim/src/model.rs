@@ -94,10 +94,7 @@ pub enum Event {
         at: Moment,
     },
     /// Output, at most 64 KiB at a time, in the order in which the shim read it.
-    Output {
-        stream: Stream,
-        data: Bytes,
-    },
+    Output { stream: Stream, data: Bytes },
     /// The command ended and all its processes are dead, except the survivors of a command
     /// that was started by [`Shim::run_and_keep`](crate::Shim::run_and_keep).
     Exited(Exit),

@@ -144,10 +144,7 @@ pub enum InvalidScaling {
         "tick_seconds is {tick_seconds}, more than a quarter of scale_in_after_seconds ({scale_in_after_seconds}): \
          the planner would see too little of that time ever to remove a process"
     )]
-    Tick {
-        tick_seconds: f64,
-        scale_in_after_seconds: f64,
-    },
+    Tick { tick_seconds: f64, scale_in_after_seconds: f64 },
     /// The work exceeds the capacity of the pool.
     #[error(
         "{left} of {items} items still wait or run {days} days after the scenario's end; \

@@ -91,12 +91,7 @@ pub enum InvalidScenario {
     #[error(transparent)]
     Governor(#[from] InvalidGovernorSettings),
     #[error("{name} is {value}: expected {least} to {most}")]
-    OutOfRange {
-        name: &'static str,
-        value: f64,
-        least: f64,
-        most: f64,
-    },
+    OutOfRange { name: &'static str, value: f64, least: f64, most: f64 },
     #[error("phase {phase} has {loads} loads for {groups} groups")]
     Loads {
         /// Index of the phase, from 0.

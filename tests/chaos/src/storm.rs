@@ -50,6 +50,11 @@ pub struct Aftermath {
 pub async fn run(plan: &Plan) -> (Farm, Aftermath) {
     let builder =
         Farm::builder().only(&[]).workspaces(plan.workspaces).env("FOREBAY_OFFER_TIMEOUT_MS", "500");
+    // What the services log: FOREBAY_LOG of this process does not reach them.
+    let builder = match std::env::var("FOREBAY_CHAOS_LOG") {
+        Ok(filter) => builder.env("FOREBAY_LOG", filter),
+        Err(_) => builder,
+    };
     let builder = if plan.full_disks > 0 { builder.bus_disk(BUS_MEGABYTES) } else { builder };
     let builder = if plan.nodes > 1 { builder.cluster(plan.nodes) } else { builder };
     let farm = builder.start().await;

@@ -1,5 +1,10 @@
 //! The source tree as text, for the checks in `tests/`.
-#![expect(clippy::expect_used, clippy::panic, clippy::missing_panics_doc, reason = "a test harness fails by panicking")]
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a test harness fails by panicking"
+)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -53,7 +58,8 @@ fn collect(folder: &Path, extension: &str, found: &mut Vec<SourceFile>) {
         if kind.is_dir() && !NOT_OURS.contains(&name.as_str()) {
             collect(&path, extension, found);
         } else if kind.is_file() && path.extension().is_some_and(|it| it == extension) {
-            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let text =
+                fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             let relative = path.strip_prefix(root()).expect("a path below the root");
             found.push(SourceFile { path: relative.to_string_lossy().into_owned(), text });
         }
@@ -64,7 +70,8 @@ fn collect(folder: &Path, extension: &str, found: &mut Vec<SourceFile>) {
 pub fn members() -> BTreeMap<String, Member> {
     let manifests = files("toml").into_iter().filter(|file| file.path.ends_with("/Cargo.toml"));
     let members = manifests.map(|file| {
-        let manifest: toml::Table = file.text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.path));
+        let manifest: toml::Table =
+            file.text.parse().unwrap_or_else(|error| panic!("{}: {error}", file.path));
         let package = manifest.get("package").and_then(|it| it.as_table()).expect("a package");
         let name = package.get("name").and_then(|it| it.as_str()).expect("a name").to_owned();
         let dependencies = manifest.get("dependencies").and_then(|it| it.as_table());

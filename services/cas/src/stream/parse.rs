@@ -26,17 +26,30 @@ pub(super) enum Part {
 #[derive(Debug)]
 enum State {
     /// In the flag and length that precede a message.
-    Head { taken: u8 },
+    Head {
+        taken: u8,
+    },
     Tag,
     /// Before the value of a numeric field.
-    Number { field: u64 },
+    Number {
+        field: u64,
+    },
     /// Before the length of a field.
-    Length { field: u64 },
+    Length {
+        field: u64,
+    },
     /// In the resource name.
-    Name { left: u32, text: Vec<u8> },
-    Data { left: u32 },
+    Name {
+        left: u32,
+        text: Vec<u8>,
+    },
+    Data {
+        left: u32,
+    },
     /// In a field that is ignored.
-    Skip { left: u32 },
+    Skip {
+        left: u32,
+    },
 }
 
 #[derive(Debug)]

@@ -33,7 +33,9 @@ impl Disk {
         let inodes = percent(space.inodes_left, space.inodes);
         let short = |left: f64, what: &str| {
             let folder = self.folder.display();
-            Reading::red(format!("{left:.1} % of the {what} of {folder} is free, below the minimum of {wanted} %"))
+            Reading::red(format!(
+                "{left:.1} % of the {what} of {folder} is free, below the minimum of {wanted} %"
+            ))
         };
         if room < wanted {
             short(room, "disk")

@@ -109,8 +109,7 @@ impl LogWriter {
                 Ok(())
             }
             Err(Some(now)) => {
-                let text =
-                    format!("another client writes this log stream: {} bytes committed", now.length);
+                let text = format!("another client writes this log stream: {} bytes committed", now.length);
                 Err(Status::aborted(text))
             }
             Err(None) => Err(unknown(&self.id.simple().to_string())),

@@ -325,18 +325,12 @@ mod tests {
         );
         let draining = vec![executor("big", 4, 0, ExecutorStatus::Draining)];
         let seen = |executors| Seen { pools: Vec::new(), executors, at: Instant::now(), changes: 0 };
-        assert_eq!(
-            seen(draining.clone()).closed(&"big".parse().unwrap()).unwrap(),
-            "are draining"
-        );
+        assert_eq!(seen(draining.clone()).closed(&"big".parse().unwrap()).unwrap(), "are draining");
         assert!(why(draining).contains("are draining"));
         let mut closed = executor("big", 4, 0, ExecutorStatus::Closed);
         closed.window.red.push("only 3 % of memory is left".into());
         let closed = why(vec![closed, executor("big", 3, 0, ExecutorStatus::Draining)]);
-        assert_eq!(
-            closed,
-            "the 2 executors of pool big are at their load limit: only 3 % of memory is left"
-        );
+        assert_eq!(closed, "the 2 executors of pool big are at their load limit: only 3 % of memory is left");
         let full =
             vec![executor("big", 2, 2, ExecutorStatus::Ready), executor("big", 3, 3, ExecutorStatus::Ready)];
         assert_eq!(why(full), "pool big is full: 5 actions run on 5 slots of 2 executors");

@@ -133,7 +133,9 @@ pub(crate) async fn read_result(
             // The result was evicted since, so the client must execute the action again.
             Ok(None) => Err(rpc::Status {
                 code: Code::Unavailable.into(),
-                message: format!("the result of action {action} is no longer stored; execute the action again"),
+                message: format!(
+                    "the result of action {action} is no longer stored; execute the action again"
+                ),
                 details: Vec::new(),
             }),
             Err(error) => Err(unreadable(telemetry::error_chain(&error))),

@@ -154,7 +154,9 @@ impl Unpacking {
                 Bad::Archive(format!("{name:?} is a link to {target:?}, which is not an earlier file"))
             })?
         } else {
-            return Err(Bad::Archive(format!("{name:?} is neither a file nor a folder nor a link: {kind:?}")));
+            return Err(Bad::Archive(format!(
+                "{name:?} is neither a file nor a folder nor a link: {kind:?}"
+            )));
         };
         if path.is_workspace() {
             return Ok(());

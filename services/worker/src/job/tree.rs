@@ -71,24 +71,16 @@ pub(crate) enum TreeError {
         source: io::Error,
     },
     /// A symlink that would lead elsewhere on another machine.
-    #[error("symlink {name:?} points to {target}: absolute targets do not exist on an executor, use a relative one")]
-    AbsoluteLink {
-        name: String,
-        target: String,
-    },
+    #[error(
+        "symlink {name:?} points to {target}: absolute targets do not exist on an executor, use a relative one"
+    )]
+    AbsoluteLink { name: String, target: String },
     /// The folders are nested too deeply.
     #[error("{place}: nesting depth {depth} exceeds {max}", max = super::extent::DEPTH_MAX)]
-    Deep {
-        place: String,
-        depth: usize,
-    },
+    Deep { place: String, depth: usize },
     /// The tree is too large to walk.
     #[error("{place}: {entries} files and folders exceed the limit of {most}")]
-    Large {
-        place: String,
-        entries: u64,
-        most: u64,
-    },
+    Large { place: String, entries: u64, most: u64 },
 }
 
 impl Content {

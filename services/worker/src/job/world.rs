@@ -68,13 +68,8 @@ pub(crate) enum ViewError {
     #[error("{0} does not exist")]
     Missing(String),
     /// Another task makes the input, and this one does not depend on it.
-    #[error(
-        "{path} does not exist for this task: it is produced by task {by}; add {by} to `dependencies`"
-    )]
-    Unseen {
-        path: String,
-        by: String,
-    },
+    #[error("{path} does not exist for this task: it is produced by task {by}; add {by} to `dependencies`")]
+    Unseen { path: String, by: String },
     /// The input exists but cannot be sent.
     #[error(transparent)]
     Tree(#[from] TreeError),

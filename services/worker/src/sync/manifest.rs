@@ -162,7 +162,9 @@ impl Manifest {
         let bytes = fs::read(file)?;
         let lines = bytes.split(|byte| *byte == 0).filter(|line| !line.is_empty());
         let entries: Option<BTreeMap<_, _>> = lines.map(Entry::read).collect();
-        entries.map(Self).ok_or_else(|| io::Error::other("cannot read the list of entries from the last sync"))
+        entries
+            .map(Self)
+            .ok_or_else(|| io::Error::other("cannot read the list of entries from the last sync"))
     }
 
     /// Writes the list. It needs no atomic replacement: if the worker dies here, the workspace is discarded as well.

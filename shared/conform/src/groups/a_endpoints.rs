@@ -23,7 +23,14 @@ pub(crate) const CHECKS: &[Check] = &[
     check!(1, A, Must, Nothing, "capabilities name exactly the services of the endpoint", serves),
     check!(2, A, Must, Nothing, "execution names a digest function", function_is_named),
     check!(3, A, Must, Nothing, "the one digest function is among the many", function_is_listed),
-    check!(4, A, Must, Nothing, "the range of API versions is set and every call in it is implemented", versions),
+    check!(
+        4,
+        A,
+        Must,
+        Nothing,
+        "the range of API versions is set and every call in it is implemented",
+        versions
+    ),
     check!(5, A, Should, Nothing, "Execute works if and only if it is announced", exec_enabled),
     check!(6, A, May, Execution, "priority ranges go up from negative values and are accepted", priorities),
 ];

@@ -71,7 +71,10 @@ async fn unknown_instance(cx: &Cx) -> Judged {
         }
     }
     let codes: BTreeSet<&str> = answers.iter().filter_map(|(_, code)| code.map(code_name)).collect();
-    need!(codes.len() == 1, "an unknown instance is answered with different codes, depending on the call: {codes:?}");
+    need!(
+        codes.len() == 1,
+        "an unknown instance is answered with different codes, depending on the call: {codes:?}"
+    );
     pass()
 }
 

@@ -171,7 +171,11 @@ async fn offset(cx: &Cx) -> Judged {
     let name = client.read_name(&digest);
     for at in [0_usize, 1, 77, 65_536, 299_999, 300_000] {
         let read = client.read_at(&name, i64::try_from(at).unwrap_or_default(), 0).await?;
-        need!(content.get(at..) == Some(&*read), "a read from offset {at} returns {} different bytes", read.len());
+        need!(
+            content.get(at..) == Some(&*read),
+            "a read from offset {at} returns {} different bytes",
+            read.len()
+        );
     }
     refused(client.read_at(&name, 300_001, 0).await, &[Code::OutOfRange], "a read from beyond the end")?;
     let codes = [Code::OutOfRange, Code::InvalidArgument];

@@ -14,10 +14,16 @@ pub(crate) const CHECKS: &[Check] = &[
     check!(38, B, Must, Store, "a write of a present blob commits its full size", present).each_function(),
     check!(39, B, Must, Store, "a compressed write of a present blob returns -1", compressed_present)
         .each_function(),
-    check!(40, B, Practical, Store, "a new compressed write returns the number of bytes it received", compressed_size)
-        .each_function(),
-    check!(41, B, Practical, Store, "an early answer to a write is complete", early_answer)
-        .each_function(),
+    check!(
+        40,
+        B,
+        Practical,
+        Store,
+        "a new compressed write returns the number of bytes it received",
+        compressed_size
+    )
+    .each_function(),
+    check!(41, B, Practical, Store, "an early answer to a write is complete", early_answer).each_function(),
     check!(42, B, May, Store, "QueryWriteStatus reports where to resume", resume).each_function(),
 ];
 
@@ -109,7 +115,10 @@ async fn resume(cx: &Cx) -> Judged {
         Err(status) if status.code() == Code::NotFound => 0,
         Err(status) => fail!("QueryWriteStatus of half an upload is answered with {}", describe(&status)),
     };
-    need!((0..=512 << 10).contains(&committed), "{committed} bytes are committed of an upload interrupted at 524288");
+    need!(
+        (0..=512 << 10).contains(&committed),
+        "{committed} bytes are committed of an upload interrupted at 524288"
+    );
     let from = usize::try_from(committed).unwrap_or_default();
     let mut rest = pieces(content.get(from..).unwrap_or_default(), PIECE);
     for request in &mut rest {

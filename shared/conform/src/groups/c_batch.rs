@@ -189,7 +189,10 @@ async fn duplicates(cx: &Cx) -> Judged {
         answer.responses.iter().filter(move |one| one.digest == wanted).collect::<Vec<_>>()
     };
     need!(!of(&digest).is_empty() && !of(&absent).is_empty(), "a digest of a batch read has no response");
-    need!(of(&digest).iter().all(|one| one.data == content), "a digest requested twice is answered in two ways");
+    need!(
+        of(&digest).iter().all(|one| one.data == content),
+        "a digest requested twice is answered in two ways"
+    );
     for one in of(&absent) {
         has_code(one.status.as_ref(), &[Code::NotFound], "an absent digest requested twice")?;
     }

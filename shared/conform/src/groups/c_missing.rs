@@ -33,7 +33,11 @@ async fn exact(cx: &Cx) -> Judged {
     let twice = asked.clone();
     asked.extend(twice);
     let missing = client.missing(asked).await?;
-    need!(set(&missing) == set(&absent), "{} of 40 absent blobs are named, or present ones", set(&missing).len());
+    need!(
+        set(&missing) == set(&absent),
+        "{} of 40 absent blobs are named, or present ones",
+        set(&missing).len()
+    );
     need!(client.missing(Vec::new()).await?.is_empty(), "a call without digests returns some");
     pass()
 }

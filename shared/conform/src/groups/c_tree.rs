@@ -19,8 +19,15 @@ pub(crate) const CHECKS: &[Check] = &[
     check!(57, C, Must, Store, "the tree of an absent root is NOT_FOUND", absent_root).each_function(),
     check!(58, C, Must, Store, "a tree with an absent directory returns the others", absent_child)
         .each_function(),
-    check!(59, C, Must, Store, "page sizes are limits, page tokens continue, foreign tokens are refused", paging)
-        .each_function(),
+    check!(
+        59,
+        C,
+        Must,
+        Store,
+        "page sizes are limits, page tokens continue, foreign tokens are refused",
+        paging
+    )
+    .each_function(),
     check!(60, C, Must, Store, "a diamond of depth 30 is a tree of 31 directories", diamond).each_function(),
     check!(61, C, Must, Store, "the tree of a blob that is not a directory is refused", not_a_directory)
         .each_function(),

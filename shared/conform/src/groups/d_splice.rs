@@ -15,8 +15,7 @@ use crate::{
 pub(crate) const CHECKS: &[Check] = &[
     check!(67, D, Must, Store, "a spliced blob is verified", verified).each_function(),
     check!(68, D, Must, Store, "splicing with an absent chunk is NOT_FOUND", absent_chunk).each_function(),
-    check!(69, D, May, Store, "splicing a present blob in another way does no harm", present)
-        .each_function(),
+    check!(69, D, May, Store, "splicing a present blob in another way does no harm", present).each_function(),
     check!(70, D, Must, Store, "a blob and its chunks have one digest function", one_function)
         .each_function(),
 ];

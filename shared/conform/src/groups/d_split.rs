@@ -15,7 +15,8 @@ use crate::{
 };
 
 pub(crate) const CHECKS: &[Check] = &[
-    check!(62, D, Must, Store, "the chunks of a blob are present and make up the blob", chunks).each_function(),
+    check!(62, D, Must, Store, "the chunks of a blob are present and make up the blob", chunks)
+        .each_function(),
     check!(63, D, Must, Store, "splitting an absent blob is NOT_FOUND", absent).each_function(),
     check!(64, D, Must, Store, "splitting without space left fails only with RESOURCE_EXHAUSTED", no_space)
         .each_function(),

@@ -15,7 +15,14 @@ pub(crate) const CHECKS: &[Check] = &[
     check!(74, E, Must, Store, "an absent result is NOT_FOUND", absent).each_function(),
     check!(78, E, Must, Cache, "invalid results are refused", invalid).each_function(),
     check!(79, E, May, Cache, "a stored result comes back equivalent", equivalent).each_function(),
-    check!(80, E, Must, Store, "a caller without write permission is refused, as the capabilities say", rights),
+    check!(
+        80,
+        E,
+        Must,
+        Store,
+        "a caller without write permission is refused, as the capabilities say",
+        rights
+    ),
     check!(81, E, Should, Cache, "a stored exit code is returned unchanged", exit_code).each_function(),
     check!(82, E, Must, Cache, "another salt is another entry", salt).each_function(),
 ];

@@ -13,7 +13,14 @@ use crate::{
 
 pub(crate) const CHECKS: &[Check] = &[
     check!(99, F, Must, Execution, "do_not_cache neither stores, serves nor merges", do_not_cache),
-    check!(100, F, Must, Execution, "skip_cache_lookup runs the action again and stores the result", skip_cache_lookup),
+    check!(
+        100,
+        F,
+        Must,
+        Execution,
+        "skip_cache_lookup runs the action again and stores the result",
+        skip_cache_lookup
+    ),
     check!(101, F, May, Execution, "a hit is the first and only message", hit),
     check!(102, F, May, Execution, "equal requests at once are merged", merging),
 ];

@@ -119,7 +119,11 @@ async fn preferred_platform(cx: &Cx) -> Judged {
             cx.execute(&prepared, &job).await?.finish().await?.exited(0)?;
         }
     }
-    noted(if cx.options.platform.is_empty() { "no platform was given, so a valid one was not checked" } else { "" })
+    noted(if cx.options.platform.is_empty() {
+        "no platform was given, so a valid one was not checked"
+    } else {
+        ""
+    })
 }
 
 async fn repeated_properties(cx: &Cx) -> Judged {

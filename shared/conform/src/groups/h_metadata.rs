@@ -51,10 +51,7 @@ async fn output_properties(cx: &Cx) -> Judged {
     let properties = properties.unwrap_or_default();
     if known.contains(&"mtime") {
         let seconds = properties.mtime.map(|mtime| mtime.seconds);
-        need!(
-            seconds == Some(1_234_567_890),
-            "the mtime of an output is {seconds:?}, expected 1234567890"
-        );
+        need!(seconds == Some(1_234_567_890), "the mtime of an output is {seconds:?}, expected 1234567890");
     }
     if known.contains(&"unix_mode") {
         let mode = properties.unix_mode.map(|mode| mode.value & 0o777);
@@ -81,10 +78,7 @@ async fn input_properties(cx: &Cx) -> Judged {
     let output = cx.output(&Job::sh("stat -c '%Y %a' file; stat -c '%Y %a' plain").inputs(inputs)).await?;
     let (own, plain) = output.trim().split_once('\n').unwrap_or_default();
     let (mtime, mode) = own.split_once(' ').unwrap_or_default();
-    need!(
-        !has("mtime") || mtime == "1000000000",
-        "the mtime of an input is {mtime}, expected 1000000000"
-    );
+    need!(!has("mtime") || mtime == "1000000000", "the mtime of an input is {mtime}, expected 1000000000");
     need!(!has("unix_mode") || mode == "640", "the mode of an input is {mode}, expected 640");
     need!(plain != own, "a file of the same content has the properties of its twin");
     pass()

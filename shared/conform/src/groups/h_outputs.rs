@@ -92,7 +92,9 @@ async fn absolute_symlink(cx: &Cx) -> Judged {
             cx.ok(&within).await?;
         }
         Strategy::Unknown => {
-            return Err(Stop::Fail("symlink_absolute_path_strategy is UNKNOWN, so clients cannot decide".into()));
+            return Err(Stop::Fail(
+                "symlink_absolute_path_strategy is UNKNOWN, so clients cannot decide".into(),
+            ));
         }
     }
     pass()

@@ -13,22 +13,13 @@ pub use scan::{Scanned, Source, scan};
 pub enum LocalError {
     /// A pattern is invalid.
     #[error("invalid pattern {pattern:?}: {why}")]
-    Pattern {
-        pattern: String,
-        why: String,
-    },
+    Pattern { pattern: String, why: String },
     /// A pattern matches nothing.
     #[error("pattern {pattern:?} matches nothing in {folder}")]
-    NoMatch {
-        pattern: String,
-        folder: String,
-    },
+    NoMatch { pattern: String, folder: String },
     /// A file cannot be an input.
     #[error("{path} cannot be an input: {why}")]
-    NoInput {
-        path: String,
-        why: &'static str,
-    },
+    NoInput { path: String, why: &'static str },
     /// A result references something forbidden, or is inconsistent.
     #[error("invalid action result: {0}")]
     Result(String),

@@ -16,9 +16,15 @@ use crate::model::Deadline;
 pub(crate) enum Remains {
     None,
     /// They stay until the deadline of the command that left them.
-    Alive { run: u64, deadline: Option<Deadline> },
+    Alive {
+        run: u64,
+        deadline: Option<Deadline>,
+    },
     /// They were sent SIGTERM, and are killed at this moment.
-    Ending { number: u64, at: Instant },
+    Ending {
+        number: u64,
+        at: Instant,
+    },
 }
 
 impl Remains {

@@ -62,7 +62,8 @@ pub(crate) fn spawn(command: &Command, outputs: Outputs, limits: &Limits) -> Res
         return Err(error(SpawnErrorKind::InvalidInput, "the command is empty".to_owned()));
     };
     let program = find(name, command)?;
-    let no_pipe = |source: io::Error| error(kind_of(&source), format!("cannot create a pipe for `{name}`: {source}"));
+    let no_pipe =
+        |source: io::Error| error(kind_of(&source), format!("cannot create a pipe for `{name}`: {source}"));
     let (stdout, stderr, stdout_end, stderr_end, status) = match outputs {
         Outputs::Files { stdout, stderr, status } => (None, None, stdout.into(), stderr.into(), status),
         Outputs::Pipes => {
@@ -130,12 +131,7 @@ fn find(name: &str, command: &Command) -> Result<PathBuf, SpawnError> {
         }
     }
     Err(closed.map_or_else(
-        || {
-            error(
-                SpawnErrorKind::NotFound,
-                format!("`{name}` not found in PATH: {}", brief_path(path)),
-            )
-        },
+        || error(SpawnErrorKind::NotFound, format!("`{name}` not found in PATH: {}", brief_path(path))),
         |candidate| {
             error(SpawnErrorKind::PermissionDenied, format!("{} is not executable", candidate.display()))
         },

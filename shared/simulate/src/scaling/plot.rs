@@ -55,8 +55,7 @@ fn draw(svg: &mut String, run: &ScalingRun) -> fmt::Result {
         let y = axes.y(bound);
         svg::stroke(svg, (LEFT, y), (WIDTH - RIGHT, y), BOUND)?;
     }
-    let meanings =
-        [(THERE, "live processes"), (WANTED, "needed to run all at once"), (BOUND, "maximum")];
+    let meanings = [(THERE, "live processes"), (WANTED, "needed to run all at once"), (BOUND, "maximum")];
     svg::line_legend(svg, (LEFT, 46.0), 210.0, &meanings)?;
     svg::close(svg)
 }

@@ -16,8 +16,7 @@ pub fn read_scaling_items(text: &str) -> Result<Vec<ScalingItem>, InvalidTrace> 
 fn item(line: usize, job: &Job) -> Result<ScalingItem, InvalidTrace> {
     let Job { arrival_ms, duration_ms, estimate_ms, .. } = *job;
     if duration_ms > LONGEST_MS {
-        let problem =
-            format!("duration_ms is {duration_ms}, but must be at most {LONGEST_MS} (30 days)");
+        let problem = format!("duration_ms is {duration_ms}, but must be at most {LONGEST_MS} (30 days)");
         return Err(InvalidTrace::Line { line, problem });
     }
     Ok(ScalingItem { arrival_ms, duration_ms, estimate_ms })

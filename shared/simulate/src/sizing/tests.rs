@@ -15,10 +15,7 @@ fn learned_sizes_end_nine_of_ten_kills_and_use_the_machines_better() {
     for run in runs(|_| {}) {
         assert!(run.fewer_kills() >= 0.95, "{run:?}");
         assert!(run.learned.utilisation >= run.declared.utilisation + 0.08, "{run:?}");
-        assert!(
-            run.learned.utilisation >= 0.9 * run.known.utilisation,
-            "close to the optimum: {run:?}"
-        );
+        assert!(run.learned.utilisation >= 0.9 * run.known.utilisation, "close to the optimum: {run:?}");
         assert_eq!(run.learned.failed, 0);
     }
 }

@@ -57,8 +57,10 @@ pub(super) fn check(history: &History) -> (Vec<Finding>, Vec<Finding>, Counts) {
         }
     }
     if counts.excused * 100 > starts * EXCUSED_PERCENT_MAX {
-        let text =
-            format!("{} of {starts} starts are inversions excused by kills, which is too many", counts.excused);
+        let text = format!(
+            "{} of {starts} starts are inversions excused by kills, which is too many",
+            counts.excused
+        );
         findings.push(Finding { rule: Rule::Priority, keys: Vec::new(), text });
     }
     (findings, excused, counts)

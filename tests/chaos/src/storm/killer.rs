@@ -7,8 +7,9 @@ use std::{
     time::Duration,
 };
 
+use bus::RequestSubject;
 use farm::{Farm, Output, bare_command};
-use model::Sequence;
+use model::{Priority, Sequence};
 use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
@@ -254,8 +255,9 @@ impl<'a> Killer<'a> {
         let began_us = now_us();
         let file = disk.fill();
         tokio::time::sleep(self.random.millis(500, 3000)).await;
-        // With other nodes the streams remain writable.
+        // With other nodes the streams remain writable. A stream is at fault from its first failed write.
         if servers.count() == 1 {
+            self.fail_to_write().await;
             self.doctor_says("FAIL  writes").await;
         }
         if let Err(error) = fs::remove_file(&file) {
@@ -270,6 +272,26 @@ impl<'a> Killer<'a> {
         }
         if servers.count() == 1 {
             self.doctor_says("ok    writes").await;
+        }
+    }
+
+    /// Publishes requests that are refused until one is not acknowledged.
+    async fn fail_to_write(&mut self) {
+        let deadline = Instant::now() + DOCTOR_LIMIT;
+        let Ok(group) = "amber".parse() else { return };
+        let subject = RequestSubject { group, priority: Priority::Batch }.to_string();
+        while let Ok(sent) =
+            self.farm.bus().jetstream().publish(subject.clone(), "not a request".into()).await
+        {
+            if sent.await.is_err() {
+                return;
+            }
+            if Instant::now() > deadline {
+                return self
+                    .report
+                    .faults
+                    .push("nats-server accepts requests although its disk is full".to_owned());
+            }
         }
     }
 

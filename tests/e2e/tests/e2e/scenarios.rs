@@ -129,7 +129,7 @@ pub(crate) async fn interrupt_stops_actions(bazel: &Bazel, rig: &Rig) {
 
 /// Bazel does not notice `kill -9` of each of these services, one after the other, while a build's actions run.
 pub(crate) async fn build_survives(bazel: &Bazel, rig: &Rig, services: &[&str]) {
-    // Two at a time, 25 actions take four seconds, or twelve to allow for more kills.
+    // Two at a time, 25 actions take four seconds, or twenty-five to allow for more kills.
     let pace = word(if services.len() == 1 { "0.3" } else { "2.0" });
     let build = bazel.start_remote(rig, "build", &["--keep_going", &define("pace", &pace), "//cases:steps"]);
     for service in services {

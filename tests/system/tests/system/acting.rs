@@ -100,7 +100,8 @@ pub(crate) async fn begin(remote: &Remote, action: &BlobDigest) -> (String, Stre
 pub(crate) async fn ended(mut stream: Streaming<Operation>) -> ExecuteResponse {
     let last = async {
         loop {
-            let operation = stream.message().await.unwrap().expect("the stream ends with a finished operation");
+            let operation =
+                stream.message().await.unwrap().expect("the stream ends with a finished operation");
             if operation.done {
                 return response(operation);
             }

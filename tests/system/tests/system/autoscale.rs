@@ -214,7 +214,10 @@ async fn a_worker_that_is_to_go_ends_its_build_first() {
     tokio::time::timeout(SOON, running).await.expect("both run");
     decide(&bus, &ScaledPool::Workers, 0).await;
     let idle = until("two workers", Duration::from_secs(4), || living(&up, "worker").len() == 2).await;
-    assert!(begun.elapsed() < Duration::from_secs(5), "workers without a build end immediately, not after {idle:?}");
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "workers without a build end immediately, not after {idle:?}"
+    );
     // Longer than a stopped worker lets its builds run.
     all_succeed(&bus, &keys, SOON).await;
     until("no worker", SOON, || living(&up, "worker").is_empty()).await;

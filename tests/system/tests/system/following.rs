@@ -170,11 +170,15 @@ async fn workers_and_waits_are_told_as_they_are_now() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
-    tokio::time::timeout(SOON, told("every worker is draining")).await.expect("why reports the reason for waiting");
+    tokio::time::timeout(SOON, told("every worker is draining"))
+        .await
+        .expect("why reports the reason for waiting");
     let mut worker = farm.take("worker");
     worker.term();
     assert!(worker.wait_exit(SOON).await.success());
-    tokio::time::timeout(2 * SOON, told("no worker is running")).await.expect("why reports the reason for waiting");
+    tokio::time::timeout(2 * SOON, told("no worker is running"))
+        .await
+        .expect("why reports the reason for waiting");
     let mut watch = farm.command(&["watch", &waits.to_string()]);
     let log = farm.folder().join("watch.log");
     let file = std::fs::File::create(&log).unwrap();

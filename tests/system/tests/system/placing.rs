@@ -267,7 +267,8 @@ async fn one_that_drains_hands_its_queue_over_in_one_message_and_finishes_what_r
     marks.begun("a", 1).await;
     let mut reserved = 0;
     while reserved < 4 {
-        reserved += tokio::time::timeout(SOON, told.recv()).await.expect("it is reported").unwrap().reserve.len();
+        reserved +=
+            tokio::time::timeout(SOON, told.recv()).await.expect("it is reported").unwrap().reserve.len();
     }
     let mut messages = overheard::<HandOver>(&farm, Subject::ExecutorHandOver.to_string()).await;
     leaves.term();

@@ -61,5 +61,9 @@ async fn an_instance_name_can_stand_for_a_pool() {
     assert_eq!(ran_in(&farm, &remote, &[]).await, "default");
     let named = remote.with_instance("bst");
     assert_eq!(ran_in(&farm, &named, &[("OSFamily", "linux")]).await, "another");
-    assert_eq!(ran_in(&farm, &named, &[("Pool", "default")]).await, "default", "the requested pool takes precedence");
+    assert_eq!(
+        ran_in(&farm, &named, &[("Pool", "default")]).await,
+        "default",
+        "the requested pool takes precedence"
+    );
 }

@@ -121,7 +121,8 @@ async fn a_start_that_has_passed_is_late_and_expected_again() {
             }
         }
     };
-    let late = tokio::time::timeout(SOON, late).await.expect("an estimate in the past is not repeated forever");
+    let late =
+        tokio::time::timeout(SOON, late).await.expect("an estimate in the past is not repeated forever");
     assert!(late.expected_start_ms.is_some() && late.place == 1, "{late:?}");
 }
 

@@ -106,7 +106,10 @@ async fn four_hundred_half_open_connections_are_closed_and_cost_nothing() {
         until_closed(stream).await;
     }
     let refusal = until_closed(body).await;
-    assert!(refusal.starts_with("HTTP/1.1 408 ") && refusal.contains("the request body ended early"), "{refusal}");
+    assert!(
+        refusal.starts_with("HTTP/1.1 408 ") && refusal.contains("the request body ended early"),
+        "{refusal}"
+    );
     answers(&at).await;
 }
 

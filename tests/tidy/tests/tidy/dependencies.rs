@@ -25,7 +25,8 @@ fn pure_crates_do_no_input_or_output() {
 #[test]
 fn no_service_depends_on_another() {
     let members = members();
-    let is_service = |name: &str| members.get(name).is_some_and(|member| member.path.starts_with("services/"));
+    let is_service =
+        |name: &str| members.get(name).is_some_and(|member| member.path.starts_with("services/"));
     for member in members.values().filter(|member| is_service(&member.name) && member.name != "forebay") {
         let services: Vec<&String> = member.dependencies.iter().filter(|name| is_service(name)).collect();
         assert!(services.is_empty(), "{} depends on {services:?}", member.path);
@@ -39,7 +40,8 @@ fn only_the_bus_speaks_to_nats() {
         let product = path.starts_with("services/") || path.starts_with("shared/");
         product && !inside && path.contains("/src/")
     };
-    let found = files("rs").into_iter().filter(|file| outside(&file.path) && file.text.contains("async_nats"));
+    let found =
+        files("rs").into_iter().filter(|file| outside(&file.path) && file.text.contains("async_nats"));
     let found: BTreeSet<String> = found.map(|file| file.path).collect();
     let known: BTreeSet<String> = NAME_ASYNC_NATS.into_iter().map(ToOwned::to_owned).collect();
     let new: Vec<&String> = found.difference(&known).collect();

@@ -18,7 +18,8 @@ fn every_setting_is_described_and_read() {
                 faults.push(format!("{name} is not described"));
             }
             let used = format!(".{name}");
-            let reads = |text: &str| text.match_indices(&used).any(|(at, _)| !continues(text, at + used.len()));
+            let reads =
+                |text: &str| text.match_indices(&used).any(|(at, _)| !continues(text, at + used.len()));
             if !sources.iter().any(|file| !file.path.starts_with("tests/") && reads(&file.text)) {
                 faults.push(format!("{name} is not read"));
             }

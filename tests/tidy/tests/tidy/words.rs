@@ -49,5 +49,10 @@ fn doc_comments_say_something() {
             }
         }
     }
-    assert!(found.is_empty(), "{} doc lines of less than {WORDS_MIN} words:\n{}", found.len(), found.join("\n"));
+    assert!(
+        found.is_empty(),
+        "{} doc lines of less than {WORDS_MIN} words:\n{}",
+        found.len(),
+        found.join("\n")
+    );
 }

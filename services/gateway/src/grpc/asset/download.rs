@@ -52,12 +52,12 @@ pub(crate) async fn download(
     if !answer.status().is_success() {
         return Err(refused(uri, answer.status()));
     }
-    let too_large = || fault(Code::ResourceExhausted, format!("{uri} exceeds the limit of {bytes_max} bytes"));
+    let too_large =
+        || fault(Code::ResourceExhausted, format!("{uri} exceeds the limit of {bytes_max} bytes"));
     if answer.content_length().is_some_and(|length| length > bytes_max) {
         return Err(too_large());
     }
-    let disk =
-        |error: std::io::Error| fault(Code::ResourceExhausted, format!("cannot store {uri}: {error}"));
+    let disk = |error: std::io::Error| fault(Code::ResourceExhausted, format!("cannot store {uri}: {error}"));
     let mut file = tokio::fs::File::create(path).await.map_err(disk)?;
     let mut checksum = checksum;
     let mut room = bytes_max;

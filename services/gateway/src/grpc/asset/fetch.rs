@@ -170,7 +170,9 @@ impl AssetApi {
         let scheme = uri.split(':').next().unwrap_or_default().to_ascii_lowercase();
         match scheme.as_str() {
             "http" | "https" => {}
-            "file" => return Ok(Err(fault(Code::PermissionDenied, format!("{uri}: file URIs are not supported")))),
+            "file" => {
+                return Ok(Err(fault(Code::PermissionDenied, format!("{uri}: file URIs are not supported"))));
+            }
             _ => {
                 return Ok(Err(fault(
                     Code::NotFound,
