@@ -20,7 +20,7 @@ const NOT_OURS: [&str; 4] = [".git", ".tools", "target", "node_modules"];
 pub struct SourceFile {
     /// Its path from the root, with `/` between the parts.
     pub path: String,
-    /// Its content.
+    /// Its whole content, as UTF-8.
     pub text: String,
 }
 
