@@ -19,33 +19,20 @@ use crate::{
     usage::{self, StoreUsage},
 };
 
-/// Configuration of the service in addition to the settings.
-#[derive(Debug, Clone)]
-struct Config {
-    /// Address of the cache-only API; port 0 selects any free port.
-    listen: String,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { listen: "127.0.0.1:0".into() }
-    }
-}
-
 /// Runs the service until it is stopped.
 pub fn run(context: Context) -> Running {
     Box::pin(serve_all(context))
 }
 
 async fn serve_all(context: Context) -> Result<(), ServiceError> {
-    let config = Config::default();
     let instances = context.settings.instances.parse();
     let instances: InstanceRules = instances.map_err(|error: policy::ParseRuleError| {
         ServiceError::failed("reading the setting instances", error)
     })?;
     let cas = context.cas().await?;
-    let unusable = |source| StartError::Listen { address: config.listen.clone(), source };
-    let listener = TcpListener::bind(&config.listen).await.map_err(unusable)?;
+    let address = &context.settings.cas_listen;
+    let unusable = |source| StartError::Listen { address: address.clone(), source };
+    let listener = TcpListener::bind(address).await.map_err(unusable)?;
     let grpc = format!("grpc://{}", listener.local_addr().map_err(unusable)?);
     tracing::info!(grpc, "serving the cache");
     let listener = ClientListener::new(listener, Protocol::Http2, context.limiter.clone());

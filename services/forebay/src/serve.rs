@@ -30,6 +30,9 @@ pub(crate) struct ServeArgs {
     /// Address for the gateway's Remote Execution API
     #[arg(long, value_name = "HOST:PORT")]
     grpc_listen: Option<String>,
+    /// Listen address of the cache-only gRPC API of the cas service [default: any free port]
+    #[arg(long, value_name = "HOST:PORT")]
+    cas_listen: Option<String>,
     /// Number of actions that the executor runs in parallel [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     executor_slots: Option<u16>,
@@ -155,6 +158,9 @@ impl ServeArgs {
         }
         if let Some(address) = &self.http_listen {
             settings.http_listen.clone_from(address);
+        }
+        if let Some(address) = &self.cas_listen {
+            settings.cas_listen.clone_from(address);
         }
         if let Some(address) = &self.grpc_listen {
             settings.grpc_listen.clone_from(address);

@@ -2,7 +2,7 @@
 //! from heartbeats, requests of executors and messages of other schedulers; the index is authoritative.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -13,24 +13,34 @@ use model::{
     ExecutorStatus, PoolName, Resources, Sequence,
 };
 use policy::actions::{Candidate, Member};
+use quick_cache::unsync::Cache;
 use tokio::time::Instant;
 
 /// Maximum number of executions whose notified executors are remembered.
 const TOLD_MAX: usize = 100_000;
+/// Maximum number of executions remembered as claimed.
+const CLAIMED_MAX: usize = 10_000;
 
 /// The view of all executors, behind one lock.
 #[derive(Debug, Default)]
 pub(crate) struct View(Mutex<Inner>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     executors: HashMap<ExecutorId, Seen>,
-    told: HashMap<ExecutionKey, Told>,
-    /// Keys of `told`, in the order of the notifications.
-    order: VecDeque<ExecutionKey>,
+    told: Cache<ExecutionKey, Told>,
     /// Recently claimed executions: a request that only names these needs no read of the index.
-    claimed: VecDeque<ExecutionKey>,
-    claimed_set: std::collections::HashSet<ExecutionKey>,
+    claimed: Cache<ExecutionKey, ()>,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            executors: HashMap::new(),
+            told: Cache::new(TOLD_MAX),
+            claimed: Cache::new(CLAIMED_MAX),
+        }
+    }
 }
 
 /// The executors that were notified of an execution.
@@ -127,11 +137,11 @@ impl View {
         let mut inner = self.lock();
         for ClaimedAt { execution: key, sequence } in &notice.claimed {
             // The claim arrived late: the execution waits again since, and the executors notified of that must keep it.
-            if inner.told.get(key).is_some_and(|told| told.sequence > *sequence) {
+            if inner.told.peek(key).is_some_and(|told| told.sequence > *sequence) {
                 continue;
             }
-            inner.note_claimed(key);
-            for executor in inner.told.remove(key).map(|told| told.executors).unwrap_or_default() {
+            inner.claimed.insert(key.clone(), ());
+            for executor in inner.told.remove(key).map(|(_, told)| told.executors).unwrap_or_default() {
                 if executor != notice.executor {
                     trim.entry(executor).or_default().push(key.clone());
                 }
@@ -169,23 +179,17 @@ impl View {
             }
         }
         inner.told.insert(key.clone(), Told { sequence, executors, warm, at: Instant::now() });
-        inner.order.push_back(key.clone());
-        while inner.order.len() > TOLD_MAX {
-            if let Some(oldest) = inner.order.pop_front() {
-                inner.told.remove(&oldest);
-            }
-        }
     }
 
     /// Removes an execution that ended. Returns the executors that were notified of it.
     pub(crate) fn ended(&self, key: &ExecutionKey) -> Vec<ExecutorId> {
-        self.lock().told.remove(key).map(|told| told.executors).unwrap_or_default()
+        self.lock().told.remove(key).map(|(_, told)| told.executors).unwrap_or_default()
     }
 
     /// The executors where `key`, which needs `size`, is warm, as far as they were notified by this scheduler.
     pub(crate) fn warm(&self, key: &ExecutionKey, size: &Resources) -> Warm {
         let inner = self.lock();
-        let Some(told) = inner.told.get(key) else { return Warm::default() };
+        let Some(told) = inner.told.peek(key) else { return Warm::default() };
         let at: Vec<ExecutorId> = told.executors.iter().take(told.warm).cloned().collect();
         let has_room =
             |executor: &ExecutorId| inner.executors.get(executor).is_some_and(|seen| seen.has_room(size));
@@ -195,13 +199,13 @@ impl View {
 
     /// Forgets a claim of an execution that waits again.
     pub(crate) fn waits_again(&self, key: &ExecutionKey) {
-        self.lock().claimed_set.remove(key);
+        self.lock().claimed.remove(key);
     }
 
     /// Whether all of `keys` were claimed recently.
     pub(crate) fn all_claimed(&self, keys: &[ExecutionKey]) -> bool {
         let inner = self.lock();
-        keys.iter().all(|key| inner.claimed_set.contains(key))
+        keys.iter().all(|key| inner.claimed.peek(key).is_some())
     }
 
     /// The executors of a pool that can be notified of a waiting execution.
@@ -260,22 +264,6 @@ impl View {
         let distinct: std::collections::BTreeSet<&PoolName> =
             inner.executors.values().map(|seen| &seen.pool).collect();
         distinct.into_iter().cloned().collect()
-    }
-}
-
-/// Maximum number of executions remembered as claimed.
-const CLAIMED_MAX: usize = 10_000;
-
-impl Inner {
-    fn note_claimed(&mut self, key: &ExecutionKey) {
-        if self.claimed_set.insert(key.clone()) {
-            self.claimed.push_back(key.clone());
-        }
-        while self.claimed.len() > CLAIMED_MAX {
-            if let Some(oldest) = self.claimed.pop_front() {
-                self.claimed_set.remove(&oldest);
-            }
-        }
     }
 }
 

@@ -38,6 +38,7 @@ impl Default for Settings {
             data: PathBuf::from("forebay-data"),
             http_listen: "127.0.0.1:8080".into(),
             grpc_listen: "127.0.0.1:8980".into(),
+            cas_listen: "127.0.0.1:0".into(),
             metrics_listen: "127.0.0.1:0".into(),
             connections_max: 0,
             connections_per_client_max: 0,

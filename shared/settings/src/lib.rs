@@ -43,6 +43,8 @@ pub struct Settings {
     pub http_listen: String,
     /// Listen address of the Remote Execution API (gRPC).
     pub grpc_listen: String,
+    /// Listen address of the cache-only gRPC API of the service `cas`; port 0 means any free port.
+    pub cas_listen: String,
     /// Listen address of `/metrics` and `/healthz`; port 0 means any free port.
     pub metrics_listen: String,
     /// Maximum number of client connections to one process. 0: as many as its limit of open files

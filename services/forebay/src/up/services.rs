@@ -25,6 +25,7 @@ pub(super) const EXECUTOR: &str = "executor";
 const LISTEN_FILE: &str = "FOREBAY_LISTEN_FILE";
 const HTTP_LISTEN: &str = "FOREBAY_HTTP_LISTEN";
 const GRPC_LISTEN: &str = "FOREBAY_GRPC_LISTEN";
+const CAS_LISTEN: &str = "FOREBAY_CAS_LISTEN";
 const METRICS_LISTEN: &str = "FOREBAY_METRICS_LISTEN";
 
 /// Addresses that a ready service has written to its listen file.
@@ -79,8 +80,10 @@ pub(super) fn specs(folder: &Folder, settings: &Settings, maker: &Maker, counts:
     specs.extend(names(WORKER, counts.workers).iter().map(|name| spec(name, WORKER)));
     specs.extend(names(EXECUTOR, counts.executors).iter().map(|name| spec(name, EXECUTOR)));
     let mut cas = spec(CAS, CAS);
-    // The configured address is that of the gateway.
-    cas.env.insert(GRPC_LISTEN.to_owned(), ports::with_port(&settings.grpc_listen, 0));
+    if settings.cas_listen == Settings::default().cas_listen {
+        // On the same interfaces as the gateway.
+        cas.env.insert(CAS_LISTEN.to_owned(), ports::with_port(&settings.grpc_listen, 0));
+    }
     specs.extend([
         spec(GOVERNOR, GOVERNOR),
         spec(TRAINER, TRAINER),
@@ -187,7 +190,8 @@ fn remembered(spec: &Spec) -> BTreeMap<String, String> {
     };
     remember(METRICS_LISTEN, listening.metrics);
     remember(HTTP_LISTEN, listening.http);
-    remember(GRPC_LISTEN, listening.grpc);
+    let grpc = if spec.name == CAS { CAS_LISTEN } else { GRPC_LISTEN };
+    remember(grpc, listening.grpc);
     env
 }
 
