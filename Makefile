@@ -1,7 +1,8 @@
-# `make` lists the targets. All targets use one Cargo profile, dev: target/debug/forebay.
+# `make` lists the targets. All but `install` use one Cargo profile, dev: target/debug/forebay.
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
 FOREBAY := target/debug/forebay
+PREFIX ?= /usr/local
 RUN_TESTS = $(if $(shell command -v cargo-nextest),cargo nextest run,cargo test)
 
 help: ## show this list
@@ -15,6 +16,9 @@ clients: tools ## also install the clients for the tests (Bazel)
 
 build: ## compile the workspace
 	cargo build --workspace
+
+binary: ## compile only the forebay binary
+	cargo build -p forebay
 
 lint: ## check formatting and run clippy; warnings are errors
 	cargo fmt --all --check
@@ -30,7 +34,7 @@ e2e: tools build ## run all end-to-end tests: Bazel and BuildStream against a re
 	@infra/tools/clients.sh --all
 	FOREBAY_E2E=all $(RUN_TESTS) -p e2e-tests
 
-bench: tools build ## measure builds, scheduling, actions and the store on this machine
+bench: tools binary ## measure builds, scheduling, actions and the store on this machine
 	$(FOREBAY) bench builds --queued 1000000
 	$(FOREBAY) bench scheduling
 	cargo run -q -p occupancy --example fit
@@ -41,15 +45,19 @@ bench: tools build ## measure builds, scheduling, actions and the store on this 
 	  $(FOREBAY) bench actions --project $$lua
 	$(FOREBAY) bench cas
 
-demo: tools build ## start a farm on this machine and compile zlib, bzip2 and Lua on it
+demo: tools binary ## start a farm on this machine and compile zlib, bzip2 and Lua on it
 	python3 infra/demo/demo.py
 
-schemas: build ## write the JSON Schemas of the messages to docs/schemas
+schemas: binary ## write the JSON Schemas of the messages to docs/schemas
 	$(FOREBAY) schema --write docs/schemas
+
+install: ## compile an optimised binary and install it to PREFIX (/usr/local)
+	cargo build --release -p forebay
+	install -D target/release/forebay $(DESTDIR)$(PREFIX)/bin/forebay
 
 clean: ## remove build outputs, keep .tools/
 	cargo clean
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help tools clients build lint test chaos e2e bench demo schemas clean
+.PHONY: help tools clients build binary lint test chaos e2e bench demo schemas install clean
