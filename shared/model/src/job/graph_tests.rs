@@ -239,7 +239,7 @@ fn timed(count: usize, task: impl Fn(usize) -> TaskRequest) -> Duration {
     let spent = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
     let before = spent();
     assert_eq!(graph(&job).unwrap().len(), count);
-    spent() - before
+    spent().saturating_sub(before)
 }
 
 #[test]
