@@ -7,7 +7,7 @@ use e2e_tests::{Bazel, Rig, Run, processes_with_word, until};
 /// Within this, whatever needs no waiting is done.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// What Ctrl-C and a timeout end is gone within this.
-const GONE: Duration = Duration::from_secs(10);
+const GONE: Duration = Duration::from_secs(30);
 
 /// A number of seconds that stands on no other command line.
 pub(crate) fn word(seconds: &str) -> String {
