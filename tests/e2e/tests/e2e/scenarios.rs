@@ -6,7 +6,7 @@ use e2e_tests::{Bazel, Rig, Run, processes_with_word, until};
 
 /// Time limit for operations without waiting.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
-/// What Ctrl-C and a timeout end is gone within this.
+/// Time limit for processes to disappear after Ctrl-C or a timeout.
 const GONE: Duration = Duration::from_secs(30);
 
 /// A number of seconds that is unique among all command lines.
