@@ -52,7 +52,7 @@ impl Globals {
         Ok(self.chosen_wait()?.unwrap_or_default())
     }
 
-    /// How long to wait, if an option or FOREBAY_WAIT sets it.
+    /// How long to wait, if an option or `FOREBAY_WAIT` sets it.
     pub(crate) fn chosen_wait(&self) -> Result<Option<WaitLimit>, Failure> {
         if self.no_wait {
             return Ok(Some(WaitLimit::NONE));

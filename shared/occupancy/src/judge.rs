@@ -70,9 +70,8 @@ pub enum Refusal {
 /// if, for any executor type,
 ///
 /// - it was tested on 20 builds or more and is no better than the constant;
-/// - or the current model was tested on 200 or more and is better than the constant, and the candidate
-/// lacks the type or
-///   was tested on fewer than 200: a thin test must not replace a thorough one;
+/// - or the current model was tested on 200 or more and is better than the constant, and the candidate lacks the
+///   type or was tested on fewer than 200: a thin test must not replace a thorough one;
 /// - or both were tested on 200 or more, and the candidate is worse by more than [`TOLERANCE`] of the current model's
 ///   relative error plus a hundredth.
 pub fn judge(candidate: &Report, current: Option<&Report>) -> Result<(), Refusal> {
