@@ -23,7 +23,7 @@ pub(crate) const STREAM_WINDOW: u32 = 4 << 20;
 /// Bytes that a client may send ahead in one connection.
 pub(crate) const CONNECTION_WINDOW: u32 = 64 << 20;
 /// Bytes of one frame.
-const FRAME_BYTES: u32 = 64 << 10;
+const FRAME_BYTES: u32 = 256 << 10;
 /// Streams of one connection: waiting for an execution takes one each.
 const STREAMS_MAX: u32 = 10_000;
 /// A connection that is quiet is asked whether it lives, and has so much time to answer.
