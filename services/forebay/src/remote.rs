@@ -20,7 +20,8 @@ use crate::{
 /// Which server and instance, and how blobs are hashed.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RemoteArgs {
-    /// The Remote Execution API [default: as `forebay up` wrote it into the data folder, else where a gateway answers on the bus, else port 8980 of this machine]
+    /// The Remote Execution API [default: as `forebay up` wrote it into the data folder, else where a gateway answers on the
+    /// bus, else port 8980 of this machine]
     #[arg(long, value_name = "URL")]
     grpc: Option<String>,
     /// The instance name

@@ -65,20 +65,25 @@ impl WorkerFolder {
         &self.path
     }
 
-    /// Removes what the build in workspace `number` has, though it may still run: its room is needed now.
+    /// Removes what the build in workspace `number` has, though it may still run: its room is needed now. A folder that cannot be
+    /// moved away or made again does not keep the others.
     pub(crate) fn empty(&self, number: u16) -> io::Result<()> {
         let root = self.path.join(number.to_string());
-        let trash = root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir_all(&trash)?;
-        let moved = ["build", "tmp", "home"].into_iter().try_for_each(|name| {
-            match fs::rename(root.join(name), trash.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-            fs::create_dir_all(root.join(name))
-        });
-        drop(tokio::task::spawn_blocking(move || remove(&trash)));
-        moved
+        let mut emptied = Ok(());
+        for folder in ["build", "tmp", "home"].map(|name| root.join(name)) {
+            // No folder is made for it first: a full disk may not have room for one.
+            let trash = trash_of(&root);
+            let moved = match fs::rename(&folder, &trash) {
+                Ok(()) => {
+                    drop(tokio::task::spawn_blocking(move || remove(&trash)));
+                    fs::create_dir_all(&folder)
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&folder),
+                Err(error) => Err(error),
+            };
+            emptied = emptied.and(moved);
+        }
+        emptied
     }
 
     /// Removes everything.
@@ -135,7 +140,7 @@ impl RunFolder {
 
     /// Empties the workspace of a run that goes on, but for its log. Large trees are removed in the background.
     pub(crate) fn wipe(&self) -> io::Result<()> {
-        let trash = self.trash();
+        let trash = trash_of(&self.root);
         fs::rename(&self.root, &trash)?;
         self.create()?;
         match fs::rename(trash.join(LOG), &self.log) {
@@ -159,10 +164,6 @@ impl RunFolder {
                     })
                 })
             })
-    }
-
-    fn trash(&self) -> PathBuf {
-        self.root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()))
     }
 
     /// Leaves all to the next run but what is of this one alone.
@@ -191,7 +192,7 @@ impl RunFolder {
         if self.is_as_new() {
             return;
         }
-        let trash = self.trash();
+        let trash = trash_of(&self.root);
         match fs::rename(&self.root, &trash) {
             Ok(()) => drop(tokio::task::spawn_blocking(move || remove(&trash))),
             Err(_) => remove(&self.root),
@@ -206,6 +207,11 @@ fn is_usable(folder: &Path) -> bool {
 
 fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Where a folder of the workspace with this `root` lies until it is removed.
+fn trash_of(root: &Path) -> PathBuf {
+    root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()))
 }
 
 fn remove(folder: &Path) {

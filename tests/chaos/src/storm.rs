@@ -25,7 +25,7 @@ use crate::{History, Random, Verdict};
 pub use killer::Tally;
 pub use plan::Plan;
 
-/// The streams of a storm take a tenth of it.
+/// More than the streams of a storm of ten minutes take.
 const BUS_MEGABYTES: u32 = 512;
 
 /// What a storm left behind.
