@@ -23,7 +23,7 @@ pub(crate) const STREAM_WINDOW: u32 = 4 << 20;
 /// Bytes that a client may send ahead in one connection.
 pub(crate) const CONNECTION_WINDOW: u32 = 64 << 20;
 /// Maximum bytes of one frame.
-const FRAME_BYTES: u32 = 64 << 10;
+const FRAME_BYTES: u32 = 256 << 10;
 /// Maximum number of streams of one connection; each client that waits for an execution uses one.
 const STREAMS_MAX: u32 = 10_000;
 /// Interval of keep-alive pings on a quiet connection, and the time to answer one.

@@ -19,6 +19,7 @@ use crate::{
     progress::{Progress, When},
     remote::RemoteArgs,
     stdout,
+    submit::shell_hint,
 };
 
 /// Examples shown below the options.
@@ -196,14 +197,6 @@ async fn execute(
     }
 }
 
-/// A hint if a shell line was given as one argument, which would be the name of a program.
-fn shell_hint(command: &[String]) -> Option<&'static str> {
-    let [line] = command else { return None };
-    let is_line = line.contains([' ', '|', ';', '&', '<', '>', '$', '*']);
-    let hint = "the command is run without a shell; to run a shell line: forebay exec -- sh -c 'LINE'";
-    is_line.then_some(hint)
-}
-
 /// The steps after the end of the action.
 struct Finish<'a> {
     remote: &'a Remote,
@@ -263,7 +256,7 @@ impl Finish<'_> {
         if exit_code != 0
             && let Some(hint) = shell_hint(&args.command)
         {
-            say(hint);
+            say(&hint);
         }
         let complete = missing_outputs.is_empty() || !args.require_outputs;
         let outcome = if exit_code == 0 && complete { SUCCEEDED } else { FAILED };

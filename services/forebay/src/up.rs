@@ -162,7 +162,7 @@ fn banner(endpoints: &Endpoints, seconds: f64) -> String {
     let next = if endpoints.http.is_some() {
         format!("try     forebay submit --data {data} --follow -- echo hello")
     } else {
-        format!("next    forebay serve enqueuer dispatcher governor worker reaper gateway --data {data}")
+        format!("next    forebay serve SERVICE... --data {data} (forebay serve --help names the services)")
     };
     let _ = writeln!(text, "  {next}\n  stop    Ctrl-C");
     text

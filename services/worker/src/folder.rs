@@ -65,20 +65,25 @@ impl WorkerFolder {
         &self.path
     }
 
-    /// Removes the files of the build in workspace `number`, although it may still run: the space is needed now.
+    /// Removes the files of the build in workspace `number`, although it may still run: the space is needed now. If one
+    /// folder cannot be moved or made again, the others are still emptied.
     pub(crate) fn empty(&self, number: u16) -> io::Result<()> {
         let root = self.path.join(number.to_string());
-        let trash = root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()));
-        fs::create_dir_all(&trash)?;
-        let moved = ["build", "tmp", "home"].into_iter().try_for_each(|name| {
-            match fs::rename(root.join(name), trash.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-            fs::create_dir_all(root.join(name))
-        });
-        drop(tokio::task::spawn_blocking(move || remove(&trash)));
-        moved
+        let mut emptied = Ok(());
+        for folder in ["build", "tmp", "home"].map(|name| root.join(name)) {
+            // No folder is created for it first: a full disk may have no space for one.
+            let trash = trash_of(&root);
+            let moved = match fs::rename(&folder, &trash) {
+                Ok(()) => {
+                    drop(tokio::task::spawn_blocking(move || remove(&trash)));
+                    fs::create_dir_all(&folder)
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&folder),
+                Err(error) => Err(error),
+            };
+            emptied = emptied.and(moved);
+        }
+        emptied
     }
 
     pub(crate) fn remove(&self) {
@@ -134,7 +139,7 @@ impl RunFolder {
 
     /// Empties the workspace of a run that continues, except for its log. Large trees are removed in the background.
     pub(crate) fn wipe(&self) -> io::Result<()> {
-        let trash = self.trash();
+        let trash = trash_of(&self.root);
         fs::rename(&self.root, &trash)?;
         self.create()?;
         match fs::rename(trash.join(LOG), &self.log) {
@@ -158,10 +163,6 @@ impl RunFolder {
                     })
                 })
             })
-    }
-
-    fn trash(&self) -> PathBuf {
-        self.root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()))
     }
 
     /// Keeps the workspace for the next run, without the log of this one.
@@ -190,7 +191,7 @@ impl RunFolder {
         if self.is_as_new() {
             return;
         }
-        let trash = self.trash();
+        let trash = trash_of(&self.root);
         match fs::rename(&self.root, &trash) {
             Ok(()) => drop(tokio::task::spawn_blocking(move || remove(&trash))),
             Err(_) => remove(&self.root),
@@ -205,6 +206,11 @@ fn is_usable(folder: &Path) -> bool {
 
 fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// New path to which a folder of the workspace at `root` is moved before it is removed.
+fn trash_of(root: &Path) -> PathBuf {
+    root.with_extension(format!("trash-{}", uuid::Uuid::new_v4().simple()))
 }
 
 fn remove(folder: &Path) {

@@ -9,8 +9,8 @@ use index::{
     Verdict, Wanted,
 };
 use model::{
-    BuildId, BuildKey, Esu, Group, Heartbeat, Millis, Occupancy, Priority, Sequence, WorkerStatus, Workspace,
-    WorkspaceState,
+    BuildId, BuildKey, Esu, Group, Heartbeat, Millis, Occupancy, Priority, Sequence, WorkerCounts,
+    WorkerStatus, Workspace, WorkspaceState,
 };
 
 const NOW: Millis = Millis(1_000_000);
@@ -39,6 +39,21 @@ fn workspace(slot: u16) -> Workspace {
     Workspace { worker: "w".parse().unwrap(), slot }
 }
 
+/// Heartbeat of a ready worker whose workspaces are all idle.
+fn heartbeat(workspaces: usize) -> Heartbeat {
+    Heartbeat {
+        worker: "w".parse().unwrap(),
+        host: "h".into(),
+        pid: 1,
+        started_at_ms: NOW,
+        status: WorkerStatus::Ready,
+        short: None,
+        workspaces: vec![WorkspaceState::Idle { warm: None }; workspaces],
+        ttl_ms: 60_000,
+        clock_skew_ms: None,
+    }
+}
+
 impl Test {
     /// Starts with an empty index, and one worker with this number of idle workspaces.
     async fn start(workspaces: usize) -> Self {
@@ -48,18 +63,7 @@ impl Test {
         let token = index.begin_rebuild().await.unwrap().unwrap();
         assert!(index.finish_rebuild(&token, Sequence(0), "fcfs").await.unwrap());
         let test = Self { _servers: servers, index, last: 0 };
-        let heartbeat = Heartbeat {
-            worker: "w".parse().unwrap(),
-            host: "h".into(),
-            pid: 1,
-            started_at_ms: NOW,
-            status: WorkerStatus::Ready,
-            short: None,
-            workspaces: vec![WorkspaceState::Idle { warm: None }; workspaces],
-            ttl_ms: 60_000,
-            clock_skew_ms: None,
-        };
-        let heard = test.index.announce(&heartbeat, b"{}", NOW).await.unwrap();
+        let heard = test.index.announce(&heartbeat(workspaces), b"{}", NOW).await.unwrap();
         assert_eq!(heard, (true, workspaces as u64));
         test
     }
@@ -355,4 +359,21 @@ async fn a_page_goes_on_where_the_head_ended() {
     }
     let page = test.index.page(&keys[0].group, 3, 10).await.unwrap();
     assert_eq!(page.iter().map(|build| build.id).collect::<Vec<_>>(), [keys[3].id, keys[4].id]);
+}
+
+#[tokio::test]
+async fn workers_are_counted_by_why_they_take_no_builds() {
+    let test = Test::start(1).await;
+    let announce = async |worker: &str, status: WorkerStatus| {
+        let heartbeat = Heartbeat { worker: worker.parse().unwrap(), status, ..heartbeat(1) };
+        test.index.announce(&heartbeat, b"{}", NOW).await.unwrap();
+    };
+    announce("drains", WorkerStatus::Draining).await;
+    announce("full", WorkerStatus::Full).await;
+    let counts = |ready, draining, full| WorkerCounts { ready, draining, full };
+    assert_eq!(test.index.worker_counts(NOW).await.unwrap(), counts(1, 1, 1));
+    announce("full", WorkerStatus::Draining).await;
+    assert_eq!(test.index.worker_counts(NOW).await.unwrap(), counts(1, 2, 0));
+    announce("full", WorkerStatus::Ready).await;
+    assert_eq!(test.index.worker_counts(NOW).await.unwrap(), counts(2, 1, 0));
 }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use model::DigestFunction;
 use reapi::{
-    bytestream::byte_stream_client::ByteStreamClient,
     execution::{
         GetCapabilitiesRequest, ServerCapabilities, action_cache_client::ActionCacheClient,
         capabilities_client::CapabilitiesClient,
@@ -12,6 +11,7 @@ use reapi::{
         execution_client::ExecutionClient,
     },
     longrunning::operations_client::OperationsClient,
+    stream::ByteStreamClient,
 };
 use tonic::{
     metadata::MetadataMap,
@@ -32,6 +32,8 @@ pub struct Remote {
 
 const CONNECT: Duration = Duration::from_secs(5);
 const WINDOW: u32 = 8 << 20;
+/// Maximum bytes of one frame. With the default of 16 KiB each needs its own system call.
+const FRAME: u32 = 256 << 10;
 /// Maximum size of one answer in bytes.
 const MESSAGE_MAX: usize = 64 << 20;
 
@@ -89,8 +91,8 @@ impl Remote {
         ContentAddressableStorageClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
     }
 
-    pub fn bytes(&self) -> ByteStreamClient<Channel> {
-        ByteStreamClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
+    pub fn bytes(&self) -> ByteStreamClient {
+        ByteStreamClient::new(self.channel.clone())
     }
 
     pub fn action_cache(&self) -> ActionCacheClient<Channel> {
@@ -119,5 +121,6 @@ fn endpoint(url: &str) -> Result<Endpoint, tonic::transport::Error> {
         .tcp_nodelay(true)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(2 * WINDOW)
+        .max_frame_size(FRAME)
         .http2_keep_alive_interval(Duration::from_secs(20)))
 }

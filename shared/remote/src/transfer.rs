@@ -12,12 +12,13 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
 use model::BlobDigest;
 use reapi::{
-    bytestream::{ReadRequest, WriteRequest},
+    bytestream::ReadRequest,
     digest::{from_proto, to_proto},
     execution::{
         BatchReadBlobsRequest, BatchUpdateBlobsRequest, FindMissingBlobsRequest,
         batch_update_blobs_request::Request as BatchRequest, compressor,
     },
+    stream::WriteRequest,
 };
 use tokio::{sync::mpsc, task::spawn_blocking};
 use tonic::Code;
@@ -160,7 +161,7 @@ impl Remote {
         let feed = async move {
             match source {
                 Source::Bytes(bytes) => {
-                    feeder.send_bytes(&bytes).await;
+                    feeder.send_bytes(bytes).await;
                     Ok(())
                 }
                 Source::File(path) => blocking(move || feeder.send_file(&path, size)).await,
@@ -230,7 +231,7 @@ impl Remote {
         match self.bytes().read(request).await {
             Ok(answer) => {
                 let pieces = answer.into_inner().map(move |piece| match piece {
-                    Ok(piece) => Ok(Bytes::from(piece.data)),
+                    Ok(piece) => Ok(piece.data),
                     Err(status) => Err(RemoteError::refused(what.clone())(status)),
                 });
                 Ok(Some(pieces.boxed()))
@@ -289,18 +290,11 @@ impl Remote {
         digest: &BlobDigest,
         mut take: impl AsyncFnMut(&[u8]) -> Result<(), RemoteError>,
     ) -> Result<(), RemoteError> {
-        let what = format!("reading {digest}");
-        let resource_name = format!("{}blobs/{digest}", self.prefix());
-        let request = ReadRequest { resource_name, read_offset: 0, read_limit: 0 };
-        let refused = |status: tonic::Status| {
-            if status.code() == Code::NotFound {
-                return RemoteError::Missing { digest: *digest };
-            }
-            RemoteError::Refused { what: what.clone(), status: Box::new(status) }
+        let Some(mut pieces) = self.open(digest, 0).await? else {
+            return Err(RemoteError::Missing { digest: *digest });
         };
-        let mut pieces = self.bytes().read(request).await.map_err(refused)?.into_inner();
-        while let Some(piece) = pieces.next().await {
-            take(&piece.map_err(refused)?.data).await?;
+        while let Some(piece) = pieces.try_next().await? {
+            take(&piece).await?;
         }
         Ok(())
     }
@@ -341,22 +335,21 @@ struct Feeder {
 }
 
 impl Feeder {
-    async fn send_bytes(&self, bytes: &[u8]) {
+    async fn send_bytes(&self, mut rest: Bytes) {
         let mut offset = 0;
         loop {
-            let rest = bytes.get(offset..).unwrap_or_default();
-            let piece = rest.get(..PIECE).unwrap_or(rest);
-            let last = piece.len() == rest.len();
-            let request = request(&self.name, offset as u64, piece.to_vec(), last);
+            let piece = rest.split_to(rest.len().min(PIECE));
+            let length = piece.len() as u64;
+            let request = request(&self.name, offset, piece, rest.is_empty());
             // Closed: the server has already answered.
             if self.sender.send(request).await.is_err() {
                 return;
             }
-            self.meter.moved(0, piece.len() as u64);
-            if last {
+            self.meter.moved(0, length);
+            if rest.is_empty() {
                 return;
             }
-            offset += piece.len();
+            offset += length;
         }
     }
 
@@ -368,7 +361,7 @@ impl Feeder {
             let read = (&mut input).take(PIECE as u64).read_to_end(&mut piece).map_err(file(path))? as u64;
             let last = offset + read >= size || read == 0;
             // Closed: the server has already answered.
-            if self.sender.blocking_send(request(&self.name, offset, piece, last)).is_err() {
+            if self.sender.blocking_send(request(&self.name, offset, piece.into(), last)).is_err() {
                 return Ok(());
             }
             self.meter.moved(0, read);
@@ -380,7 +373,7 @@ impl Feeder {
     }
 }
 
-fn request(name: &str, offset: u64, data: Vec<u8>, finish_write: bool) -> WriteRequest {
+fn request(name: &str, offset: u64, data: Bytes, finish_write: bool) -> WriteRequest {
     WriteRequest {
         resource_name: if offset == 0 { name.to_owned() } else { String::new() },
         write_offset: i64::try_from(offset).unwrap_or(i64::MAX),

@@ -25,7 +25,7 @@ use crate::{History, Random, Verdict};
 pub use killer::Tally;
 pub use plan::Plan;
 
-/// Size of the bus's disk in megabytes; the streams of a storm use a tenth of it.
+/// Size of the bus's disk in megabytes: more than the streams of a storm of ten minutes need.
 const BUS_MEGABYTES: u32 = 512;
 
 /// Results of a storm.

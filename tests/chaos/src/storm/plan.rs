@@ -69,15 +69,15 @@ impl Plan {
 
     /// Returns the nightly plan: more and longer builds, so that each kill interrupts some.
     pub fn long(seed: u64, minutes: u64) -> Self {
-        let times = |number: usize| number * usize::try_from(minutes).unwrap_or(1);
+        let rounds = usize::try_from(minutes).unwrap_or(1);
         Self {
-            builds: times(225),
+            builds: 225 * rounds,
             bursts: 3 * minutes,
             submit_span: Duration::from_secs(60 * minutes),
             ticks: (1, 38),
             pause_ms: (300, 1500),
             storm_limit: Duration::from_secs(60 * minutes + 90),
-            rounds: times(1),
+            rounds,
             full_disks: 3,
             ..Self::short(seed)
         }

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
-use farm::{Farm, Output, SOON};
+use farm::{Farm, Output, SOON, bare_command};
 
 async fn farm() -> Farm {
     Farm::builder().only(&["gateway"]).with_actions().start().await
@@ -118,6 +118,21 @@ async fn exec_says_that_it_speaks_to_the_wrong_port() {
     let wrong = farm.cli(&["exec", "--grpc", &farm.http_url(), "--", "true"]).await;
     assert_eq!(wrong.code, 4, "{}", wrong.stderr);
     assert!(wrong.stderr.contains("does not speak gRPC"), "{}", wrong.stderr);
+}
+
+#[tokio::test]
+async fn exec_finds_the_gateway_by_the_bus() {
+    let farm = farm().await;
+    let nats = farm.servers.nats_url();
+    let mut exec = bare_command(&["exec", "--nats", &nats, "--", "echo", "hello"]);
+    exec.current_dir(farm.folder());
+    let ran = Output::of(exec).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "hello\n"), "{}", ran.stderr);
+    let mut exec = bare_command(&["exec", "--nats", &nats, "--", "echo hello | cat"]);
+    exec.current_dir(farm.folder());
+    let hint = Output::of(exec).await;
+    assert_eq!(hint.code, 1, "{}", hint.stderr);
+    assert!(hint.stderr.contains("sh -c"), "{}", hint.stderr);
 }
 
 #[tokio::test]

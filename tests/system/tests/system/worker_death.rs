@@ -200,20 +200,16 @@ async fn a_worker_told_to_stop_gives_its_build_back() {
 async fn an_offer_without_an_answer_is_taken_back_on_a_busy_farm() {
     const OTHERS: usize = 250;
     let farm = Farm::builder().without("gateway").workspaces(1).start().await;
+    let busy = farm.submit("g", script("sleep 2")).await;
+    farm.wait_until(&busy, SOON, |record| record.state() == State::InProgress).await;
+    // The only idle one, so that it gets the offer.
     let frozen = farm.spawn("worker").await;
-    let busy = farm.submit("g", script("sleep 1")).await;
-    let (_, record) = farm.wait_until(&busy, SOON, |record| record.state() == State::InProgress).await;
-    // Whichever worker is idle: that one is frozen, and gets the offer.
-    let name = record.invocation().unwrap().worker.to_string();
-    let workers = farm.client().workers().await.unwrap();
-    let idle = workers.iter().find(|view| view.heartbeat.worker.to_string() != name).unwrap();
-    let pid = nix::unistd::Pid::from_raw(i32::try_from(idle.heartbeat.pid).unwrap());
-    nix::sys::signal::kill(pid, Signal::SIGSTOP).unwrap();
+    frozen.pause();
     let offered = farm.submit("g", script("true")).await;
     let requests = (0..OTHERS).map(|_| farm.submit("h", script("sleep 0.02")));
     let others = futures::future::join_all(requests).await;
     let (started, _) = farm.wait_until(&offered, BOUND, |record| record.state() != State::Enqueued).await;
-    nix::sys::signal::kill(pid, Signal::SIGCONT).unwrap();
+    frozen.resume();
     let ends =
         others.iter().map(|key| farm.wait_until(key, BOUND, |record| record.state() == State::Finished));
     let ends = futures::future::join_all(ends).await;
@@ -223,5 +219,4 @@ async fn an_offer_without_an_answer_is_taken_back_on_a_busy_farm() {
         "it waited until {} of {OTHERS} builds of the other group had ended",
         OTHERS - later
     );
-    drop(frozen);
 }
