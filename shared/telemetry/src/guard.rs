@@ -1,5 +1,7 @@
 //! Sets up logs and traces, and flushes spans at the end.
 
+use std::fmt::Arguments;
+use std::panic::Location;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -40,6 +42,7 @@ pub fn init_with(mut settings: Settings) -> Guard {
         return Guard { provider: None };
     }
     metrics::set_service(settings.service);
+    invariant::report_with(report_breach);
     let (filter, warning) = log::filter(&settings.filter);
     settings.warnings.extend(warning);
 
@@ -72,6 +75,13 @@ pub fn init_with(mut settings: Settings) -> Guard {
         tracing::warn!("{warning}");
     }
     guard
+}
+
+/// Logs and counts a state that the program rules out.
+fn report_breach(site: &'static Location<'static>, what: Arguments<'_>) {
+    let place = format!("{}:{}", site.file(), site.line());
+    tracing::error!(%place, "impossible: {what}; please report this bug");
+    metrics::count(metrics::Counter::InvariantBreaches, &[(metrics::Label::Site, &place)], 1);
 }
 
 fn install_traced(

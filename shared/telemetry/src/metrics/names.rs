@@ -23,6 +23,8 @@ pub enum Label {
     Share,
     /// Direction of an error of an estimate: `over`, `under`, or `none` without an estimate.
     Side,
+    /// Place in the source: file and line.
+    Site,
     /// State of a workspace or process: `idle` or `busy`; for processes also `ready`, `starting` or `draining`.
     State,
     /// HTTP status code of an answer.
@@ -47,6 +49,7 @@ impl Label {
             Self::Sensor => "sensor",
             Self::Share => "share",
             Self::Side => "side",
+            Self::Site => "site",
             Self::State => "state",
             Self::Status => "status",
             Self::Stream => "stream",
@@ -102,6 +105,7 @@ metrics! {
         BuildsRejected "forebay_builds_rejected_total" [Reason] "Build requests that were rejected";
         BuildsRequeued "forebay_builds_requeued_total" [Reason] "Builds that were requeued";
         EstimatedBuilds "forebay_estimate_builds_total" [Within, Side] "Builds that ended on their own, by the error of their estimated run time; every enqueuer counts all of them";
+        InvariantBreaches "forebay_invariant_breaches_total" [Site] "States that the program rules out but reached; each is a bug to report";
         InvocationsStarted "forebay_invocations_started_total" [] "Processes started for builds";
         LeasesExpired "forebay_leases_expired_total" [] "Leases that expired without renewal";
         Offers "forebay_offers_total" [Verdict] "Offers of builds to workers";
